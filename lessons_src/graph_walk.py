@@ -1,0 +1,225 @@
+"""Reading an autograd graph: its nodes, their edges, and the tensors they keep.
+
+Nothing here recurses, so a chain of 100,000 operations is read like one of ten.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import torch
+
+# What a kept tensor is to the node that keeps it. The first two lead on into the graph.
+INPUT = "input"
+OUTPUT = "output"
+INTERMEDIATE = "intermediate"  # no graph, and neither an input nor an output
+NO_GRAPH = "no graph"  # an input that needs no gradient or an intermediate: the node cannot tell
+ELSEWHERE = "elsewhere"  # has a graph, but not that of an input or of an output of this node
+# Why a kept tensor could not be read.
+FREED = "freed"
+OVERWRITTEN = "overwritten"
+UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One tensor that a node keeps for its backward.
+
+    Attributes:
+        name: the attribute on ctx ("expx"), the name torch uses in a built-in operation ("self"),
+            or "" for a tensor given to `save_for_backward`.
+        on_ctx: True for an attribute of ctx, False for a tensor that torch saved.
+        tensor: the tensor, or None where it could not be read.
+        role: one of the constants above.
+        position: which input or which output it is, counted from 0; None for the other roles.
+    """
+
+    name: str
+    on_ctx: bool
+    tensor: torch.Tensor | None
+    role: str
+    position: int | None = None
+
+
+@dataclass(eq=False)
+class Node:
+    """One node of the graph.
+
+    Attributes:
+        fn: the autograd node, as in `tensor.grad_fn`.
+        title: the class of a custom Function ("Square"), else torch's name ("MulBackward0").
+        inputs: one entry for each tensor input of the operation: (node, which of its outputs),
+            or None where no graph leads on.
+    """
+
+    fn: object
+    title: str
+    inputs: list = field(default_factory=list, repr=False)
+
+    @property
+    def custom(self):
+        """The `torch.autograd.Function` subclass, or None for an operation of torch."""
+        return getattr(self.fn, "_forward_cls", None)
+
+    @property
+    def leaf(self):
+        """The leaf tensor that this node collects the gradient of, else None."""
+        return None if self.custom else getattr(self.fn, "variable", None)
+
+    @cached_property
+    def kept(self):
+        """List of `Kept`: what torch saved for this node, then what was stored on ctx."""
+        if self.custom is None:
+            return _saved_by_torch(self)
+        return _saved_by_function(self) + _stored_on_ctx(self)
+
+
+@dataclass(eq=False)
+class Graph:
+    """Nodes in an order in which each comes before its inputs, the results first."""
+
+    nodes: list
+
+    def __post_init__(self):
+        self._by_fn = {node.fn: node for node in self.nodes}
+
+    def node_of(self, tensor):
+        """The node that made `tensor` (for a leaf: that collects its gradient), or None."""
+        edge = origin(tensor)
+        return None if edge is None else self._by_fn.get(edge[0])
+
+    def reachable(self, *tensors):
+        """Set of the nodes that can be reached from `tensors`, their own nodes included."""
+        todo = [node for node in map(self.node_of, tensors) if node is not None]
+        seen = set(todo)
+        while todo:
+            for edge in todo.pop().inputs:
+                if edge is not None and edge[0] not in seen:
+                    seen.add(edge[0])
+                    todo.append(edge[0])
+        return seen
+
+
+def origin(tensor):
+    """(fn, output number) that autograd would follow from `tensor`, or None without a graph."""
+    if not tensor.requires_grad:
+        return None
+    if tensor.grad_fn is None and tensor._is_view():
+        return None  # made where nothing is recorded: requires_grad is set, but it leads nowhere
+    edge = torch.autograd.graph.get_gradient_edge(tensor)
+    return edge.node, edge.output_nr
+
+
+def same_tensor(a, b):
+    """True if `a` and `b` are one tensor to autograd (unpacking can make a new Python object)."""
+    if a is b:
+        return True
+    return origin(a) is not None and origin(a) == origin(b)
+
+
+def walk(*tensors):
+    """Read the graph behind `tensors`.
+
+    Args:
+        tensors: tensors of any shape and dtype; those without a graph add nothing.
+
+    Returns:
+        `Graph`. The order depends on the graph and on the order of `tensors` alone.
+    """
+    made, done = {}, []  # done: every node after its inputs
+    for tensor in reversed(tensors):
+        edge = origin(tensor)
+        if edge is None or edge[0] in made:
+            continue
+        stack = [_open(edge[0], made)]
+        while stack:
+            node, edges = stack[-1]
+            for fn, number in edges:
+                if fn is None:
+                    node.inputs.append(None)
+                    continue
+                new = fn not in made
+                if new:
+                    stack.append(_open(fn, made))
+                node.inputs.append((made[fn], number))
+                if new:
+                    break
+            else:
+                done.append(stack.pop()[0])
+    return Graph(done[::-1])
+
+
+def _open(fn, made):
+    made[fn] = Node(fn, _title(fn))
+    return made[fn], iter(getattr(fn, "next_functions", ()))
+
+
+def _title(fn):
+    return getattr(fn, "_forward_cls", type(fn)).__name__
+
+
+def _saved_by_function(node):
+    try:
+        tensors = node.fn.saved_tensors
+    except Exception as error:  # a freed graph, an in-place edit, a hook of the reader's
+        return [Kept("", False, None, _reason(error))]
+    return [_classify(node, "", False, t) for t in tensors if t is not None]
+
+
+def _saved_by_torch(node):
+    kept = []
+    for attribute in _saved_attributes(type(node.fn)):
+        try:
+            value = getattr(node.fn, attribute)
+        except Exception as error:
+            return [Kept(attribute.removeprefix("_saved_"), False, None, _reason(error))]
+        for tensor in _tensors_in(value):
+            kept.append(_classify(node, attribute.removeprefix("_saved_"), False, tensor))
+    return kept
+
+
+@cache
+def _saved_attributes(node_type):
+    return [name for name in dir(node_type) if name.startswith("_saved_")]
+
+
+def _stored_on_ctx(node):
+    return [
+        _classify(node, name, True, tensor)
+        for name, value in vars(node.fn).items()
+        for tensor in _tensors_in(value)
+    ]
+
+
+def _tensors_in(value):
+    """The tensors in `value`, looking into lists, tuples and dicts."""
+    found, todo, seen = [], [value], set()
+    while todo:
+        value = todo.pop()
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple, dict)) and id(value) not in seen:
+            seen.add(id(value))
+            todo.extend(reversed(value.values() if isinstance(value, dict) else value))
+    return found
+
+
+def _classify(node, name, on_ctx, tensor):
+    edge = origin(tensor)
+    if edge is None:
+        # A missing edge is an input that needs no gradient: this could be that input.
+        constant = None in node.inputs and not tensor.requires_grad
+        role = NO_GRAPH if constant else INTERMEDIATE
+        return Kept(name, on_ctx, tensor, role)
+    if edge[0] is node.fn:
+        return Kept(name, on_ctx, tensor, OUTPUT, edge[1])
+    for position, source in enumerate(node.inputs):
+        if source is not None and (source[0].fn, source[1]) == edge:
+            return Kept(name, on_ctx, tensor, INPUT, position)
+    return Kept(name, on_ctx, tensor, ELSEWHERE)
+
+
+def _reason(error):
+    text = str(error)
+    if "already been freed" in text:
+        return FREED
+    return OVERWRITTEN if "modified by an inplace operation" in text else UNREADABLE
