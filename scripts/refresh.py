@@ -1,0 +1,88 @@
+"""Execute the notebooks and store their outputs: `make refresh`, or `make refresh LESSON=2`.
+
+What would differ from run to run or from machine to machine is left out, so that refreshing twice
+changes nothing. A notebook in which something unexpected happens is left as it was.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+
+
+def main(lessons):
+    paths = sorted(NOTEBOOKS.glob("[0-9]_*.ipynb"))
+    paths = [path for path in paths if not lessons or path.name.split("_")[0] in lessons]
+    if not paths:
+        sys.exit(f"No lesson {' '.join(lessons)} in notebooks/: try `make refresh LESSON=1`.")
+    with tempfile.TemporaryDirectory() as profile:
+        os.environ["IPYTHONDIR"] = profile  # stored outputs must not depend on one's own profile
+        problems = [problem for path in paths if (problem := refresh(path))]
+    sys.exit("\n".join(problems))
+
+
+def refresh(path):
+    """Execute one notebook and write it back; return what went wrong, or None."""
+    before = path.read_text(encoding="utf-8")
+    notebook = nbformat.reads(before, as_version=4)
+    try:
+        execute(notebook, path.parent)
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        return f"{path.name} is left as it was: {str(error).strip()}"
+    for number, cell in enumerate(notebook.cells):
+        if "raises-exception" in cell.metadata.get("tags", []) and not raised(cell):
+            return f"{path.name} is left as it was: cell {number} should raise and does not."
+    strip(notebook)
+    after = nbformat.writes(notebook) + "\n"
+    if after != before:
+        write_whole(path, after)
+    print(f"{path.name}: {'refreshed' if after != before else 'unchanged'}", flush=True)
+    return None
+
+
+def execute(notebook, folder):
+    """Run every cell in the environment's own kernel; an untagged error is raised here."""
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+        timeout=120,
+        record_timing=False,
+        coalesce_streams=True,
+    )
+    # Encrypted, because a kernel that is not says so on the terminal.
+    client.execute(transport_encryption="auto")
+
+
+def raised(cell):
+    return any(output.output_type == "error" for output in cell.outputs)
+
+
+def strip(notebook):
+    """Keep what the reader needs, drop what names a version, a time or a random id."""
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    seen = set()
+    for number, cell in enumerate(notebook.cells):
+        if cell.get("id") in seen | {None}:
+            cell.id = f"cell-{number}"
+        seen.add(cell.id)
+        cell.metadata.pop("execution", None)
+
+
+def write_whole(path, text):
+    """Replace the file in one step: a killed refresh leaves the old one."""
+    temporary = path.with_name(path.name + ".refreshing")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(temporary, path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
