@@ -1,0 +1,138 @@
+"""DOT text to SVG, with or without Graphviz on the machine.
+
+A real `dot` on the PATH is used where there is one. Elsewhere the wheel `pygraphviz`, which brings
+Graphviz along, draws in a child process, because it writes its warnings to the stderr of the cell.
+
+`python -m lessons_src.graph_layout` answers like `dot`, as far as the library `graphviz` (and with it
+torchviz) calls it, so that a small script named `dot` can stand in for the program.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+SECONDS = 10  # a picture that takes longer is given up
+
+
+class LayoutError(Exception):
+    """There is no picture; the text is a sentence for the reader."""
+
+
+def to_svg(dot_text):
+    """Lay out a graph.
+
+    Args:
+        dot_text: str, a graph in the DOT language.
+
+    Returns:
+        str, the SVG.
+
+    Raises:
+        LayoutError: Graphviz is missing, failed, or took more than `SECONDS`.
+    """
+    program = find_dot()
+    # By its path, so that neither the package nor torch is imported; -P keeps the folder off sys.path.
+    command = [program] if program else [sys.executable, "-P", __file__]
+    try:
+        done = subprocess.run(
+            [*command, "-Tsvg"], input=dot_text.encode(), capture_output=True, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise LayoutError(f"No picture: the layout took more than {SECONDS} seconds.") from None
+    except OSError as error:
+        raise LayoutError(f"No picture: {command[0]} does not start ({error}).") from None
+    if done.returncode != 0:
+        words = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        raise LayoutError(f"No picture: {words[-1]}")
+    return done.stdout.decode()
+
+
+def find_dot():
+    """Path of the first real `dot` on the PATH, or None. A stand-in names this module in its text."""
+    endings = os.environ.get("PATHEXT", ".EXE").split(os.pathsep) if os.name == "nt" else [""]
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        for ending in endings:
+            file = Path(folder or os.curdir, f"dot{ending}")
+            if file.is_file() and os.access(file, os.X_OK):
+                with file.open("rb") as start:
+                    if b"lessons_src.graph_layout" not in start.read(4096):
+                        return str(file)
+    return None
+
+
+def main(arguments=None):
+    """Answer like `dot`: read DOT from the files given or from stdin, write what -T asks for.
+
+    Returns:
+        int, the exit code.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    program = find_dot()
+    if program:
+        return subprocess.run([program, *arguments]).returncode
+    try:
+        return _stand_in(arguments)
+    except ImportError:
+        print("No Graphviz here: install the program, or pip install pygraphviz", file=sys.stderr)
+    except (OSError, ValueError) as error:  # pygraphviz.DotError is a ValueError
+        print(f"dot: {error}", file=sys.stderr)
+    return 1
+
+
+def _stand_in(arguments):
+    options = _parse(arguments)
+    if options.V:
+        from pygraphviz import graphviz as gv
+
+        parts = [gv.GRAPHVIZ_MAJOR_VERSION, gv.GRAPHVIZ_MINOR_VERSION, gv.GRAPHVIZ_PATCH_VERSION]
+        print(f"dot - graphviz version {'.'.join(map(str, parts))} (pygraphviz)", file=sys.stderr)
+        return 0
+    for name in options.files or [None]:
+        source = Path(name).read_bytes() if name else sys.stdin.buffer.read()
+        picture = _draw(source.decode(), options.T, options.K)
+        if options.o or (options.O and name):
+            Path(options.o or f"{name}.{options.T}").write_bytes(picture)
+        else:
+            sys.stdout.buffer.write(picture)
+    return 0
+
+
+def _parse(arguments):
+    parser = argparse.ArgumentParser(prog="dot", description="Stand-in for Graphviz.")
+    parser.add_argument("-K", default="dot", help="layout engine")
+    parser.add_argument("-T", default="dot", help="format of the output")
+    parser.add_argument("-o", help="file to write")
+    parser.add_argument("-O", action="store_true", help="name the output after the input")
+    parser.add_argument("-V", action="store_true", help="print the version")
+    parser.add_argument("files", nargs="*")
+    return parser.parse_args(arguments)
+
+
+def _draw(dot_text, picture_format, engine):
+    """bytes of the picture, drawn in this process by the wheel."""
+    with _quiet():
+        import pygraphviz
+
+        graph = pygraphviz.AGraph(string=dot_text)
+        return graph.draw(format=picture_format, prog=engine)
+
+
+@contextmanager
+def _quiet():
+    """Send what native code writes to stderr (GLib, Fontconfig: with time and pid) nowhere."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""What there is to tell about a graph, before anyone draws it or writes it down.
+
+Names are the reader's: `out` is the result of the forward pass, a name that starts with `grad` is a
+gradient (`grad_out` is the one that comes in), every other name is an input.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+
+from lessons_src.graph_walk import Node, origin, walk
+
+MOST = 100  # nodes: more are neither readable as a picture nor laid out in seconds
+ENDS = 8  # nodes shown at either end of a larger graph
+
+
+@dataclass(eq=False)
+class TensorBox:
+    """A tensor that deserves a line of its own: named by the reader, kept by a Function, or a leaf.
+
+    Attributes:
+        tensor: the tensor.
+        maker: the node it comes from, None without a graph.
+        names: the reader's names for it, in the order given.
+        keepers: list of (node, `Kept`), the custom Functions that keep it.
+        fed: built-in operations that saved it as a constant.
+    """
+
+    tensor: torch.Tensor
+    maker: Node | None
+    names: list = field(default_factory=list)
+    keepers: list = field(default_factory=list)
+    fed: list = field(default_factory=list)
+
+
+class Sketch:
+    """The graph behind named tensors, as boxes, phases and facts.
+
+    Attributes:
+        nodes: the nodes, each after its inputs: the order in which the tensors were made.
+        shown: the same, or the two ends of a graph of more than `MOST` nodes.
+        boxes: dict from a key to `TensorBox`; the key is (fn, output number) or the id of a tensor
+            without a graph.
+        phase: dict from node to 0 (forward), 1 (first backward), ...; empty without `out`.
+        cut_off: dict from name to the names no graph leads to.
+    """
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+        self.graph = walk(*tensors.values())
+        self.nodes = self.graph.nodes[::-1]
+        large = len(self.nodes) > MOST
+        self.shown = self.nodes[:ENDS] + self.nodes[-ENDS:] if large else self.nodes
+        self.phase = _phases(tensors, self.graph)
+        self.cut_off = _cut_off(tensors, self.graph)
+        self.boxes = {}
+        self._add_boxes()
+        self._number()
+
+    def box(self, node, number):
+        """The `TensorBox` of one output of a node, or None."""
+        return self.boxes.get((node.fn, number))
+
+    def title(self, node):
+        """The node's title, with a number where several nodes share it."""
+        return self._titles[node]
+
+    def outputs(self, node):
+        """How many tensors the operation returned."""
+        return len(getattr(node.fn, "_input_metadata", ())) or 1
+
+    def troubles(self):
+        """Dict from reason (`graph_walk.FREED`, ...) to the first node that says so."""
+        found = {}
+        for node in self.shown:
+            for kept in node.kept:
+                if kept.tensor is None:
+                    found.setdefault(kept.role, node)
+        return found
+
+    def _add_boxes(self):
+        for name, tensor in self.tensors.items():
+            self._box_of(tensor).names.append(name)
+        for node in self.shown:
+            if node.leaf is not None:
+                self._box_of(node.leaf)
+            for kept in node.kept if node.custom else ():
+                if kept.tensor is not None:
+                    self._box_of(kept.tensor).keepers.append((node, kept))
+        for node in self.shown:
+            for kept in () if node.custom else node.kept:
+                known = None if kept.tensor is None else self.boxes.get(id(kept.tensor))
+                if known is not None and node not in known.fed:
+                    known.fed.append(node)
+
+    def _box_of(self, tensor):
+        edge = origin(tensor)
+        key = edge or id(tensor)
+        if key not in self.boxes:
+            self.boxes[key] = TensorBox(tensor, self.graph.node_of(tensor))
+        return self.boxes[key]
+
+    def _number(self):
+        count, seen = Counter(node.title for node in self.nodes), Counter()
+        self._titles = {}
+        for node in self.nodes:
+            seen[node.title] += 1
+            many = count[node.title] > 1
+            self._titles[node] = f"{node.title} #{seen[node.title]}" if many else node.title
+
+
+def stem(name):
+    """What a gradient's name is the gradient of: "x" for "grad_x", "grad2_x" or "grad_grad_x[0]"."""
+    return re.sub(r"^(grad\d*_?)+", "", base(name))
+
+
+def base(name):
+    """The reader's name without the place in a list: "out" for "out[1]"."""
+    return name.partition("[")[0]
+
+
+def is_gradient(name):
+    """True for the name of a gradient that a backward pass returned."""
+    return name.startswith("grad") and stem(name) != "out"
+
+
+def is_input(name):
+    """True for a name that is neither the result nor a gradient."""
+    return base(name) != "out" and not name.startswith("grad")
+
+
+def _phases(tensors, graph):
+    results = [tensor for name, tensor in tensors.items() if base(name) == "out"]
+    if not results:
+        return {}
+    phase = dict.fromkeys(graph.reachable(*results), 0)
+    gradients = [
+        (name, graph.reachable(tensor)) for name, tensor in tensors.items() if is_gradient(name)
+    ]
+    levels = {}  # node of a gradient -> its level
+    for name, reached in sorted(gradients, key=lambda gradient: len(gradient[1])):
+        node = graph.node_of(tensors[name])
+        below = [level for other, level in levels.items() if other in reached and other is not node]
+        levels[node] = max([_order(name) - 1, *below]) + 1
+        for each in reached:
+            phase.setdefault(each, levels[node])
+    return phase
+
+
+def _order(name):
+    """The order a gradient's name speaks of: 2 for "grad2_x" and "grad_grad_x"."""
+    digits = re.match(r"grad(\d+)", name)
+    return int(digits[1]) if digits else max(1, len(re.findall("grad", name)))
+
+
+def _cut_off(tensors, graph):
+    reached = {name: graph.reachable(tensor) for name, tensor in tensors.items()}
+    found = {}
+    for name in tensors:
+        targets = _should_reach(name, tensors, graph, reached)
+        if targets and not any(graph.node_of(tensors[t]) in reached[name] for t in targets):
+            found[name] = targets
+    return found
+
+
+def _should_reach(name, tensors, graph, reached):
+    """The names one of which a graph must lead to from `name`, or it is cut off."""
+    inputs = [other for other in tensors if is_input(other) and other != name]
+    if is_gradient(name):
+        return [other for other in inputs if base(other) == stem(name)] or inputs
+    if base(name) == "out":
+        return inputs
+    node = graph.node_of(tensors[name])
+    if name.startswith("grad") or any(
+        node in reach for other, reach in reached.items() if other != name
+    ):
+        return []
+    # Another input: results come before inputs in a call, so only later names count.
+    names = list(tensors)
+    return inputs if node is None else [o for o in inputs if names.index(o) > names.index(name)]

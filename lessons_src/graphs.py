@@ -1,0 +1,80 @@
+"""`draw`: an autograd graph as a picture, and the same in words."""
+
+import torch
+
+from lessons_src.graph_layout import LayoutError, to_svg
+from lessons_src.graph_outline import joined, outline
+from lessons_src.graph_picture import dot_text, finish
+from lessons_src.graph_sketch import MOST, Sketch
+
+__all__ = ["Drawing", "draw"]
+
+HOW = "Call it with names, as in draw(grad_x=grad_x, x=x, out=out)."
+
+
+class Drawing:
+    """What `draw` returns. A notebook shows the picture; `print` shows the outline.
+
+    Attributes:
+        outline: str, the graph in words.
+        dot: str, the picture in the DOT language, or None where nothing is drawn.
+        svg: str, the picture, or None where there is none; the outline then says why.
+    """
+
+    def __init__(self, outline, dot=None, svg=None):
+        self.outline, self.dot, self.svg = outline, dot, svg
+
+    def __repr__(self):
+        return self.outline
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        bundle = {"text/plain": self.outline}
+        if self.svg is not None:
+            bundle["image/svg+xml"] = self.svg
+        return bundle
+
+
+def draw(*unnamed, **named):
+    """Draw the autograd graph behind some tensors.
+
+    Args:
+        **named: tensors of any shape and dtype, or lists or tuples of them. The names appear in the
+            picture. `out` is the result of the forward pass, names that start with `grad` are
+            gradients; with `out` given, each operation is put to the pass that made it.
+
+    Returns:
+        `Drawing`. Where nothing can be drawn its outline is a sentence that says why; nothing is
+        raised.
+    """
+    tensors, notes = _tensors(named)
+    if unnamed:
+        notes.append(HOW)
+    sketch = Sketch(tensors)
+    if not sketch.nodes:
+        return Drawing("\n".join(["Nothing to draw: no tensor given has a graph.", *notes]))
+    if len(sketch.nodes) > MOST:
+        notes.append(f"No picture: {len(sketch.nodes):,} operations are too many to read.")
+        return Drawing(outline(sketch, notes))
+    dot = dot_text(sketch)
+    try:
+        svg = to_svg(dot)
+    except LayoutError as error:
+        return Drawing(outline(sketch, [*notes, str(error)]), dot)
+    words = outline(sketch, notes)
+    return Drawing(words, dot, finish(svg, f"Graph of {joined(tensors)}", words))
+
+
+def _tensors(named):
+    """The tensors by name, lists taken apart; and a sentence for each value that is no tensor."""
+    tensors, notes = {}, []
+    for name, value in named.items():
+        parts = {name: value}
+        if isinstance(value, (list, tuple)):
+            parts = {f"{name}[{i}]": part for i, part in enumerate(value)}
+        for part_name, part in parts.items():
+            if isinstance(part, torch.Tensor):
+                tensors[part_name] = part
+            else:
+                kind = "None" if part is None else f"a {type(part).__name__}"
+                notes.append(f"{part_name} is {kind}: give draw a tensor or a list of tensors.")
+    return tensors, notes
