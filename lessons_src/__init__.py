@@ -1,0 +1,21 @@
+"""What the lessons import: one module per lesson, the graphs and the diagnosis.
+
+`draw`, `diagnose` and `assert_double_backward` can be imported from here. They are loaded on first
+use, so that `import lessons_src` stays as light as an empty module.
+"""
+
+from importlib import import_module
+
+_MODULE_OF = {
+    "draw": "graphs",
+    "diagnose": "diagnosis",
+    "assert_double_backward": "diagnosis",
+}
+
+__all__ = list(_MODULE_OF)
+
+
+def __getattr__(name):
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'lessons_src' has no attribute '{name}'")
+    return getattr(import_module(f"lessons_src.{_MODULE_OF[name]}"), name)

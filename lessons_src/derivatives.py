@@ -1,0 +1,32 @@
+"""Derivatives of elementwise functions, by calling `torch.autograd.grad` again and again."""
+
+from torch.autograd import grad
+
+
+def derivative(f, x, order):
+    """Derivative of an elementwise function, taken by repeated backward passes.
+
+    The outputs are summed before each pass, because a backward pass starts from one number. In an
+    elementwise function each output depends on its own x only, so every element of the result is the
+    derivative at that x.
+
+    Args:
+        f: callable, tensor of x's shape to tensor of x's shape.
+        x: real tensor of any shape that requires grad.
+        order: how many times to differentiate, 1 or more.
+
+    Returns:
+        Tensor of the shape and dtype of x, detached from the graph.
+
+    Raises:
+        RuntimeError: from autograd, when no graph leads from a derivative back to x.
+    """
+    out = f(x)
+    for _ in range(order):
+        (out,) = grad(out.sum(), x, create_graph=True)
+    return out.detach()
+
+
+def second(f, x):
+    """Second derivative of an elementwise function: `derivative(f, x, order=2)`."""
+    return derivative(f, x, order=2)

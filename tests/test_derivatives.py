@@ -1,0 +1,23 @@
+import pytest
+import torch
+
+from lessons_src.derivatives import derivative, second
+
+from formulas import points
+
+
+def test_derivatives_of_a_cube():
+    x = points()
+    for order, truth in ((1, 3 * x**2), (2, 6 * x), (3, torch.full_like(x, 6))):
+        assert torch.allclose(derivative(lambda x: x**3, x, order), truth)
+
+
+def test_the_result_is_detached_and_x_keeps_no_gradient():
+    x = points()
+    assert not second(torch.exp, x).requires_grad
+    assert x.grad is None
+
+
+def test_a_missing_graph_raises_autograds_own_error():
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        second(lambda x: torch.exp(x.detach()), points())

@@ -1,0 +1,22 @@
+import torch
+
+from lessons_src.derivatives import second
+from lessons_src.operations import CountOperations
+
+from formulas import points
+
+
+def test_counts_calls_in_forward_and_in_backward():
+    x = points()
+    with CountOperations() as operations:
+        second(lambda x: torch.exp(x).cos(), x)
+    assert operations.counts["exp"] == 1  # its backward uses the result
+    assert operations.counts["cos"] == 2  # once in forward, once for the second derivative
+    assert operations.counts["sin"] == 1
+
+
+def test_counting_stops_with_the_block():
+    with CountOperations() as operations:
+        pass
+    torch.exp(points())
+    assert not operations.counts
