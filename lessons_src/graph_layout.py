@@ -1,10 +1,10 @@
 """DOT text to SVG, with or without Graphviz on the machine.
 
 A real `dot` on the PATH is used where there is one. Elsewhere the wheel `pygraphviz`, which brings
-Graphviz along, draws in a child process, because it writes its warnings to the stderr of the cell.
+Graphviz along, draws in a child process: its warnings would land in the cell, and it can crash.
 
-`python -m lessons_src.graph_layout` answers like `dot`, as far as the library `graphviz` (and with it
-torchviz) calls it, so that a small script named `dot` can stand in for the program.
+`python -m lessons_src.graph_layout` answers like `dot`, as far as the library `graphviz` (and with
+it torchviz) calls it, so that a small script named `dot` can stand in for the program.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SECONDS = 10  # a picture that takes longer is given up
+_never_freed = []
 
 
 class LayoutError(Exception):
@@ -34,7 +35,7 @@ def to_svg(dot_text):
         LayoutError: Graphviz is missing, failed, or took more than `SECONDS`.
     """
     program = find_dot()
-    # By its path, so that neither the package nor torch is imported; -P keeps the folder off sys.path.
+    # By its path: nothing else is imported; -P keeps this folder off sys.path.
     command = [program] if program else [sys.executable, "-P", __file__]
     try:
         done = subprocess.run(
@@ -51,7 +52,7 @@ def to_svg(dot_text):
 
 
 def find_dot():
-    """Path of the first real `dot` on the PATH, or None. A stand-in names this module in its text."""
+    """Path of the first real `dot` on the PATH, or None: a stand-in names this module inside."""
     endings = os.environ.get("PATHEXT", ".EXE").split(os.pathsep) if os.name == "nt" else [""]
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         for ending in endings:
@@ -114,10 +115,18 @@ def _parse(arguments):
 def _draw(dot_text, picture_format, engine):
     """bytes of the picture, drawn in this process by the wheel."""
     with _quiet():
-        import pygraphviz
+        from pygraphviz import AGraph
+        from pygraphviz import graphviz as gv
 
-        graph = pygraphviz.AGraph(string=dot_text)
-        return graph.draw(format=picture_format, prog=engine)
+        graph, context = AGraph(string=dot_text), gv.gvContextWithBuiltins()
+        if gv.gvLayout(context, graph.handle, engine.encode()):
+            raise ValueError(f"no layout engine {engine} here")
+        # Not AGraph.draw: it frees the layout afterwards, and that crashes now and then (2.0.4).
+        failed, picture = gv.gvRenderData(context, graph.handle, picture_format.encode())
+        _never_freed.append((graph, context))
+    if failed:
+        raise ValueError(f"cannot write {picture_format}")
+    return picture
 
 
 @contextmanager
@@ -135,4 +144,6 @@ def _quiet():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # without the destructors of native code, see _draw
