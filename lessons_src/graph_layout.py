@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SECONDS = 10  # a picture that takes longer is given up
+# Set for whatever `dot` is started from here: if that is a stand-in after all, it must draw itself
+# instead of starting the next one, and so on without end.
+STARTED = "LESSONS_SRC_STARTED_DOT"
 _never_freed = []
 
 
@@ -39,7 +42,11 @@ def to_svg(dot_text):
     command = [program] if program else [sys.executable, "-P", __file__]
     try:
         done = subprocess.run(
-            [*command, "-Tsvg"], input=dot_text.encode(), capture_output=True, timeout=SECONDS
+            [*command, "-Tsvg"],
+            input=dot_text.encode(),
+            capture_output=True,
+            timeout=SECONDS,
+            env={**os.environ, STARTED: "1"},
         )
     except subprocess.TimeoutExpired:
         raise LayoutError(f"No picture: the layout took more than {SECONDS} seconds.") from None
@@ -71,9 +78,9 @@ def main(arguments=None):
         int, the exit code.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    program = find_dot()
+    program = None if STARTED in os.environ else find_dot()
     if program:
-        return subprocess.run([program, *arguments]).returncode
+        return subprocess.run([program, *arguments], env={**os.environ, STARTED: "1"}).returncode
     try:
         return _stand_in(arguments)
     except ImportError:
