@@ -8,7 +8,7 @@ lab: environment
 	@$(RUN) scripts/open_lab.py
 
 fresh: environment
-	@$(RUN) scripts/lesson_copies.py fresh $(LESSON)
+	@$(RUN) scripts/lesson_copies.py $(LESSON)
 
 test: environment
 	$(RUN) -m ruff check

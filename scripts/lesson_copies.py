@@ -1,0 +1,83 @@
+"""The reader's own copies of the lessons, in my_lessons/: made once, never overwritten."""
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+from nbformat.sign import NotebookNotary
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+MY_LESSONS = ROOT / "my_lessons"
+
+
+def lessons(number=""):
+    return sorted(NOTEBOOKS.glob(f"{number or '[0-9]'}_*.ipynb"))
+
+
+def jupyter_folder(folder):
+    """Where JupyterLab keeps what it remembers for the course, apart from the reader's own."""
+    return folder / ".jupyter"
+
+
+def copy_lessons(folder=MY_LESSONS):
+    """Copy the lessons that are not there yet and announce those that are newer than the copy."""
+    known = read_known(folder)
+    for lesson in lessons():
+        copy = folder / lesson.name
+        if not copy.exists():
+            put_copy(lesson, copy)
+        elif known.get(lesson.name, fingerprint(lesson)) != fingerprint(lesson):
+            number = lesson.name.split("_")[0]
+            print(
+                f"Lesson {number} is newer than your copy, which stays as it is: "
+                f"`make fresh LESSON={number}` puts the new one beside it."
+            )
+
+
+def fresh_copy(number, folder=MY_LESSONS):
+    """Put a clean copy of one lesson beside the reader's, under a name that is free."""
+    if not (found := lessons(number) if number else []):
+        numbers = ", ".join(lesson.name.split("_")[0] for lesson in lessons())
+        sys.exit(f"Say which lesson ({numbers}), as in `make fresh LESSON=1`.")
+    copy, tries = folder / f"{found[0].stem}_fresh.ipynb", 1
+    while copy.exists():
+        tries += 1
+        copy = folder / f"{found[0].stem}_fresh_{tries}.ipynb"
+    put_copy(found[0], copy)
+    print(f"A clean copy of lesson {number} is in {os.path.relpath(copy)}")
+
+
+def put_copy(lesson, copy):
+    """Trust, copy and remember in this order: killed in between, the next call does the rest."""
+    folder = copy.parent
+    data = jupyter_folder(folder) / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    # JupyterLab shows stored pictures only in notebooks it trusts.
+    NotebookNotary(data_dir=str(data)).sign(nbformat.read(lesson, as_version=4))
+    write_whole(copy, lesson.read_bytes())
+    known = read_known(folder) | {lesson.name: fingerprint(lesson)}
+    write_whole(jupyter_folder(folder) / "copied.json", json.dumps(known).encode())
+
+
+def read_known(folder):
+    """Which version of each lesson was copied last."""
+    path = jupyter_folder(folder) / "copied.json"
+    return json.loads(path.read_bytes()) if path.exists() else {}
+
+
+def fingerprint(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_whole(path, content):
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
+if __name__ == "__main__":
+    fresh_copy(" ".join(sys.argv[1:]))

@@ -1,0 +1,71 @@
+"""Open JupyterLab on lesson 1, among the reader's own copies: `make lab`."""
+
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+from jupyterlab.labapp import LabApp
+from lesson_copies import MY_LESSONS, copy_lessons, jupyter_folder, lessons
+
+SETTINGS = Path(__file__).resolve().parent / "lab_settings"
+
+
+def main(folder=MY_LESSONS, extra=()):
+    copy_lessons(folder)
+    port, token, page = free_port(), secrets.token_hex(24), f"/lab/tree/{lessons()[0].name}"
+    keep_apart(folder)
+    os.environ["JUPYTER_TOKEN"] = token  # not among the arguments, which others on a machine see
+    print(f"\n    http://127.0.0.1:{port}{page}?token={token}\n")
+    if has_display():
+        print("JupyterLab opens in your browser; if not, open the address above.")
+    else:
+        print("There is no display here: open the address above in a browser on this machine.")
+    print("Ctrl+C in this window ends it; what you saved in my_lessons/ stays.", flush=True)
+    LabApp.launch_instance(arguments(folder, port, page) + list(extra))
+
+
+def arguments(folder, port, page):
+    return [
+        f"--ServerApp.root_dir={folder}",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",  # another port would not be the one in the address
+        f"--ServerApp.allow_root={hasattr(os, 'geteuid') and os.geteuid() == 0}",
+        "--ServerApp.answer_yes=True",  # one Ctrl+C is enough
+        f"--LabApp.open_browser={has_display()}",
+        f"--LabApp.default_url={page}",
+        f"--LabApp.app_settings_dir={SETTINGS}",  # no news pop-up, no look for updates
+        "--KernelManager.transport_encryption=auto",  # a kernel that is not encrypted says so
+        "--Application.log_level=WARN",
+    ]
+
+
+def keep_apart(folder):
+    """Neither use nor change the settings of a Jupyter that the reader has already."""
+    for name in ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH"):
+        os.environ.pop(name, None)
+    os.environ["JUPYTER_CONFIG_DIR"] = str(jupyter_folder(folder) / "config")
+    os.environ["JUPYTER_DATA_DIR"] = str(jupyter_folder(folder) / "data")
+    # Holds the page that the browser opens first; some browsers may not read hidden folders.
+    os.environ["JUPYTER_RUNTIME_DIR"] = str(folder.parent / "build" / "jupyter")
+
+
+def free_port(first=8888, tries=50):
+    for port in range(first, first + tries):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    sys.exit(f"Ports {first} to {first + tries - 1} are all taken: end one of those programs.")
+
+
+def has_display():
+    """Whether a browser could open here; on Linux, a session over SSH usually has none."""
+    return sys.platform in ("win32", "darwin") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+
+
+if __name__ == "__main__":
+    main(extra=sys.argv[1:])
