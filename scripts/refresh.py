@@ -25,7 +25,7 @@ def main(lessons):
     with tempfile.TemporaryDirectory() as profile:
         os.environ["IPYTHONDIR"] = profile  # stored outputs must not depend on one's own profile
         problems = [problem for path in paths if (problem := refresh(path))]
-    sys.exit("\n".join(problems))
+    sys.exit("\n".join(problems) or None)
 
 
 def refresh(path):
