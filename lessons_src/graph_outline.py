@@ -1,8 +1,9 @@
 """A graph in words: what the picture shows, one line a thing, in the order it was made."""
 
 from lessons_src import graph_walk
-from lessons_src.graph_sketch import ENDS
+from lessons_src.graph_sketch import ENDS, is_gradient
 
+COLUMN = 16  # characters, the width of the names
 ORDINALS = ("forward", "first backward", "second backward", "third backward", "fourth backward")
 
 TROUBLES = {
@@ -59,45 +60,82 @@ def shape(tensor):
 
 
 def kept_words(sketch, node, kept):
-    """What a kept tensor is to the Function that keeps it, in a few words."""
-    one_of = {
-        graph_walk.INPUT: ("its input", len(node.inputs)),
-        graph_walk.OUTPUT: ("its output", sketch.outputs(node)),
-    }
-    if kept.role in one_of:
-        words, many = one_of[kept.role]
-        return words if many == 1 else f"{words} {kept.position + 1} of {many}"
-    return {
-        graph_walk.INTERMEDIATE: "an intermediate, no graph leads on from here",
-        graph_walk.NO_GRAPH: (
-            "no graph leads on from here: an input that needs no gradient, or an intermediate"
-        ),
-        graph_walk.ELSEWHERE: "neither its input nor its output, with a graph of its own",
-    }[kept.role]
+    """Two phrases: what a kept tensor is to `node`, which keeps it, and where that leaves autograd.
+
+    The second is empty for an input or an output, whose graph leads on.
+    """
+    where = "saved" if not kept.on_ctx else f"on ctx as {kept.name}"
+    if kept.role == graph_walk.INPUT:
+        return f"{_one_of('input', kept.position, len(node.inputs))}, {where}", ""
+    if kept.role == graph_walk.OUTPUT:
+        return f"{_one_of('output', kept.position, sketch.outputs(node))}, {where}", ""
+    if kept.role == graph_walk.ELSEWHERE:
+        return f"neither input nor output, {where}", "it has a graph of its own"
+    on = "no graph leads on from here"
+    if kept.role == graph_walk.INTERMEDIATE:
+        return f"intermediate, {where}", on
+    return where, f"{on}: an input that needs no gradient, or an intermediate"
 
 
 def verdicts(sketch):
-    """Sentences on which named tensors lead to which."""
+    """Sentences on what leads back to the inputs and what does not."""
     lines = []
-    for name in sketch.tensors:
+    for name, targets in sketch.targets.items():
         if name in sketch.cut_off:
-            there = " or ".join(sketch.cut_off[name])
-            lines.append(f"{name} is cut off: no graph leads from here to {there}")
+            lines.append(cut_off_words(sketch, name))
+        elif is_gradient(name):
+            lines.append(f"{name} leads back to {' and '.join(targets)}")
+    for node in sketch.shown:
+        loose = [kept for kept in node.kept if node.custom and kept.role == graph_walk.INTERMEDIATE]
+        if loose:
+            names = list(dict.fromkeys(kept.name for kept in loose if kept.name))
+            what = "an intermediate" if len(loose) == 1 else "intermediates"
+            what += f", {joined(names)}" if names else ""
+            it = "it for a constant" if len(loose) == 1 else "them for constants"
+            lines.append(f"{sketch.title(node)} keeps {what}: autograd takes {it}")
     return lines
+
+
+def cut_off_words(sketch, name):
+    """ "grad_x is cut off: no graph leads from here to x"."""
+    return f"{name} is cut off: no graph leads from here to {' or '.join(sketch.cut_off[name])}"
+
+
+def kept_name(sketch, kept):
+    """The reader's name for a kept tensor, else its name on ctx, else the operation it is from."""
+    box = sketch.box_of(kept.tensor)
+    if box.names:
+        return " = ".join(box.names)
+    if kept.name or box.maker is None:
+        return kept.name or f"a tensor {shape(kept.tensor)}"
+    return reference(sketch, (box.maker, box.number))
 
 
 def reference(sketch, source):
     """How one input of an operation is called: the reader's name, a leaf, an operation."""
-    if source is None:
-        return "a constant"
     node, number = source
     box = sketch.box(node, number)
     if box is not None and box.names:
         return " = ".join(box.names)
     if node.leaf is not None:
-        return f"{sketch.title(node)}".replace("AccumulateGrad", "leaf")
+        return leaf_name(sketch, node)
     many = sketch.outputs(node)
     return sketch.title(node) if many == 1 else f"output {number + 1} of {sketch.title(node)}"
+
+
+def leaf_name(sketch, node):
+    """ "leaf", or "leaf #2" where there are several."""
+    return sketch.title(node).replace("AccumulateGrad", "leaf")
+
+
+def joined(words):
+    """ "a, b and c"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _one_of(words, position, many):
+    return words if many == 1 else f"{words} {position + 1} of {many}"
 
 
 def _header(sketch):
@@ -109,43 +147,45 @@ def _header(sketch):
     )
 
 
-def joined(words):
-    """ "a, b and c"."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 def _node_lines(sketch, node):
     results = [sketch.box(node, number) for number in range(sketch.outputs(node))]
     names = [name for box in results if box for name in box.names]
     if node.leaf is not None:
-        called = names or [reference(sketch, (node, 0))]
-        return [f"  {joined(called):<12} a leaf {shape(node.leaf)}"]
-    made = f"made by {sketch.title(node)}" if names else ""
-    sources = joined([reference(sketch, source) for source in node.inputs] or ["nothing"])
-    lines = [
-        f"  {joined(names or [sketch.title(node)]):<12} {made} from {sources}".replace(
-            "  from", " from"
-        )
-    ]
+        return [_line(names or [leaf_name(sketch, node)], f"a leaf {shape(node.leaf)}")]
+    by = f"made by {sketch.title(node)} from" if names else "made from"
+    lines = [_line(names or [sketch.title(node)], f"{by} {_sources(sketch, node)}")]
     for kept in node.kept if node.custom else ():
         if kept.tensor is not None:
-            lines.append("    keeps " + _kept_line(sketch, node, kept))
+            role, rest = kept_words(sketch, node, kept)
+            line = f"    keeps {kept_name(sketch, kept)}: {role}"
+            lines.append(f"{line}; {rest}" if rest else line)
     return lines
 
 
-def _kept_line(sketch, node, kept):
-    box = sketch.boxes.get(graph_walk.origin(kept.tensor) or id(kept.tensor))
-    name = joined(box.names) if box.names else kept.name
-    where = f"on ctx as {kept.name}" if kept.on_ctx else "saved"
-    words = kept_words(sketch, node, kept)
-    return f"{name}: {words} ({where})" if name else f"{words} ({where})"
+def _line(names, words):
+    return f"  {joined(names):<{COLUMN}} {words}"
+
+
+def _sources(sketch, node):
+    """The inputs of an operation, a constant by its name where a Function keeps that tensor."""
+    constants = [
+        f"{kept_name(sketch, box.keepers[0][1])} (a constant)"
+        for box in sketch.boxes.values()
+        if node in box.fed and box.keepers
+    ]
+    words = []
+    for source in node.inputs:
+        if source is None:
+            words.append(constants.pop(0) if constants else "a constant")
+        else:
+            words.append(reference(sketch, source))
+    return joined(words) if words else "nothing"
 
 
 def _loose_lines(sketch):
     """The named tensors that no node made."""
     return [
-        f"  {joined(box.names):<12} has no graph"
+        _line(box.names, f"{shape(box.tensor)}, has no graph")
         for box in sketch.boxes.values()
         if box.maker is None and box.names and not box.keepers
     ]

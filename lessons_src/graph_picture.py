@@ -1,17 +1,22 @@
 """A graph as DOT text and as a finished SVG.
 
-Written from our own walk rather than by torchviz, whose colours and arrows it keeps: torchviz recurses,
-raises on a graph that was freed, shows a saved output twice and a tensor stored on ctx never.
+Written from our own walk rather than by torchviz, whose colours and arrows it keeps: torchviz
+recurses, raises on a graph that was freed, shows a saved output twice and a tensor stored on ctx
+never.
 """
 
 import re
+import textwrap
 from xml.sax.saxutils import escape
 
-from lessons_src.graph_outline import kept_words, phase_name, shape
+from lessons_src.graph_outline import cut_off_words, kept_words, phase_name, shape
 
 OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
 FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'
-LEAF, KEPT, RESULT, PLAIN = "lightblue", "orange", "darkolivegreen1", "white"
+LEAF, KEPT, NAMED = "lightblue", "orange", "darkolivegreen1"
+KEPT_LINE = "dir=none style=dashed color=orangered"
+CONSTANT_LINE = "style=dotted"
+WRAP = 24  # characters in a line of a box
 PAGE = 900  # px: a wider picture is scaled down to the page of a notebook
 
 
@@ -70,6 +75,7 @@ class _Dot:
         for node in self.sketch.shown:
             if node.leaf is None:
                 self._arrows(node)
+        self._hang_cut_off()
         return "\n".join(["digraph {", *self._settings(), *self._grouped(), *self.lines, "}\n"])
 
     def _settings(self):
@@ -84,7 +90,7 @@ class _Dot:
                 yield from statements
                 continue
             yield f"subgraph cluster_{number} {{"
-            yield f"label={quoted(phase)} labelloc=t labeljust=l color=grey"
+            yield f"label={quoted(phase)} labelloc=b labeljust=l color=grey"
             yield from statements
             yield "}"
 
@@ -115,14 +121,46 @@ class _Dot:
                 self.lines.append(f"{start} -> {me}")
         for box in sketch.boxes.values():
             if any(keeper is node for keeper, _ in box.keepers):
-                self.lines.append(
-                    f"{self._id(box)} -> {me} [dir=none style=dashed color=orangered]"
-                )
+                from_above = box.maker not in (node, None)
+                ends = (self._id(box), me) if from_above else (me, self._id(box))
+                self.lines.append(f"{' -> '.join(ends)} [{KEPT_LINE}]")
             if node in box.fed:
-                self.lines.append(f"{self._id(box)} -> {me} [style=dotted label=constant]")
+                self.lines.append(f"{self._id(box)} -> {me} [{CONSTANT_LINE}]")
+
+    def _hang_cut_off(self):
+        """Draw what is cut off below `out`, where the reader looks for it."""
+        below = [box for box in self.sketch.boxes.values() if "out" in box.names]
+        for box in self.sketch.boxes.values():
+            if below and box.maker is None and set(box.names) & set(self.sketch.cut_off):
+                self.lines.append(f"{self._id(below[0])} -> {self._id(box)} [style=invis]")
 
     def _legend(self):
-        return "legend"
+        boxes = self.sketch.boxes.values()
+        there = {
+            "operation": ('BGCOLOR="lightgrey" STYLE="rounded"', True),
+            "custom Function": (
+                'STYLE="rounded" BORDER="2"',
+                any(node.custom for node in self.sketch.shown),
+            ),
+            "leaf": (f'BGCOLOR="{LEAF}"', any(_is_leaf(box) for box in boxes)),
+            "named in the call": (f'BGCOLOR="{NAMED}"', any(_only_named(box) for box in boxes)),
+            "kept for backward": (f'BGCOLOR="{KEPT}"', any(box.keepers for box in boxes)),
+            "no graph": ('STYLE="dashed"', any(box.maker is None for box in boxes)),
+        }
+        cells = [
+            f'<TD><TABLE CELLBORDER="0" CELLSPACING="0" {look}><TR><TD>{words}</TD></TR></TABLE>'
+            "</TD>"
+            for words, (look, shown) in there.items()
+            if shown
+        ]
+        rows = [f"<TR>{''.join(cells[i : i + 3])}</TR>" for i in range(0, len(cells), 3)]
+        lines = [
+            ("arrow: goes into", True),
+            ("dashed line: kept by", there["kept for backward"][1]),
+            ("dotted arrow: goes into, as a constant", any(box.fed for box in boxes)),
+        ]
+        rows += [f'<TR><TD COLSPAN="3">{words}</TD></TR>' for words, shown in lines if shown]
+        return f'<TABLE BORDER="0" CELLSPACING="2" CELLPADDING="2">{"".join(rows)}</TABLE>'
 
 
 def _home(box):
@@ -132,24 +170,47 @@ def _home(box):
     return box.keepers[0][0] if box.keepers else None
 
 
+def _is_leaf(box):
+    return box.maker is not None and box.maker.leaf is not None
+
+
+def _only_named(box):
+    return box.names and box.maker is not None and not box.keepers and not _is_leaf(box)
+
+
 def _look(sketch, box):
     """The DOT attributes of a tensor."""
-    cut = [name for name in box.names if name in sketch.cut_off]
-    names = box.names or [kept.name for _, kept in box.keepers if kept.name][:1]
-    leaf = box.maker is not None and box.maker.leaf is not None
-    words = [" ".join([*names[:1], shape(box.tensor)])]
-    if leaf:
-        words.append("a leaf")
-    for node, kept in box.keepers:
-        words.append(kept_words(sketch, node, kept))
-    colours = [
-        c for c, wanted in ((LEAF, leaf), (KEPT, box.keepers), (RESULT, box.names)) if wanted
-    ]
-    fill = ":".join(colours[:2])
-    style = "striped" if len(colours) > 1 else "filled"
+    roles = (LEAF, _is_leaf(box)), (KEPT, box.keepers)
+    colours = [colour for colour, wanted in roles if wanted] or [NAMED]
+    style, border = "striped" if len(colours) > 1 else "filled", ""
+    if set(box.names) & set(sketch.cut_off):
+        colours, border = ["white"], "color=red penwidth=2 "
     if box.maker is None:
         style += ",dashed"
-    return f"shape=box style={quoted(style)} fillcolor={quoted(fill)} label={quoted(chr(10).join(words))}"
+    fill, words = ":".join(colours), "\n".join(_label(sketch, box))
+    return f'shape=box {border}style="{style}" fillcolor="{fill}" label={quoted(words)}'
+
+
+def _label(sketch, box):
+    """The lines in the box of a tensor."""
+    names = box.names or [kept.name for _, kept in box.keepers if kept.name][:1]
+    lines = [" ".join([" = ".join(names), shape(box.tensor)]).strip()]
+    if _is_leaf(box):
+        lines.append("leaf (AccumulateGrad)")
+    for node, kept in box.keepers:
+        role, rest = kept_words(sketch, node, kept)
+        first, _, where = role.rpartition(", ")
+        title = sketch.title(node)
+        lines += _wrapped(f"{first} of {title}, {where}" if first else f"{where} by {title}")
+        lines += _wrapped(rest)
+    for name in box.names:
+        if name in sketch.cut_off:
+            lines += _wrapped(cut_off_words(sketch, name).removeprefix(f"{name} is "))
+    return list(dict.fromkeys(lines))
+
+
+def _wrapped(words):
+    return textwrap.wrap(words, WRAP, break_long_words=False, break_on_hyphens=False)
 
 
 def quoted(text):

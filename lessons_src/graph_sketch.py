@@ -23,6 +23,7 @@ class TensorBox:
     Attributes:
         tensor: the tensor.
         maker: the node it comes from, None without a graph.
+        number: which of that node's outputs it is.
         names: the reader's names for it, in the order given.
         keepers: list of (node, `Kept`), the custom Functions that keep it.
         fed: built-in operations that saved it as a constant.
@@ -30,6 +31,7 @@ class TensorBox:
 
     tensor: torch.Tensor
     maker: Node | None
+    number: int
     names: list = field(default_factory=list)
     keepers: list = field(default_factory=list)
     fed: list = field(default_factory=list)
@@ -44,7 +46,8 @@ class Sketch:
         boxes: dict from a key to `TensorBox`; the key is (fn, output number) or the id of a tensor
             without a graph.
         phase: dict from node to 0 (forward), 1 (first backward), ...; empty without `out`.
-        cut_off: dict from name to the names no graph leads to.
+        targets: dict from name to the names that a graph should lead to from there.
+        cut_off: the part of it where no graph leads to any of them.
     """
 
     def __init__(self, tensors):
@@ -54,7 +57,8 @@ class Sketch:
         large = len(self.nodes) > MOST
         self.shown = self.nodes[:ENDS] + self.nodes[-ENDS:] if large else self.nodes
         self.phase = _phases(tensors, self.graph)
-        self.cut_off = _cut_off(tensors, self.graph)
+        self.targets = _targets(tensors, self.graph)
+        self.cut_off = {name: t for name, t in self.targets.items() if not self._leads(name, t)}
         self.boxes = {}
         self._add_boxes()
         self._number()
@@ -62,6 +66,10 @@ class Sketch:
     def box(self, node, number):
         """The `TensorBox` of one output of a node, or None."""
         return self.boxes.get((node.fn, number))
+
+    def box_of(self, tensor):
+        """The `TensorBox` of a tensor."""
+        return self.boxes[origin(tensor) or id(tensor)]
 
     def title(self, node):
         """The node's title, with a number where several nodes share it."""
@@ -80,26 +88,31 @@ class Sketch:
                     found.setdefault(kept.role, node)
         return found
 
+    def _leads(self, name, targets):
+        reached = self.graph.reachable(self.tensors[name])
+        return any(self.graph.node_of(self.tensors[target]) in reached for target in targets)
+
     def _add_boxes(self):
         for name, tensor in self.tensors.items():
-            self._box_of(tensor).names.append(name)
+            self._make_box(tensor).names.append(name)
         for node in self.shown:
             if node.leaf is not None:
-                self._box_of(node.leaf)
+                self._make_box(node.leaf)
             for kept in node.kept if node.custom else ():
                 if kept.tensor is not None:
-                    self._box_of(kept.tensor).keepers.append((node, kept))
+                    self._make_box(kept.tensor).keepers.append((node, kept))
         for node in self.shown:
             for kept in () if node.custom else node.kept:
                 known = None if kept.tensor is None else self.boxes.get(id(kept.tensor))
                 if known is not None and node not in known.fed:
                     known.fed.append(node)
 
-    def _box_of(self, tensor):
+    def _make_box(self, tensor):
         edge = origin(tensor)
         key = edge or id(tensor)
         if key not in self.boxes:
-            self.boxes[key] = TensorBox(tensor, self.graph.node_of(tensor))
+            number = edge[1] if edge else 0
+            self.boxes[key] = TensorBox(tensor, self.graph.node_of(tensor), number)
         return self.boxes[key]
 
     def _number(self):
@@ -112,7 +125,7 @@ class Sketch:
 
 
 def stem(name):
-    """What a gradient's name is the gradient of: "x" for "grad_x", "grad2_x" or "grad_grad_x[0]"."""
+    """What a gradient is the gradient of: "x" for "grad_x", "grad2_x" or "grad_grad_x[0]"."""
     return re.sub(r"^(grad\d*_?)+", "", base(name))
 
 
@@ -155,14 +168,10 @@ def _order(name):
     return int(digits[1]) if digits else max(1, len(re.findall("grad", name)))
 
 
-def _cut_off(tensors, graph):
+def _targets(tensors, graph):
     reached = {name: graph.reachable(tensor) for name, tensor in tensors.items()}
-    found = {}
-    for name in tensors:
-        targets = _should_reach(name, tensors, graph, reached)
-        if targets and not any(graph.node_of(tensors[t]) in reached[name] for t in targets):
-            found[name] = targets
-    return found
+    found = {name: _should_reach(name, tensors, graph, reached) for name in tensors}
+    return {name: targets for name, targets in found.items() if targets}
 
 
 def _should_reach(name, tensors, graph, reached):
