@@ -1,10 +1,12 @@
 """Execute the notebooks and store their outputs: `make refresh`, or `make refresh LESSON=2`.
 
 What would differ from run to run or from machine to machine is left out, so that refreshing twice
-changes nothing. A notebook in which something unexpected happens is left as it was.
+changes nothing. A notebook in which something unexpected happens is left as it was. The first
+picture of each lesson is also written to pictures/, for the README.
 """
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +15,11 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+PICTURES = ROOT / "pictures"
+# Where an object lies in memory: torchviz names its nodes so, and a bare repr shows it.
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{12,}\b")
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
@@ -43,6 +49,9 @@ def refresh(path):
     after = nbformat.writes(notebook) + "\n"
     if after != before:
         write_whole(path, after)
+    if picture := first_picture(notebook):
+        PICTURES.mkdir(exist_ok=True)
+        write_whole(PICTURES / f"{path.stem}.svg", picture)
     print(f"{path.name}: {'refreshed' if after != before else 'unchanged'}", flush=True)
     return None
 
@@ -69,12 +78,36 @@ def strip(notebook):
     """Keep what the reader needs, drop what names a version, a time or a random id."""
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
+    addresses = {}
     seen = set()
     for number, cell in enumerate(notebook.cells):
         if cell.get("id") in seen | {None}:
             cell.id = f"cell-{number}"
         seen.add(cell.id)
         cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            rename_addresses(output, addresses)
+
+
+def rename_addresses(output, addresses):
+    """Replace each memory address in the output's texts by the order in which it appeared."""
+
+    def name(match):
+        return addresses.setdefault(match[0], f"address{len(addresses) + 1}")
+
+    for texts in (output, output.get("data", {})):
+        for key, text in texts.items():
+            if isinstance(text, str) and key in ("text", "text/plain", "image/svg+xml"):
+                texts[key] = ADDRESS.sub(name, text)
+
+
+def first_picture(notebook):
+    """The first SVG among the outputs, or None."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if svg := output.get("data", {}).get("image/svg+xml"):
+                return svg
+    return None
 
 
 def write_whole(path, text):
