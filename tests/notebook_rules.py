@@ -57,12 +57,12 @@ def outputs_are_the_same_everywhere(notebook):
 
 
 def pictures_are_told(notebook):
-    """A library's own picture has no text of ours: a tag promises it in the next Markdown cell."""
+    """A library's own picture comes without our text: then the next cell says it in words."""
     for n, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown" and MARKDOWN_IMAGE.search(cell.source):
             yield f"cell {n} has a picture without an alternative text"
-        below = notebook.cells[n + 1].cell_type if n + 1 < len(notebook.cells) else None
-        if "picture-told-below" in tags(cell) and below == "markdown":
+        below = notebook.cells[n + 1].source if n + 1 < len(notebook.cells) else ""
+        if below.startswith("**In words.**"):
             continue
         for output in cell.get("outputs", []):
             data = output.get("data", {})

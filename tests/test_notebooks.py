@@ -81,6 +81,13 @@ def breaches(notebook):
     return [breach for rule in RULES for breach in rule(notebook)]
 
 
+def test_picture_told_in_words_passes():
+    notebook = sound_notebook()
+    BREAKAGES["a picture alone"](notebook.cells)
+    notebook.cells.insert(5, new_markdown_cell("**In words.** x leads to grad_x."))
+    assert breaches(notebook) == []
+
+
 def test_sound_notebook_passes():
     assert breaches(sound_notebook()) == []
     assert list(inline_code_is_the_modules(sound_notebook(), MODULE)) == []
