@@ -3,7 +3,6 @@
 from lessons_src import graph_walk
 from lessons_src.graph_sketch import ENDS, is_gradient
 
-COLUMN = 16  # characters, the width of the names
 ORDINALS = ("forward", "first backward", "second backward", "third backward", "fourth backward")
 
 TROUBLES = {
@@ -28,29 +27,57 @@ def outline(sketch, notes=()):
     Returns:
         str of several lines.
     """
-    lines = [_header(sketch)]
-    heading = None
+    rows, heading = [], None  # a row is one text, or a name and what there is to say about it
     for place, node in enumerate(sketch.shown):
         if place == ENDS and len(sketch.shown) < len(sketch.nodes):
-            lines.append(f"  ... {len(sketch.nodes) - len(sketch.shown):,} more in between ...")
-        if phase_name(sketch, node) != heading:
+            rows.append(f"  ... {len(sketch.nodes) - len(sketch.shown):,} more in between ...")
+        if sketch.phase and phase_name(sketch, node) != heading:
             heading = phase_name(sketch, node)
-            lines.append(heading)
-        lines += _node_lines(sketch, node)
-    lines += _loose_lines(sketch)
-    lines += verdicts(sketch)
+            rows.append(heading)
+        rows += _node_rows(sketch, node)
+    rows += _loose_rows(sketch)
+    width = max(len(row[0]) for row in rows if isinstance(row, tuple))
+    lines = [row if isinstance(row, str) else f"  {row[0]:<{width}}  {row[1]}" for row in rows]
+    return "\n".join([_header(sketch), *lines, *sentences(sketch), *notes])
+
+
+def sentences(sketch):
+    """What the graph comes to, in sentences: what leads back to the inputs and what does not."""
+    lines = []
+    for name in sketch.tensors:
+        if name in sketch.cut_off:
+            lines.append(cut_off_words(sketch, name))
+        elif is_gradient(name) and name in sketch.targets:
+            lines.append(f"{name} leads back to {joined(sketch.targets[name])}")
+    for node in sketch.shown:
+        loose = [kept for kept in node.kept if node.custom and kept.role == graph_walk.INTERMEDIATE]
+        if loose:
+            lines.append(_constant_words(sketch.title(node), loose))
     lines += [TROUBLES[why].format(sketch.title(node)) for why, node in sketch.troubles().items()]
-    return "\n".join([*lines, *notes])
+    return lines
+
+
+def _constant_words(title, intermediates):
+    names = list(dict.fromkeys(kept.name for kept in intermediates if kept.name))
+    called = f", {joined(names)}" if names else ""
+    if len(intermediates) == 1:
+        return f"{title} keeps an intermediate{called}: autograd takes it for a constant"
+    return f"{title} keeps intermediates{called}: autograd takes them for constants"
+
+
+def cut_off_words(sketch, name):
+    """ "grad_x is cut off: no graph leads from here to x"."""
+    return f"{name} is cut off: no graph leads from here to {' or '.join(sketch.cut_off[name])}"
 
 
 def phase_name(sketch, node):
-    """Which pass made a node: "forward", "first backward", ... or "graph" where nobody can tell."""
+    """Which pass made a node: "forward", "first backward", ..., or "other" if no named one did."""
     level = sketch.phase.get(node)
     if level is None:
-        return "besides" if sketch.phase else "graph"
+        return "other"
     name = ORDINALS[level] if level < len(ORDINALS) else f"backward {level}"
     if level > 1 and level - 1 not in sketch.phase.values():
-        return f"every backward up to the {name}"
+        return f"every backward up to the {name.removesuffix(' backward')}"
     return name
 
 
@@ -75,30 +102,6 @@ def kept_words(sketch, node, kept):
     if kept.role == graph_walk.INTERMEDIATE:
         return f"intermediate, {where}", on
     return where, f"{on}: an input that needs no gradient, or an intermediate"
-
-
-def verdicts(sketch):
-    """Sentences on what leads back to the inputs and what does not."""
-    lines = []
-    for name, targets in sketch.targets.items():
-        if name in sketch.cut_off:
-            lines.append(cut_off_words(sketch, name))
-        elif is_gradient(name):
-            lines.append(f"{name} leads back to {' and '.join(targets)}")
-    for node in sketch.shown:
-        loose = [kept for kept in node.kept if node.custom and kept.role == graph_walk.INTERMEDIATE]
-        if loose:
-            names = list(dict.fromkeys(kept.name for kept in loose if kept.name))
-            what = "an intermediate" if len(loose) == 1 else "intermediates"
-            what += f", {joined(names)}" if names else ""
-            it = "it for a constant" if len(loose) == 1 else "them for constants"
-            lines.append(f"{sketch.title(node)} keeps {what}: autograd takes {it}")
-    return lines
-
-
-def cut_off_words(sketch, name):
-    """ "grad_x is cut off: no graph leads from here to x"."""
-    return f"{name} is cut off: no graph leads from here to {' or '.join(sketch.cut_off[name])}"
 
 
 def kept_name(sketch, kept):
@@ -135,7 +138,7 @@ def joined(words):
 
 
 def _one_of(words, position, many):
-    return words if many == 1 else f"{words} {position + 1} of {many}"
+    return words if many == 1 else f"{words} {position + 1}"
 
 
 def _header(sketch):
@@ -147,23 +150,18 @@ def _header(sketch):
     )
 
 
-def _node_lines(sketch, node):
+def _node_rows(sketch, node):
     results = [sketch.box(node, number) for number in range(sketch.outputs(node))]
-    names = [name for box in results if box for name in box.names]
+    names = ", ".join(" = ".join(box.names) for box in results if box and box.names)
     if node.leaf is not None:
-        return [_line(names or [leaf_name(sketch, node)], f"a leaf {shape(node.leaf)}")]
+        return [(names or leaf_name(sketch, node), f"a leaf {shape(node.leaf)}")]
     by = f"made by {sketch.title(node)} from" if names else "made from"
-    lines = [_line(names or [sketch.title(node)], f"{by} {_sources(sketch, node)}")]
+    rows = [(names or sketch.title(node), f"{by} {_sources(sketch, node)}")]
     for kept in node.kept if node.custom else ():
         if kept.tensor is not None:
-            role, rest = kept_words(sketch, node, kept)
-            line = f"    keeps {kept_name(sketch, kept)}: {role}"
-            lines.append(f"{line}; {rest}" if rest else line)
-    return lines
-
-
-def _line(names, words):
-    return f"  {joined(names):<{COLUMN}} {words}"
+            words = "; ".join(filter(None, kept_words(sketch, node, kept)))
+            rows.append(f"    keeps {kept_name(sketch, kept)}: {words}")
+    return rows
 
 
 def _sources(sketch, node):
@@ -182,10 +180,10 @@ def _sources(sketch, node):
     return joined(words) if words else "nothing"
 
 
-def _loose_lines(sketch):
+def _loose_rows(sketch):
     """The named tensors that no node made."""
     return [
-        _line(box.names, f"{shape(box.tensor)}, has no graph")
+        (" = ".join(box.names), f"a tensor {shape(box.tensor)} without a graph")
         for box in sketch.boxes.values()
         if box.maker is None and box.names and not box.keepers
     ]

@@ -9,27 +9,29 @@ import re
 import textwrap
 from xml.sax.saxutils import escape
 
-from lessons_src.graph_outline import cut_off_words, kept_words, phase_name, shape
+from lessons_src.graph_outline import cut_off_words, kept_words, phase_name, sentences, shape
 
 OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
 FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'
 LEAF, KEPT, NAMED = "lightblue", "orange", "darkolivegreen1"
 KEPT_LINE = "dir=none style=dashed color=orangered"
 CONSTANT_LINE = "style=dotted"
-WRAP = 24  # characters in a line of a box
+WRAP = 27  # characters in a line of a box
+CAPTION = 60  # and in a line below the graph
 PAGE = 900  # px: a wider picture is scaled down to the page of a notebook
 
 
-def dot_text(sketch):
+def dot_text(sketch, notes=()):
     """The graph in the DOT language.
 
     Args:
         sketch: `graph_sketch.Sketch`.
+        notes: sentences to stand below the graph.
 
     Returns:
         str, the same in every process.
     """
-    return _Dot(sketch).text()
+    return _Dot(sketch, [*sentences(sketch), *notes]).text()
 
 
 def finish(svg, title, description):
@@ -57,11 +59,15 @@ def finish(svg, title, description):
     return f"{head}\n<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>{body}"
 
 
+_CELL = '<TD><TABLE CELLBORDER="0" CELLSPACING="0" {look}><TR><TD>{words}</TD></TR></TABLE></TD>'
+
+
 class _Dot:
     """Collects the statements of one picture."""
 
-    def __init__(self, sketch):
+    def __init__(self, sketch, sentences):
         self.sketch = sketch
+        self.sentences = sentences
         self.ids = {}
         self.clusters = {}  # phase -> statements
         self.lines = []
@@ -82,7 +88,7 @@ class _Dot:
         yield "graph [fontname=monospace fontsize=10 labelloc=b nodesep=0.2 ranksep=0.3]"
         yield 'node [fontname=monospace fontsize=10 height=0.2 margin="0.1,0.05"]'
         yield "edge [fontname=monospace fontsize=9 arrowsize=0.7]"
-        yield f"label=<{self._legend()}>"
+        yield f"label=<{self._caption()}>"
 
     def _grouped(self):
         for number, (phase, statements) in enumerate(self.clusters.items()):
@@ -134,33 +140,35 @@ class _Dot:
             if below and box.maker is None and set(box.names) & set(self.sketch.cut_off):
                 self.lines.append(f"{self._id(below[0])} -> {self._id(box)} [style=invis]")
 
+    def _caption(self):
+        """The sentences and the legend, an HTML-like label below the graph."""
+        lines = [f"<B>{escape(line)}</B>" for s in self.sentences for line in _wrapped(s, CAPTION)]
+        cells = [_CELL.format(look=look, words=words) for words, look in self._legend()]
+        rows = ["".join(cells[i : i + 3]) for i in range(0, len(cells), 3)]
+        rows = [f'<TR><TD COLSPAN="3">{line}</TD></TR>' for line in lines] + [
+            f"<TR>{row}</TR>" for row in rows
+        ]
+        return f'<TABLE BORDER="0" CELLSPACING="2">{"".join(rows)}</TABLE>'
+
     def _legend(self):
-        boxes = self.sketch.boxes.values()
-        there = {
-            "operation": ('BGCOLOR="lightgrey" STYLE="rounded"', True),
-            "custom Function": (
-                'STYLE="rounded" BORDER="2"',
-                any(node.custom for node in self.sketch.shown),
-            ),
-            "leaf": (f'BGCOLOR="{LEAF}"', any(_is_leaf(box) for box in boxes)),
-            "named in the call": (f'BGCOLOR="{NAMED}"', any(_only_named(box) for box in boxes)),
-            "kept for backward": (f'BGCOLOR="{KEPT}"', any(box.keepers for box in boxes)),
-            "no graph": ('STYLE="dashed"', any(box.maker is None for box in boxes)),
-        }
-        cells = [
-            f'<TD><TABLE CELLBORDER="0" CELLSPACING="0" {look}><TR><TD>{words}</TD></TR></TABLE>'
-            "</TD>"
-            for words, (look, shown) in there.items()
-            if shown
-        ]
-        rows = [f"<TR>{''.join(cells[i : i + 3])}</TR>" for i in range(0, len(cells), 3)]
-        lines = [
-            ("arrow: goes into", True),
-            ("dashed line: kept by", there["kept for backward"][1]),
-            ("dotted arrow: goes into, as a constant", any(box.fed for box in boxes)),
-        ]
-        rows += [f'<TR><TD COLSPAN="3">{words}</TD></TR>' for words, shown in lines if shown]
-        return f'<TABLE BORDER="0" CELLSPACING="2" CELLPADDING="2">{"".join(rows)}</TABLE>'
+        """(words, look) of what this picture holds."""
+        boxes, shown = self.sketch.boxes.values(), self.sketch.shown
+        yield "operation", 'BGCOLOR="lightgrey" STYLE="rounded"'
+        if any(node.custom for node in shown):
+            yield "custom Function", 'STYLE="rounded" BORDER="2"'
+        if any(_is_leaf(box) for box in boxes):
+            yield "leaf", f'BGCOLOR="{LEAF}"'
+        if any(_only_named(box) for box in boxes):
+            yield "named in the call", f'BGCOLOR="{NAMED}"'
+        if any(box.keepers for box in boxes):
+            yield "kept for backward", f'BGCOLOR="{KEPT}"'
+        if any(box.maker is None for box in boxes):
+            yield "no graph", 'STYLE="dashed"'
+        yield "arrow: goes into", 'BORDER="0"'
+        if any(box.keepers for box in boxes):
+            yield "dashed line: kept by", 'BORDER="0"'
+        if any(box.fed for box in boxes):
+            yield "dotted arrow: as a constant", 'BORDER="0"'
 
 
 def _home(box):
@@ -206,11 +214,13 @@ def _label(sketch, box):
     for name in box.names:
         if name in sketch.cut_off:
             lines += _wrapped(cut_off_words(sketch, name).removeprefix(f"{name} is "))
-    return list(dict.fromkeys(lines))
+    return lines
 
 
-def _wrapped(words):
-    return textwrap.wrap(words, WRAP, break_long_words=False, break_on_hyphens=False)
+def _wrapped(words, width=WRAP):
+    kept_together = words.replace(" #", "\0#")
+    lines = textwrap.wrap(kept_together, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0#", " #") for line in lines]
 
 
 def quoted(text):

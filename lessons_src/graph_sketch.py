@@ -46,19 +46,21 @@ class Sketch:
         boxes: dict from a key to `TensorBox`; the key is (fn, output number) or the id of a tensor
             without a graph.
         phase: dict from node to 0 (forward), 1 (first backward), ...; empty without `out`.
-        targets: dict from name to the names that a graph should lead to from there.
-        cut_off: the part of it where no graph leads to any of them.
+        targets: dict from name to the names, one of which at least it should lead to, that it does.
+        cut_off: dict from name to such names where no graph leads to any of them.
     """
 
     def __init__(self, tensors):
         self.tensors = tensors
         self.graph = walk(*tensors.values())
-        self.nodes = self.graph.nodes[::-1]
+        self.phase = _phases(tensors, self.graph)
+        # A pass needs the passes before it and nothing else: sorting keeps inputs first.
+        last = max(self.phase.values(), default=0) + 1
+        backwards = self.graph.nodes[::-1]
+        self.nodes = sorted(backwards, key=lambda node: self.phase.get(node, last))
         large = len(self.nodes) > MOST
         self.shown = self.nodes[:ENDS] + self.nodes[-ENDS:] if large else self.nodes
-        self.phase = _phases(tensors, self.graph)
-        self.targets = _targets(tensors, self.graph)
-        self.cut_off = {name: t for name, t in self.targets.items() if not self._leads(name, t)}
+        self._find_targets()
         self.boxes = {}
         self._add_boxes()
         self._number()
@@ -88,9 +90,14 @@ class Sketch:
                     found.setdefault(kept.role, node)
         return found
 
-    def _leads(self, name, targets):
-        reached = self.graph.reachable(self.tensors[name])
-        return any(self.graph.node_of(self.tensors[target]) in reached for target in targets)
+    def _find_targets(self):
+        reached = {name: self.graph.reachable(t) for name, t in self.tensors.items()}
+        self.targets, self.cut_off = {}, {}
+        for name, reach in reached.items():
+            wanted = _should_reach(name, self.tensors, self.graph, reached)
+            found = [other for other in wanted if self.graph.node_of(self.tensors[other]) in reach]
+            if wanted:
+                (self.targets if found else self.cut_off)[name] = found or wanted
 
     def _add_boxes(self):
         for name, tensor in self.tensors.items():
@@ -100,7 +107,8 @@ class Sketch:
                 self._make_box(node.leaf)
             for kept in node.kept if node.custom else ():
                 if kept.tensor is not None:
-                    self._make_box(kept.tensor).keepers.append((node, kept))
+                    keepers = self._make_box(kept.tensor).keepers
+                    keepers += [(node, kept)] * ((node, kept.name) not in _names(keepers))
         for node in self.shown:
             for kept in () if node.custom else node.kept:
                 known = None if kept.tensor is None else self.boxes.get(id(kept.tensor))
@@ -122,6 +130,10 @@ class Sketch:
             seen[node.title] += 1
             many = count[node.title] > 1
             self._titles[node] = f"{node.title} #{seen[node.title]}" if many else node.title
+
+
+def _names(keepers):
+    return [(node, kept.name) for node, kept in keepers]
 
 
 def stem(name):
@@ -166,12 +178,6 @@ def _order(name):
     """The order a gradient's name speaks of: 2 for "grad2_x" and "grad_grad_x"."""
     digits = re.match(r"grad(\d+)", name)
     return int(digits[1]) if digits else max(1, len(re.findall("grad", name)))
-
-
-def _targets(tensors, graph):
-    reached = {name: graph.reachable(tensor) for name, tensor in tensors.items()}
-    found = {name: _should_reach(name, tensors, graph, reached) for name in tensors}
-    return {name: targets for name, targets in found.items() if targets}
 
 
 def _should_reach(name, tensors, graph, reached):

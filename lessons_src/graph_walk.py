@@ -105,8 +105,12 @@ def origin(tensor):
         return None
     if tensor.grad_fn is None and tensor._is_view():
         return None  # made where nothing is recorded: requires_grad is set, but it leads nowhere
-    edge = torch.autograd.graph.get_gradient_edge(tensor)
-    return edge.node, edge.output_nr
+    if tensor.grad_fn is not None:
+        return tensor.grad_fn, tensor.output_nr
+    with torch.enable_grad():
+        # The node of a leaf can be seen only behind an operation; a sparse tensor has no views.
+        behind = tensor.view_as(tensor) if tensor.layout is torch.strided else tensor.clone()
+    return behind.grad_fn.next_functions[0]
 
 
 def same_tensor(a, b):

@@ -9,7 +9,11 @@ from lessons_src.graph_sketch import MOST, Sketch
 
 __all__ = ["Drawing", "draw"]
 
-HOW = "Call it with names, as in draw(grad_x=grad_x, x=x, out=out)."
+NOTHING = (
+    "Nothing to draw: no tensor given has a graph. A tensor gets one from an operation on a tensor "
+    "that requires grad, outside torch.no_grad()."
+)
+HOW = "Call draw with names, as in draw(grad_x=grad_x, x=x, out=out)."
 
 
 class Drawing:
@@ -47,20 +51,19 @@ def draw(*unnamed, **named):
         raised.
     """
     tensors, notes = _tensors(named)
-    if unnamed:
+    if unnamed or not named:
         notes.append(HOW)
     sketch = Sketch(tensors)
     if not sketch.nodes:
-        return Drawing("\n".join(["Nothing to draw: no tensor given has a graph.", *notes]))
+        return Drawing("\n".join([NOTHING, *notes]))
     if len(sketch.nodes) > MOST:
-        notes.append(f"No picture: {len(sketch.nodes):,} operations are too many to read.")
+        notes.append(f"No picture: more than {MOST} operations are too many to read in one.")
         return Drawing(outline(sketch, notes))
-    dot = dot_text(sketch)
+    dot, words = dot_text(sketch, notes), outline(sketch, notes)
     try:
         svg = to_svg(dot)
     except LayoutError as error:
-        return Drawing(outline(sketch, [*notes, str(error)]), dot)
-    words = outline(sketch, notes)
+        return Drawing(f"{words}\n{error}", dot)
     return Drawing(words, dot, finish(svg, f"Graph of {joined(tensors)}", words))
 
 
