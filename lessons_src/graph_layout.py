@@ -59,15 +59,15 @@ def to_svg(dot_text):
 
 
 def find_dot():
-    """Path of the first real `dot` on the PATH, or None: a stand-in names this module inside."""
+    """Path of the first real `dot` on the PATH, or None. Stand-ins are told by what they call."""
     endings = os.environ.get("PATHEXT", ".EXE").split(os.pathsep) if os.name == "nt" else [""]
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         for ending in endings:
             file = Path(folder or os.curdir, f"dot{ending}")
             if file.is_file() and os.access(file, os.X_OK):
-                with file.open("rb") as start:
-                    if b"lessons_src.graph_layout" not in start.read(4096):
-                        return str(file)
+                content = file.read_bytes()
+                if b"graph_layout" not in content and b"dot_stand_in" not in content:
+                    return str(file)
     return None
 
 

@@ -218,9 +218,9 @@ def _label(sketch, box):
 
 
 def _wrapped(words, width=WRAP):
-    kept_together = words.replace(" #", "\0#")
+    kept_together = words.replace(" #", "\0#").replace("on ctx as ", "on\0ctx\0as\0")
     lines = textwrap.wrap(kept_together, width, break_long_words=False, break_on_hyphens=False)
-    return [line.replace("\0#", " #") for line in lines]
+    return [line.replace("\0", " ") for line in lines]
 
 
 def quoted(text):

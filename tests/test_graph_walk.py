@@ -1,33 +1,298 @@
-"""Reading an autograd graph, against Functions whose graph is known."""
+"""Reading an autograd graph: a Function for each way to keep a tensor, and what the walk says."""
 
+import gc
+import sys
+import weakref
+
+import pytest
 import torch
+from torch.autograd import Function
 
-from lessons_src.graph_walk import INPUT, walk
+from lessons_src import graph_walk
+from lessons_src.graph_walk import ELSEWHERE, INPUT, INTERMEDIATE, NO_GRAPH, OUTPUT, walk
 from lessons_src.saving_inputs import Square
+from lessons_src.saving_intermediates import Sinh
+from lessons_src.saving_outputs import Exp
+from lessons_src.untracked_backward import Cube
+from lessons_src.what_not_to_do import SinhBad
+
+
+def function(forward):
+    """A Function with this forward; its backward is never called."""
+    return type(forward.__name__, (Function,), {"forward": staticmethod(forward)})
+
+
+@function
+def SavesIntermediate(ctx, x):
+    e = torch.exp(x)
+    ctx.save_for_backward(e)
+    return e * 2
+
+
+@function
+def StashesInput(ctx, x):
+    ctx.x = x
+    return x * x
+
+
+@function
+def StashesOutput(ctx, x):
+    ctx.y = torch.exp(x)
+    return ctx.y
+
+
+@function
+def StashesDetachedOutput(ctx, x):
+    y = torch.exp(x)
+    ctx.y = y.detach()
+    return y
+
+
+@function
+def StashesViewOfOutput(ctx, x):
+    y = torch.exp(x)
+    ctx.y = y.view(-1)
+    return y
+
+
+@function
+def SavesClamped(ctx, x):
+    x = x.clamp(min=0.0)
+    ctx.save_for_backward(x)
+    return x.sqrt()
+
+
+@function
+def SavesContiguous(ctx, x):
+    x = x.contiguous()
+    ctx.save_for_backward(x)
+    return x * 2
+
+
+@function
+def ReturnsClone(ctx, x):
+    e = torch.exp(x)
+    ctx.save_for_backward(e)
+    return e * 2, e.clone()
+
+
+@function
+def MarksNonDifferentiable(ctx, x):
+    e = torch.exp(x)
+    ctx.mark_non_differentiable(e)
+    ctx.save_for_backward(e)
+    return e * 2, e
+
+
+@function
+def SavesMask(ctx, x, mask):
+    ctx.save_for_backward(x, mask)
+    return x * mask
+
+
+@function
+def TakesNumbers(ctx, n, x, name, y):
+    ctx.n = n
+    ctx.save_for_backward(y, x, None)
+    return x**n + y
+
+
+@function
+def StashesInContainers(ctx, x):
+    ctx.things = [x, {"e": torch.exp(x)}, "word"]
+    return x * 2
+
+
+@function
+def EditsInPlace(ctx, x):
+    ctx.mark_dirty(x)
+    x.exp_()
+    ctx.save_for_backward(x)
+    return x
+
+
+@function
+def EditsInPlaceUnmarked(ctx, x):
+    x.exp_()
+    ctx.save_for_backward(x)
+    return x
+
+
+class SetsUpContext(Function):
+    @staticmethod
+    def forward(x):
+        return torch.exp(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+        ctx.e = torch.exp(inputs[0])
+
+
+class StashesOutsider(Function):
+    @staticmethod
+    def forward(ctx, x, other):
+        ctx.other = other[0]
+        return x * 2
+
+
+def point(**kwargs):
+    """A tensor that is not a leaf, as in the lessons."""
+    kwargs = {"dtype": torch.float64, **kwargs}
+    return torch.tensor([[0.5, 1.0], [2.0, 3.0]], requires_grad=True, **kwargs).clone()
 
 
 def leaf():
-    return torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    return torch.ones(2, 2, requires_grad=True)
 
 
-def test_walk_lists_each_node_before_its_inputs():
+x, y = point(), point()
+SAVED = [
+    (Square.apply, [x], [("", False, INPUT, 0)]),
+    (Exp.apply, [x], [("", False, OUTPUT, 0)]),
+    (Sinh.apply, [x], [("", False, OUTPUT, 1), ("", False, OUTPUT, 2)]),
+    (Cube.apply, [x], [("", False, INPUT, 0)]),
+    (SinhBad.apply, [x], [(n, True, INTERMEDIATE, None) for n in ("expx", "expnegx")]),
+    (SavesIntermediate.apply, [x], [("", False, INTERMEDIATE, None)]),
+    (StashesInput.apply, [x], [("x", True, INPUT, 0)]),
+    (StashesOutput.apply, [x], [("y", True, OUTPUT, 0)]),
+    (StashesDetachedOutput.apply, [x], [("y", True, INTERMEDIATE, None)]),
+    (StashesViewOfOutput.apply, [x], [("y", True, INTERMEDIATE, None)]),
+    (SavesClamped.apply, [x], [("", False, INTERMEDIATE, None)]),
+    (SavesContiguous.apply, [x], [("", False, INPUT, 0)]),
+    (SavesContiguous.apply, [x.t()], [("", False, INTERMEDIATE, None)]),
+    (ReturnsClone.apply, [x], [("", False, INTERMEDIATE, None)]),
+    (MarksNonDifferentiable.apply, [x], [("", False, INTERMEDIATE, None)]),
+    (SavesMask.apply, [x, x > 1], [("", False, INPUT, 0), ("", False, NO_GRAPH, None)]),
+    (TakesNumbers.apply, [3, x, "n", y], [("", False, INPUT, 1), ("", False, INPUT, 0)]),
+    (
+        StashesInContainers.apply,
+        [x],
+        [("things", True, INPUT, 0), ("things", True, INTERMEDIATE, None)],
+    ),
+    (EditsInPlace.apply, [point()], [("", False, OUTPUT, 0)]),
+    (EditsInPlaceUnmarked.apply, [point()], [("", False, INPUT, 0)]),
+    (
+        SetsUpContext.apply,
+        [x],
+        [("", False, INPUT, 0), ("", False, OUTPUT, 0), ("e", True, INTERMEDIATE, None)],
+    ),
+    (StashesOutsider.apply, [x, [y.sin()]], [("other", True, ELSEWHERE, None)]),
+    (Square.apply, [leaf()], [("", False, INPUT, 0)]),
+    (Square.apply, [leaf().to_sparse().detach().requires_grad_()], [("", False, INPUT, 0)]),
+    (Square.apply, [point(dtype=torch.complex64)], [("", False, INPUT, 0)]),
+    (Square.apply, [x[0]], [("", False, INPUT, 0)]),
+]
+
+
+@pytest.mark.parametrize(
+    "fn, inputs, expected",
+    SAVED,
+    ids=[f"{i}-{case[0].__self__.__name__}" for i, case in enumerate(SAVED)],
+)
+def test_what_a_function_keeps_is_told_as_input_output_or_intermediate(fn, inputs, expected):
+    out = fn(*inputs)
+    node = walk(*(out if isinstance(out, tuple) else [out])).nodes[0]
+    assert node.title == fn.__self__.__name__
+    found = [(kept.name, kept.on_ctx, kept.role, kept.position) for kept in node.kept]
+    assert found == expected
+
+
+def test_a_built_in_operation_tells_what_torch_saved():
+    x, constant = leaf(), torch.ones(2, 2)
+    (kept,) = walk(x * constant).nodes[0].kept
+    assert (kept.name, kept.role) == ("other", NO_GRAPH)
+    assert kept.tensor is constant
+    roles = {kept.name: (kept.role, kept.position) for kept in walk(x * x.sin()).nodes[0].kept}
+    assert roles == {"self": (INPUT, 0), "other": (INPUT, 1)}
+
+
+def test_nodes_stand_before_their_inputs_and_once_each():
     x = leaf()
     a = x.sin()
-    graph = walk(a * x + a)
+    graph = walk(a * x + a, a)
     place = {node: i for i, node in enumerate(graph.nodes)}
-    assert [n.title for n in graph.nodes] == [
+    assert [node.title for node in graph.nodes] == [
         "AddBackward0",
         "MulBackward0",
         "SinBackward0",
         "AccumulateGrad",
     ]
-    for node in graph.nodes:
-        assert all(place[node] < place[edge[0]] for edge in node.inputs if edge)
+    assert all(place[node] < place[edge[0]] for node in graph.nodes for edge in node.inputs if edge)
 
 
-def test_saved_input_is_found_as_that_input():
+def test_edges_name_the_output_they_start_from():
+    out, expx, expnegx = Sinh.apply(leaf())
+    node = walk(expnegx - out).nodes[0]
+    assert [(source.title, number) for source, number in node.inputs] == [("Sinh", 2), ("Sinh", 0)]
+
+
+def test_the_class_named_like_a_node_is_not_confused_with_it():
+    out = Cube.apply(leaf())
+    (grad_x,) = torch.autograd.grad(out.sum(), point_of(out), create_graph=True)
+    assert walk(out).nodes[0].title == "Cube"
+    assert walk(grad_x).nodes[0].title == "CubeBackward"
+
+
+def point_of(out):
+    """The leaf behind a graph of one input."""
+    return walk(out).nodes[-1].leaf
+
+
+def test_a_leaf_is_found_by_its_tensor():
     x = leaf()
-    graph = walk(Square.apply(x))
-    (kept,) = graph.nodes[0].kept
-    assert (kept.role, kept.position, kept.on_ctx) == (INPUT, 0, False)
-    assert graph.nodes[0].title == "Square"
+    graph = walk(x * 2)
+    assert graph.node_of(x).leaf is x
+    assert graph.node_of(x.detach()) is None
+
+
+def test_reachable_is_the_way_autograd_would_go():
+    x, y = leaf(), leaf()
+    a = x * 2
+    graph = walk(a * y)
+    assert graph.node_of(x) in graph.reachable(a)
+    assert graph.node_of(y) not in graph.reachable(a)
+
+
+@pytest.mark.parametrize(
+    "spoil, reason",
+    [
+        (lambda z, out: out.sum().backward(), graph_walk.FREED),
+        (lambda z, out: z.mul_(2), graph_walk.OVERWRITTEN),
+    ],
+)
+@pytest.mark.parametrize("fn", [Square.apply, torch.square], ids=["custom", "built-in"])
+def test_what_cannot_be_read_is_told_with_its_reason(fn, spoil, reason):
+    z = leaf() * 1
+    out = fn(z)
+    spoil(z, out)
+    assert reason in [kept.role for kept in walk(out).nodes[0].kept]
+
+
+def test_a_hook_that_fails_is_not_our_traceback():
+    def refuse(_):
+        raise OSError("the disk is gone")
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: 0, refuse):
+        out = Square.apply(leaf())
+    (kept,) = walk(out).nodes[0].kept
+    assert kept.role == graph_walk.UNREADABLE
+
+
+def test_depth_costs_no_recursion():
+    x = leaf()
+    for _ in range(3 * sys.getrecursionlimit()):
+        x = x.sin()
+    assert len(walk(x).nodes) == 3 * sys.getrecursionlimit() + 1
+
+
+def test_a_walk_keeps_nothing_alive():
+    out = Square.apply(leaf())
+    node = weakref.ref(out.grad_fn)
+    gc.disable()
+    try:
+        assert [node.kept for node in walk(out).nodes]
+        del out
+        assert node() is None
+    finally:
+        gc.enable()
