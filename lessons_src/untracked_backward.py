@@ -20,14 +20,14 @@ def cube_backward(grad_out, x):
     return grad_out * 3 * x**2
 
 
-def cube_backward_backward(grad_grad_x, grad_out, x):
-    """VJP of `cube_backward` with respect to x: grad_grad_x * grad_out * 6 x."""
-    return grad_grad_x * grad_out * 6 * x
-
-
 def cube_backward_backward_grad_out(grad_grad_x, x):
     """VJP of `cube_backward` with respect to grad_out: grad_grad_x * 3 x**2."""
     return grad_grad_x * 3 * x**2
+
+
+def cube_backward_backward(grad_grad_x, grad_out, x):
+    """VJP of `cube_backward` with respect to x: grad_grad_x * grad_out * 6 x."""
+    return grad_grad_x * grad_out * 6 * x
 
 
 class Cube(Function):
@@ -80,7 +80,7 @@ class CubeBackward(Function):
 
 
 def in_numpy(function, *tensors):
-    """Call `function` on the NumPy arrays behind CPU tensors; the result is a tensor without graph."""
+    """Call `function` on the arrays behind CPU tensors; the result is a tensor without graph."""
     arrays = [tensor.detach().numpy() for tensor in tensors]
     return torch.as_tensor(function(*arrays))
 
@@ -88,8 +88,8 @@ def in_numpy(function, *tensors):
 class CubeNumPy(Function):
     """`Cube` computed by NumPy on the CPU: right to second order, and no further.
 
-    Args and returns as for `Cube`. The third derivative raises a RuntimeError from autograd, or is a
-    wrong number inside a larger function, because the backward of `CubeNumPyBackward` is not tracked.
+    Args and returns as for `Cube`. The third derivative raises a RuntimeError from autograd, or is
+    a wrong number inside a larger function: the backward of `CubeNumPyBackward` is not tracked.
     """
 
     @staticmethod
@@ -121,7 +121,7 @@ class CubeNumPyBackward(Function):
 
 
 class ExpIntegral(Function):
-    """Exponential integral E1(x), elementwise, by SciPy on the CPU; differentiable any number of times.
+    """Exponential integral E1(x), elementwise, by SciPy on the CPU; differentiable at every order.
 
     Only forward leaves torch. Backward is plain torch on the saved input, so autograd tracks it.
 
