@@ -129,11 +129,11 @@ def _draw(dot_text, picture_format, engine):
         if gv.gvLayout(context, graph.handle, engine.encode()):
             raise ValueError(f"no layout engine {engine} here")
         # Not AGraph.draw: it frees the layout afterwards, and that crashes now and then (2.0.4).
-        failed, picture = gv.gvRenderData(context, graph.handle, picture_format.encode())
+        answer = gv.gvRenderData(context, graph.handle, picture_format.encode())
         _never_freed.append((graph, context))
-    if failed:
-        raise ValueError(f"cannot write {picture_format}")
-    return picture
+    if isinstance(answer, int):  # an error code alone, else (0, picture)
+        raise ValueError(f"cannot write the format {picture_format}")
+    return answer[1]
 
 
 @contextmanager

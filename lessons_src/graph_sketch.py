@@ -192,6 +192,8 @@ def _should_reach(name, tensors, graph, reached):
         node in reach for other, reach in reached.items() if other != name
     ):
         return []
+    if node is None:
+        return inputs
     # Another input: results come before inputs in a call, so only later names count.
-    names = list(tensors)
-    return inputs if node is None else [o for o in inputs if names.index(o) > names.index(name)]
+    later = list(tensors)[list(tensors).index(name) :]
+    return [other for other in inputs if other in later and graph.node_of(tensors[other])]

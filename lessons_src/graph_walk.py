@@ -19,6 +19,8 @@ FREED = "freed"
 OVERWRITTEN = "overwritten"
 UNREADABLE = "unreadable"
 
+STEP = 1000  # nodes, see _free_in_steps
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -144,6 +146,7 @@ def walk(*tensors):
                 new = fn not in made
                 if new:
                     stack.append(_open(fn, made))
+                    _free_in_steps(stack)
                 node.inputs.append((made[fn], number))
                 if new:
                     break
@@ -155,6 +158,16 @@ def walk(*tensors):
 def _open(fn, made):
     made[fn] = Node(fn, _title(fn))
     return made[fn], iter(getattr(fn, "next_functions", ()))
+
+
+def _free_in_steps(path):
+    """Let torch free a deep graph that Python has seen.
+
+    Torch 2.13 frees such nodes recursively and crashes on a chain of some 50,000 when the reader's
+    tensor goes. A node that holds another one far behind it ends the recursion there.
+    """
+    if len(path) % STEP == 0:
+        path[-STEP][0].fn.metadata["lessons_src"] = path[-1][0].fn
 
 
 def _title(fn):

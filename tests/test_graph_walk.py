@@ -1,8 +1,10 @@
 """Reading an autograd graph: a Function for each way to keep a tensor, and what the walk says."""
 
 import gc
+import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,9 @@ from lessons_src.saving_intermediates import Sinh
 from lessons_src.saving_outputs import Exp
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
+
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def function(forward):
@@ -296,3 +301,23 @@ def test_a_walk_keeps_nothing_alive():
         assert node() is None
     finally:
         gc.enable()
+
+
+FREE_A_DEEP_GRAPH = """
+import torch
+from lessons_src.graph_walk import walk
+out = torch.ones(1, requires_grad=True)
+for _ in range(100_000):
+    out = out.sin()
+assert len(walk(out).nodes) == 100_001
+del out
+print("freed")
+"""
+
+
+@pytest.mark.slow
+def test_a_deep_graph_that_was_walked_can_be_freed():
+    done = subprocess.run(
+        [sys.executable, "-c", FREE_A_DEEP_GRAPH], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.stdout, done.returncode) == ("freed\n", 0)

@@ -1,0 +1,149 @@
+"""From DOT to SVG, without Graphviz on the machine and with it."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lessons_src import graph_layout
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN = [sys.executable, "-m", "lessons_src.graph_layout"]
+
+
+def stand_in(*arguments, text="digraph { a -> b }", path="", cwd=None):
+    """Run the stand-in with this PATH."""
+    return subprocess.run(
+        [*RUN, *arguments],
+        input=text,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+    )
+
+
+def program(folder, text, name="dot"):
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    return file
+
+
+def test_without_graphviz_the_wheel_draws_and_is_quiet():
+    done = stand_in("-Kdot", "-Tsvg")
+    assert "<title>a&#45;&gt;b</title>" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_answers_what_the_library_graphviz_asks(tmp_path):
+    assert re.search(r"graphviz version \d+\.\d+\.\d+ ", stand_in("-V").stderr)
+    (tmp_path / "a.gv").write_text("digraph { a -> b }")
+    stand_in("-Kdot", "-Tsvg", "-O", "a.gv", cwd=tmp_path)
+    stand_in("-Tpng", "-o", "b.png", "a.gv", cwd=tmp_path)
+    assert (tmp_path / "a.gv.svg").read_text().rstrip().endswith("</svg>")
+    assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-Kdot", "-Tsvg", "missing.gv"], ["-Tnonsense"], ["-Knone"]]
+)
+def test_a_mistake_is_a_sentence_and_an_exit_code(arguments):
+    done = stand_in(*arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("dot: ") and len(done.stderr.splitlines()) == 1
+
+
+def test_broken_dot_is_an_error():
+    assert stand_in("-Tsvg", text="digraph {").returncode == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the programs of this test are shell scripts")
+def test_a_real_dot_is_handed_the_work(tmp_path):
+    program(tmp_path, 'echo "real $*"')
+    assert stand_in("-Kdot", "-Tsvg", path=str(tmp_path)).stdout == "real -Kdot -Tsvg\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the programs of this test are shell scripts")
+def test_a_stand_in_is_not_taken_for_a_real_dot(tmp_path, monkeypatch):
+    one, two, three = (tmp_path / name for name in "123")
+    for folder in (one, two, three):
+        folder.mkdir()
+    program(one, "exec python -m lessons_src.graph_layout")
+    program(two, "from dot_stand_in import main")
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, (one, two, three))))
+    assert graph_layout.find_dot() is None
+    real = program(three, "echo real")
+    assert graph_layout.find_dot() == str(real)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the programs of this test are shell scripts")
+@pytest.mark.parametrize(
+    "behaviour, sentence",
+    [
+        ("echo 'Error: out of memory' >&2; exit 1", "No picture: Error: out of memory"),
+        ("kill -SEGV $$", "No picture: no reason given"),
+    ],
+)
+def test_a_dot_that_fails_is_a_sentence(tmp_path, monkeypatch, behaviour, sentence):
+    program(tmp_path, behaviour)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(graph_layout.LayoutError, match=re.escape(sentence)):
+        graph_layout.to_svg("digraph { a }")
+
+
+def sanitized(text):
+    rules = (ROOT / "tests" / "nbval_sanitize.cfg").read_text()
+    for rule, word in re.findall("^regex: (.*)$\n^replace: (.*)$", rules, re.MULTILINE):
+        text = re.sub(rule, word, text)
+    return text
+
+
+def test_no_rule_of_the_sanitizer_can_lose_its_replacement():
+    rules = (ROOT / "tests" / "nbval_sanitize.cfg").read_text().splitlines()
+    assert sum(line.startswith("regex: ") for line in rules) > 5
+    for rule, word in zip(rules, rules[1:], strict=False):
+        if rule.startswith("regex: "):
+            assert word.startswith("replace: ") and word.removeprefix("replace: ").strip()
+
+
+def test_sanitized_pictures_of_two_graphviz_versions_are_equal(monkeypatch):
+    """The stored picture was drawn by Graphviz 2.43 from the DOT text beside it."""
+    monkeypatch.setenv("PATH", "")
+    stored = (ROOT / "tests" / "test_graph_layout_2.43.svg").read_text()
+    ours = graph_layout.to_svg((ROOT / "tests" / "test_graph_layout.dot").read_text())
+    assert ours != stored
+    assert sanitized(ours) == sanitized(stored)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("<title>n1&#45;&gt;n3</title>", "<title>n1&#45;&gt;n4</title>"),
+        (">SinhBad<", ">Sinh<"),
+        ('fill="orange"', 'fill="white"'),
+        ('stroke-dasharray="5,2"', ""),
+        (">grad_x leads back to x<", "><"),
+        ("0.3678794411714423", "0.3678794411714424"),
+    ],
+)
+def test_the_sanitizer_leaves_what_matters(old, new):
+    stored = (ROOT / "tests" / "test_graph_layout_2.43.svg").read_text() + "0.3678794411714423"
+    assert old in stored
+    assert sanitized(stored.replace(old, new)) != sanitized(stored)
+
+
+@pytest.mark.filterwarnings("ignore:distutils")
+def test_two_runs_of_a_plain_torchviz_picture_compare_equal():
+    torch = pytest.importorskip("torch")
+    torchviz = pytest.importorskip("torchviz")
+    x = torch.ones(2, requires_grad=True)
+    outs = [(x * x).sum(), (x * x).sum()]
+    pictures = [graph_layout.to_svg(torchviz.make_dot(out).source) for out in outs]
+    assert pictures[0] != pictures[1]
+    assert sanitized(pictures[0]) == sanitized(pictures[1])
+    assert "MulBackward0" in sanitized(pictures[0])

@@ -1,0 +1,362 @@
+"""`draw`: the outline, the picture, and what happens when there is nothing to draw."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+import torch
+from torch.autograd import Function, grad
+
+from lessons_src import graph_layout
+from lessons_src.graphs import draw
+from lessons_src.saving_inputs import Square
+from lessons_src.saving_intermediates import sinh
+from lessons_src.saving_outputs import Exp
+from lessons_src.untracked_backward import Cube
+from lessons_src.what_not_to_do import SinhBad
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def leaf():
+    return torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+
+
+def drawn(fn, x=None):
+    """The usual call, on grad_x, x and out."""
+    x = leaf().clone() if x is None else x
+    out = fn(x)
+    (grad_x,) = grad(out.sum(), x, create_graph=True)
+    return draw(grad_x=grad_x, x=x, out=out)
+
+
+def lines(drawing):
+    return str(drawing).splitlines()
+
+
+class SafeLog(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clamp(min=1e-6)
+        ctx.save_for_backward(x)
+        return torch.log(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out / x
+
+
+def test_outline_of_a_saved_input():
+    assert lines(drawn(Square.apply)) == [
+        "Graph of grad_x, x and out: 3 operations, 1 leaf",
+        "forward",
+        "  leaf    a leaf (2,)",
+        "  x       made by CloneBackward0 from leaf",
+        "  out     made by Square from x",
+        "    keeps x: input, saved",
+        "first backward",
+        "  grad_x  made by MulBackward0 from a constant and x",
+        "grad_x leads back to x",
+    ]
+
+
+def test_outline_of_intermediates_on_ctx():
+    assert lines(drawn(SinhBad.apply)) == [
+        "Graph of grad_x, x and out: 2 operations, 1 leaf",
+        "forward",
+        "  leaf    a leaf (2,)",
+        "  x       made by CloneBackward0 from leaf",
+        "  out     made by SinhBad from x",
+        "    keeps expx: intermediate, on ctx as expx; no graph leads on from here",
+        "    keeps expnegx: intermediate, on ctx as expnegx; no graph leads on from here",
+        "  grad_x  a tensor (2,) without a graph",
+        "grad_x is cut off: no graph leads from here to x",
+        "SinhBad keeps intermediates, expx and expnegx: autograd takes them for constants",
+    ]
+
+
+def test_outline_of_intermediates_that_are_outputs_too():
+    outline = lines(drawn(sinh))
+    assert "    keeps output 2 of Sinh: output 2, saved" in outline
+    assert "  AddBackward0 #1  made from output 2 of Sinh and output 3 of Sinh" in outline
+    assert outline[-1] == "grad_x leads back to x"
+    assert "intermediate" not in str(outline)
+
+
+def test_an_intermediate_in_a_larger_function_is_named_where_backward_uses_it():
+    outline = lines(drawn(lambda x: SafeLog.apply(x) ** 2))
+    assert (
+        "  grad_x           made by DivBackward0 from MulBackward0 and a tensor (2,) (a constant)"
+        in outline
+    )
+    assert outline[-1] == "SafeLog keeps an intermediate: autograd takes it for a constant"
+
+
+def test_the_reader_s_name_wins_over_the_one_on_ctx():
+    class Stashes(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.saved_x = x
+            return x * x
+
+    x = leaf()
+    assert "    keeps x: input, on ctx as saved_x" in lines(draw(out=Stashes.apply(x), x=x))
+
+
+def test_three_passes_are_told_apart_and_custom_functions_keep_their_names():
+    x = leaf().clone()
+    out = Cube.apply(x)
+    (grad_x,) = grad(out.sum(), x, create_graph=True)
+    (grad2_x,) = grad(grad_x.sum(), x, create_graph=True)
+    outline = lines(draw(grad2_x=grad2_x, grad_x=grad_x, x=x, out=out))
+    passes = [line for line in outline if "backward" in line or line == "forward"]
+    assert passes == ["forward", "first backward", "second backward"]
+    first = outline[outline.index("first backward") : outline.index("second backward")]
+    assert first[1].split(maxsplit=1) == ["grad_x", "made by CubeBackward from a constant and x"]
+    assert "  out      made by Cube from x" in outline
+
+
+def test_without_the_first_gradient_the_passes_are_not_told_apart():
+    x = leaf().clone()
+    out = x**3
+    (grad_x,) = grad(out.sum(), x, create_graph=True)
+    (grad2_x,) = grad(grad_x.sum(), x, create_graph=True)
+    assert "every backward up to the second" in lines(draw(grad2_x=grad2_x, x=x, out=out))
+
+
+def test_without_out_no_pass_is_named():
+    x = leaf()
+    (grad_x,) = grad(Square.apply(x).sum(), x, create_graph=True)
+    assert not {"forward", "first backward"} & set(lines(draw(grad_x=grad_x, x=x)))
+
+
+@pytest.mark.parametrize(
+    "named, sentence",
+    [
+        (
+            lambda x: {"out": x.detach() * 2, "x": x},
+            "out is cut off: no graph leads from here to x",
+        ),
+        (lambda x: {"y": x.detach(), "x": x}, "y is cut off: no graph leads from here to x"),
+        (lambda x: {"x": x, "y": x.detach()}, "y is cut off: no graph leads from here to x"),
+        (
+            lambda x: {"grad_x": leaf() * 2, "x": x, "out": x * 2},
+            "grad_x is cut off: no graph leads from here to x",
+        ),
+    ],
+    ids=["out", "result first", "result last", "a graph that leads elsewhere"],
+)
+def test_what_leads_to_no_input_is_cut_off(named, sentence):
+    drawing = draw(**named(leaf().clone()))
+    assert sentence in lines(drawing)
+    assert drawing.dot.count("cut off:") == 2  # in its box and below the graph
+
+
+def test_what_is_constant_on_purpose_is_not_called_cut_off():
+    x, grad_out = leaf().clone(), torch.ones(2, dtype=torch.float64)
+    out = Cube.apply(x)
+    (grad_x,) = grad(out, x, grad_out, create_graph=True)
+    drawing = draw(grad_x=grad_x, x=x, out=out, grad_out=grad_out)
+    assert "cut off" not in str(drawing)
+    assert "    keeps grad_out: saved; no graph leads on from here" in str(drawing)
+
+
+def edges(dot):
+    return re.findall(r"^(n\d+) -> (n\d+)(?: \[(.*)\])?$", dot, re.MULTILINE)
+
+
+def box(dot, start):
+    """The id and the attributes of the box whose label starts so."""
+    return re.search(rf'^(n\d+) \[(.*label="{re.escape(start)}.*)\]$', dot, re.MULTILINE).groups()
+
+
+def test_a_saved_output_is_one_box():
+    dot = drawn(Exp.apply).dot
+    out, look = box(dot, "out (2,)")
+    assert "output of Exp, saved" in look and "orange" in look
+    node, _ = box(dot, "Exp")
+    assert [(start, "dashed" in style) for start, end, style in edges(dot) if end == out] == [
+        (node, False),
+        (node, True),
+    ]
+
+
+def test_a_saved_leaf_shows_both_roles():
+    _, look = box(drawn(Square.apply, leaf()).dot, "x (2,)")
+    assert "lightblue:orange" in look
+    assert "leaf (AccumulateGrad)" in look and "input of Square, saved" in look
+
+
+def test_sinh_and_sinhbad_differ_at_a_glance():
+    good, bad = drawn(sinh).dot, drawn(SinhBad.apply).dot
+    kept, _ = box(good, "(2,)\\noutput 2 of Sinh")
+    assert [end for start, end, style in edges(good) if start == kept and not style]
+    kept, look = box(bad, "expx (2,)")
+    assert "dashed" in look
+    assert not [end for start, end, style in edges(bad) if start == kept]
+    _, look = box(bad, "grad_x (2,)")
+    assert "color=red" in look and "dashed" in look
+
+
+def test_the_legend_names_what_the_picture_holds_and_nothing_else():
+    bad, plain = drawn(SinhBad.apply).dot, draw(out=leaf() * 2).dot
+    for words in ("custom Function", "kept for backward", "no graph", "dashed line: kept by"):
+        assert f">{words}<" in bad and f">{words}<" not in plain
+    assert ">arrow: goes into<" in plain
+
+
+def test_the_svg_speaks_and_fits_the_page():
+    drawing = drawn(SinhBad.apply)
+    root = ElementTree.fromstring(drawing.svg)
+    name = root.tag.removesuffix("svg")
+    assert root[0].tag == f"{name}title" and root[0].text == "Graph of grad_x, x and out"
+    assert root[1].tag == f"{name}desc" and root[1].text == str(drawing)
+    assert root.get("role") == "img" and root.get("viewBox")
+    wide = draw(out=[leaf() * 2 for _ in range(20)])
+    assert float(ElementTree.fromstring(wide.svg).get("width")) <= 900
+
+
+def test_a_notebook_gets_picture_and_outline():
+    drawing = drawn(Square.apply)
+    assert drawing._repr_mimebundle_() == {
+        "text/plain": str(drawing),
+        "image/svg+xml": drawing.svg,
+    }
+
+
+def test_any_name_can_be_drawn():
+    drawing = draw(**{'a"<b>&\\n': leaf() * 2})
+    assert 'a"<b>&\\n' in ElementTree.fromstring(drawing.svg)[1].text
+    assert drawing.svg.count("<title>n") > 2
+
+
+NOT_TENSORS = {
+    "no name": ((leaf(),), {}, "Call draw with names"),
+    "nothing": ((), {}, "Call draw with names"),
+    "a float": ((), {"y": 3.0}, "y is a float: give draw a tensor or a list of tensors."),
+    "None": ((), {"y": None}, "y is None: give draw"),
+    "a list with a hole": ((), {"y": [leaf(), None]}, "y[1] is None: give draw"),
+    "no graph": ((), {"y": torch.ones(2)}, "Nothing to draw: no tensor given has a graph."),
+    "an empty list": ((), {"y": []}, "Nothing to draw"),
+    "a dict": ((), {"y": {}}, "y is a dict: give draw"),
+}
+
+
+@pytest.mark.parametrize("unnamed, named, sentence", NOT_TENSORS.values(), ids=NOT_TENSORS)
+def test_what_cannot_be_drawn_is_answered_with_a_sentence(unnamed, named, sentence):
+    drawing = draw(*unnamed, **named)
+    assert sentence in str(drawing)
+    assert ("image/svg+xml" in drawing._repr_mimebundle_()) == (drawing.svg is not None)
+
+
+def test_a_list_is_drawn_like_a_tuple():
+    x = leaf()
+    parts = [x * 2, x + 1]
+    assert draw(out=parts, x=x).dot == draw(out=tuple(parts), x=x).dot
+    assert "out[0]" in str(draw(out=parts, x=x))
+
+
+@pytest.mark.parametrize("fn", [Square.apply, torch.square], ids=["custom", "built-in"])
+def test_a_freed_graph_is_drawn_and_says_what_to_do(fn):
+    x = leaf()
+    out = fn(x)
+    out.sum().backward()
+    drawing = draw(out=out, x=x)
+    assert "This graph was freed by a backward pass" in str(drawing)
+    assert "retain_graph=True" in str(drawing)
+    assert "freed" in drawing.dot and drawing.svg
+
+
+def test_a_long_chain_shows_its_two_ends():
+    x = out = leaf()
+    for _ in range(5000):
+        out = out.sin()
+    started = time.monotonic()
+    outline = lines(draw(out=out, x=x))
+    assert time.monotonic() - started < 5
+    assert outline[0] == "Graph of out and x: 5,000 operations, 1 leaf"
+    assert outline[2].split() == ["x", "a", "leaf", "(2,)"]
+    assert "  ... 4,985 more in between ..." in outline
+    assert outline[-2].endswith("made by SinBackward0 #5000 from SinBackward0 #4999")
+    assert outline[-1].startswith("No picture: more than")
+
+
+def test_a_knot_of_operations_comes_back_in_seconds():
+    x = out = leaf()
+    for _ in range(100):
+        out = out.sin() * x
+    started = time.monotonic()
+    assert "200 operations" in str(draw(out=out, x=x))
+    tangle = x
+    for _ in range(48):  # just small enough for a picture
+        tangle = tangle.sin() * x
+    assert draw(out=tangle, x=x).svg
+    assert time.monotonic() - started < graph_layout.SECONDS + 5
+
+
+def test_a_layout_that_takes_too_long_leaves_the_outline(monkeypatch):
+    monkeypatch.setattr(graph_layout, "SECONDS", 0.001)
+    drawing = drawn(Square.apply)
+    assert drawing.svg is None
+    assert lines(drawing)[-1] == "No picture: the layout took more than 0.001 seconds."
+    assert "grad_x leads back to x" in lines(drawing)
+
+
+def test_a_model_around_a_custom_function():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    x = torch.ones(5, 3, requires_grad=True)
+    out = Square.apply(model(x)).sum()
+    (grad_x,) = grad(out, x, create_graph=True)
+    drawing = draw(grad_x=grad_x, x=x, out=out)
+    assert "5 leaves" in lines(drawing)[0]
+    assert "grad_x leads back to x" in lines(drawing)
+    assert drawing.svg
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.ones(2, 2).to_sparse().requires_grad_(),
+        torch.ones(2, dtype=torch.complex64, requires_grad=True),
+        torch.ones(2, requires_grad=True),
+        torch.ones((), requires_grad=True),
+        torch.ones(2, 2, requires_grad=True).clone().t()[0],
+        torch.ones(2, device="meta", requires_grad=True),
+    ],
+    ids=["sparse", "complex64", "float32", "scalar", "view", "meta"],
+)
+def test_any_kind_of_tensor_is_drawn(x):
+    drawing = draw(out=Square.apply(x), x=x)
+    assert "    keeps x: input, saved" in lines(drawing)
+    assert drawing.svg
+
+
+PRINT_ALL = """
+import torch
+from test_graphs import Cube, SafeLog, SinhBad, Square, drawn, sinh
+for fn in (Square.apply, sinh, SinhBad.apply, lambda x: Cube.apply(x) * SafeLog.apply(x)):
+    drawing = drawn(fn)
+    print(drawing, drawing.dot, drawing.svg)
+"""
+
+
+def test_outline_dot_and_svg_are_the_same_in_every_process():
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PRINT_ALL],
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+        )
+        for seed in "123"
+    ]
+    texts = [process.communicate()[0] for process in processes]
+    assert len(texts[0]) > 1000
+    assert all(a == b for a, b in itertools.pairwise(texts))
