@@ -63,6 +63,16 @@ class Node:
         return getattr(self.fn, "_forward_cls", None)
 
     @property
+    def once_differentiable(self):
+        """True for a custom Function whose backward is decorated with `once_differentiable`."""
+        backward = getattr(self.custom, "backward", None)
+        while hasattr(backward, "__wrapped__"):  # other decorators may stand around it
+            if backward.__code__.co_qualname.startswith("once_differentiable."):
+                return True
+            backward = backward.__wrapped__
+        return False
+
+    @property
     def leaf(self):
         """The leaf tensor that this node collects the gradient of, else None."""
         return None if self.custom else getattr(self.fn, "variable", None)

@@ -1,174 +1,315 @@
-"""diagnose: is the second derivative right, and if not, why."""
+"""diagnose: is the second derivative of a function right, and if not, why.
+
+The codes of the findings, and the lesson that explains each:
+
+"""
 
 import contextlib
+import gc
 import html
 import random
+import sys
 import textwrap
+import time
+import traceback
 import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from . import evidence as ev
-from .evidence import Evidence, Verdict
-from .findings import findings
-from .measure import Row, measure, step_scale
+from .evidence import Verdict
+from .findings import Finding, NotChecked, Rules
+from .measure import Row, measure, shaped
+
+__doc__ += "\n".join(f"    {rule.__name__:<31}{rule.lesson}" for rule in Rules.all())
+__all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
 
 HEADLINES = {
     Verdict.FIRST_DERIVATIVE_WRONG: "the first derivative is wrong",
-    Verdict.ONCE_DIFFERENTIABLE: "declared differentiable once only",
+    Verdict.ONCE_DIFFERENTIABLE: "declared differentiable only once",
     Verdict.SILENTLY_WRONG: "silently wrong at second order",
     Verdict.LAYOUT_DEPENDENT: "right for contiguous tensors only",
-    Verdict.NOT_FINITE: "not finite",
-    Verdict.RAISES: "raises at second order",
-    Verdict.SURROGATE_GRADIENT: "consistent, but its first derivative is not that of forward",
+    Verdict.NOT_FINITE: "a derivative is not finite",
+    Verdict.RAISES: "raises an error when differentiated",
+    Verdict.SURROGATE_GRADIENT: "consistent, but backward is not the derivative of forward",
     Verdict.SUPPORTED: "double backward is right",
     Verdict.NOT_CHECKED: "not checked",
 }
 
 
+class Target:
+    """fn as a function of the tensors that require grad, all in one dtype.
+
+    Everything else is handed over as a copy, and every call runs under the same seed. A module is
+    called with copies of its parameters and buffers.
+    """
+
+    def __init__(self, fn, inputs, dtype):
+        self.fn, self.seed, self.calls, self.layout, self.kept = fn, 0, 0, None, None
+        slots, self.tree = tree_flatten(inputs)
+        state = {}
+        if isinstance(fn, torch.nn.Module):
+            state = {**dict(fn.named_parameters()), **dict(fn.named_buffers())}
+        self.state = list(state)
+        self.slots = [self._copy(slot, dtype) for slot in [*slots, *state.values()]]
+        names = ["x"] if len(slots) == 1 else [f"input {i}" for i in range(len(slots))]
+        self.where = [i for i, s in enumerate(self.slots) if getattr(s, "requires_grad", False)]
+        self.names = [(names + self.state)[i] for i in self.where]
+        self.point = [self.slots[i].detach() for i in self.where]
+
+    def _copy(self, slot, dtype):
+        if not isinstance(slot, torch.Tensor):
+            return slot
+        copy = slot.detach().clone()
+        copy = copy.to(dtype) if copy.is_floating_point() else copy
+        return copy.requires_grad_(slot.requires_grad)
+
+    def __call__(self, xs):
+        """The outputs that have a graph, complex ones as pairs of real numbers."""
+        slots = [s.detach().clone() if isinstance(s, torch.Tensor) else s for s in self.slots]
+        for i, x in zip(self.where, xs, strict=True):
+            slots[i] = self.layout(x) if self.layout else x
+        n, before = len(slots) - len(self.state), time.perf_counter()
+        args = tree_unflatten(slots[:n], self.tree)
+        for seed in (torch.manual_seed, np.random.seed, random.seed):
+            seed(self.seed)
+        if self.state:
+            state = dict(zip(self.state, slots[n:], strict=True))
+            out = torch.func.functional_call(self.fn, state, args)
+        else:
+            out = self.fn(*args)
+        self.calls, seconds = self.calls + 1, time.perf_counter() - before
+        if seconds > 2:
+            line = f"diagnose: call {self.calls} of about 60, {seconds:.0f} s each"
+            print(line, end="\r", file=sys.stderr, flush=True)
+        ys = [y for y in tree_flatten(out)[0] if isinstance(y, torch.Tensor)]
+        if self.kept is None:
+            self.kept = [i for i, y in enumerate(ys) if y.requires_grad]
+        return [
+            torch.view_as_real(y) if y.is_complex() else y for y in map(ys.__getitem__, self.kept)
+        ]
+
+    def start(self, bent=False, shift=None):
+        """Leaves t, and the inputs point + t (+ t**2/2 if bent) and outputs of fn."""
+        zeros = [torch.zeros_like(x) for x in self.point]
+        t = [s.requires_grad_() for s in (zeros if shift is None else shaped(shift, zeros))]
+        xs = [x + s + s * s / 2 if bent else x + s for x, s in zip(self.point, t, strict=True)]
+        return t, xs, self(xs)
+
+    @property
+    def scale(self):
+        """Inputs of size 1 or more are moved by a step itself, smaller ones in proportion."""
+        sizes = [x.abs().mean().item() for x in self.point if x.numel()]
+        return min([1.0, *(max(size, 1e-3) for size in sizes if size > 0)])
+
+    def place(self, index):
+        """Where an element of the flattened inputs is: "x = 0.5" or "x[3, 7] = 0.5"."""
+        for name, x in zip(self.names, self.point, strict=True):
+            if index < x.numel():
+                at = ", ".join(str(int(i)) for i in np.unravel_index(index, x.shape))
+                short = x.dim() == 0 or (x.numel() <= 8 and x.unique().numel() == x.numel())
+                return f"{name}{'' if short else f'[{at}]'} = {x.reshape(-1)[index].item():.4g}"
+            index -= x.numel()
+
+
 @dataclass
 class Diagnosis:
-    """The answer of `diagnose`."""
+    """The answer of `diagnose`; printed, a text to read.
+
+    Attributes:
+        name: what was diagnosed.
+        verdict: a `Verdict`, which is also a string; `ok` is True for "supported" alone.
+        findings: list of `Finding` (code, message, lesson), most important first.
+        first: `Row` of the first derivative, None if nothing was measured.
+        settings: the second derivative: "alone", "graph after", "graph before", "both" -> `Row`
+            with `outcome` and the largest absolute `error`.
+        third: the same for order=3, else empty.
+        saved: list of `Saved`, what the custom Functions keep, with `kind` and `bytes`.
+        torch_func: what torch.func gives: "right", "zeros", "wrong" or the error it raises.
+    """
 
     name: str
     verdict: Verdict
-    findings: list = field(default_factory=list)
+    findings: list
     first: Row | None = None
     settings: dict = field(default_factory=dict)
     third: dict = field(default_factory=dict)
     saved: list = field(default_factory=list)
     torch_func: str = ""
-    places: dict = field(default_factory=dict)
 
     @property
     def ok(self):
         return self.verdict is Verdict.SUPPORTED
 
     def __str__(self):
-        lines = [f"{self.name}: {HEADLINES[self.verdict]}", ""]
-        if self.first:
-            lines += self._line("first derivative", "", self.first)
-            for i, (name, row) in enumerate(self.settings.items()):
-                lines += self._line("" if i else "second derivative", name, row)
-            for i, (name, row) in enumerate(self.third.items()):
-                lines += self._line("" if i else "third derivative", name, row)
-            lines += self._saved()
-            lines += [""]
-        width = max([len(f.code) for f in self.findings], default=0) + 2
+        table = [("first derivative", "", _outcome(self.first))] if self.first else []
+        for title, rows in (("second derivative", self.settings), ("third derivative", self.third)):
+            table += [(title, name, _outcome(row)) for name, row in rows.items()]
+        if self.torch_func and "setup_context" not in self.torch_func:
+            table.append(("torch.func", "", self.torch_func))
+        for s in self.saved:
+            by = f"ctx.{s.name}" if s.name else "save_for_backward"
+            table.append(("saved", "", f"{s.kind} {s.shape} {s.dtype}, {s.bytes} bytes, {by}"))
+        lines, last = [f"{self.name}: {HEADLINES[self.verdict]}", ""], ""
+        for title, name, text in table:
+            head = ("" if title == last else title).ljust(20) + (name.ljust(16) if name else "")
+            lines, last = lines + _wrapped(head + text, 44 if name else 28), title
+        lines += [""] if table else []
+        width = max((len(f.code) for f in self.findings), default=0) + 2
         for f in self.findings:
-            text = textwrap.wrap(f.message, 96 - width)
-            mark = f"-> lesson {f.lesson}"
-            if len(text[-1]) + len(mark) + 2 > 96 - width:
-                text.append("")
-            text[-1] = text[-1].ljust(98 - width - len(mark)) + mark
-            lines += [(f.code if not i else "").ljust(width) + t for i, t in enumerate(text)]
-        return "\n".join(lines).rstrip()
+            text, mark = _wrapped(f.code.ljust(width) + f.message, width), f"-> lesson {f.lesson}"
+            text += [""] if len(text[-1]) + len(mark) > 98 else []
+            lines += [*text[:-1], text[-1].ljust(100 - len(mark)) + mark]
+        return "\n".join(lines)
 
     __repr__ = __str__
 
-    def _line(self, title, setting, row):
-        head = title.ljust(20) + setting.ljust(16 if setting else 0)
-        if row.outcome == "wrong":
-            text = f"WRONG   expected {row.expected:7.4f}, got {row.got:.4f}"
-            text += (
-                f" at {self.places[row.index]}"
-                if row.index is not None
-                else " along a random direction"
-            )
-        elif row.outcome == "raises":
-            text = f"raises: {row.text}"
-        elif row.outcome == "right" and row.text:
-            text = "right   (it is 0; autograd raises because nothing depends on x any more)"
-        else:
-            text = row.outcome
-        return textwrap.wrap(head + text, 100, subsequent_indent=" " * 44, drop_whitespace=True)
-
-    def _saved(self):
-        lines = []
-        for s in self.saved:
-            where = f"ctx.{s.name}" if s.on_ctx else "save_for_backward"
-            lines.append(
-                ("" if lines else "saved").ljust(20)
-                + f"{s.kind} {s.shape} {s.dtype}, {s.bytes} bytes, {where}"
-            )
-        return lines
-
     def _repr_mimebundle_(self, include=None, exclude=None):
-        text = str(self)
-        return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
+        """The same words; bold instead of colours, so that light and dark themes both do."""
+        page = html.escape(str(self))
+        for word in (page.splitlines()[0], "WRONG", "raises:"):
+            page = page.replace(word, f"<b>{word}</b>")
+        style = "white-space: pre; background: transparent; color: inherit"
+        return {"text/plain": str(self), "text/html": f'<pre style="{style}">{page}</pre>'}
+
+
+def _wrapped(text, indent):
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, 100, subsequent_indent=" " * indent, **options)
+
+
+def _outcome(row):
+    if row.outcome == "wrong" and row.where:
+        digits = ".4f" if 1e-2 <= max(abs(row.expected), abs(row.got)) < 1e5 else ".4g"
+        expected, got = (format(v, "z" + digits) for v in (row.expected, row.got))
+        return f"WRONG   expected {expected:>7}, got {got} at {row.where}"
+    if row.outcome == "right" and row.relative > 5e-3:
+        return f"right   (to {row.relative:.1%})"
+    return {
+        "right": "right   (0; autograd raises: nothing depends on x)" if row.text else "right",
+        "wrong": "WRONG   not the derivative of what backward returns",
+        "raises": f"raises: {row.text}",
+        "not finite": f"NOT FINITE at {row.where}" if row.where else "NOT FINITE",
+        "unclear": "unclear (not smooth here, or noise)",
+    }[row.outcome]
 
 
 @contextlib.contextmanager
-def no_trace():
-    """Leave RNG states, default dtype, grad mode and warning filters as they were."""
-    dtype, state, numpy_state = torch.get_default_dtype(), random.getstate(), np.random.get_state()
-    with (
-        torch.random.fork_rng(),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        warnings.catch_warnings(record=True) as met,
-    ):
+def _no_trace():
+    """Put back what a call of fn may change, and collect its warnings."""
+    default, python, numpy = torch.get_default_dtype(), random.getstate(), np.random.get_state()
+    kinds = torch.Tensor, torch.nn.Parameter
+    leaves = [t for t in gc.get_objects() if type(t) in kinds and t.is_leaf and t.requires_grad]
+    grads = [None if t.grad is None else (t.grad, t.grad.clone()) for t in leaves]
+    with contextlib.ExitStack() as stack:
+        for context in (torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()):
+            stack.enter_context(context)
+        met = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         try:
             yield met
         finally:
-            torch.set_default_dtype(dtype)
-            random.setstate(state)
-            np.random.set_state(numpy_state)
+            torch.set_default_dtype(default)
+            random.setstate(python)
+            np.random.set_state(numpy)
+            for t, grad in zip(leaves, grads, strict=True):
+                t.grad = grad and grad[0].detach().copy_(grad[1])
 
 
 def diagnose(fn, *inputs, order=2):
-    with no_trace() as met:
-        return _diagnose(fn, inputs, order, met)
+    """Check first and second derivative of fn, and explain what is wrong.
+
+    Args:
+        fn: any callable that returns a tensor or a container of tensors: `Function.apply`, a
+            function, an `nn.Module` (its parameters count as inputs).
+        *inputs: what fn is called with. Tensors that require grad, also inside lists, are
+            differentiated at the point that they hold; any shape, any real floating dtype, but
+            converted to float64 where fn allows that.
+        order: 3 to check the third derivative also.
+
+    Returns:
+        `Diagnosis`. Nothing is raised for a wrong fn. Where no check is possible the verdict is
+        "not_checked", and the finding says what to pass instead. Inputs, `.grad`, grad mode, random
+        states, default dtype and warning filters are left as they were.
+    """
+    cls = getattr(fn, "__self__", fn)
+    name = getattr(cls, "__name__", type(cls).__name__)
+    with _no_trace() as met:
+        try:
+            return _diagnose(name, fn, inputs, order, met)
+        except NotChecked as reason:
+            return Diagnosis(name, Verdict.NOT_CHECKED, [Finding(*reason.args, 1)])
+
+
+def _diagnose(name, fn, inputs, order, met):
+    target, seeded = _prepare(fn, inputs)
+    generator = torch.Generator().manual_seed(0)
+    measured, moved, given = measure(target, order, generator), False, target.point
+    if not measured.wrong and not measured.telling:
+        beside = [torch.rand(x.shape, generator=generator, dtype=torch.float64) for x in given]
+        steps = [(0.1 * target.scale * r).to(x) for x, r in zip(given, beside, strict=True)]
+        target.point = [x + s for x, s in zip(given, steps, strict=True)]
+        other = measure(target, order, generator)
+        moved = other.wrong or other.telling or other.clear > measured.clear
+        moved = moved and other.first.outcome not in ("raises", "not finite")
+        measured, target.point = (other, target.point) if moved else (measured, given)
+    rules = Rules(target.names, measured, moved, seeded)
+    rules.gather(target, generator)
+    rules.warnings = [str(warning.message) for warning in met]
+    rows = measured.first, measured.second, measured.third
+    saved = [s for f in rules.functions for s in f.saved]
+    return Diagnosis(name, rules.verdict, list(rules.findings()), *rows, saved, rules.torch_func)
+
+
+def _prepare(fn, inputs):
+    """A `Target` that can be measured, and whether its output depends on the seed."""
+    tensors = [s for s in tree_flatten(inputs)[0] if isinstance(s, torch.Tensor)]
+    tensors += list(fn.parameters()) if isinstance(fn, torch.nn.Module) else []
+    tensors = [s for s in tensors if s.requires_grad]
+    if not tensors:
+        raise NotChecked(
+            "no_input_requires_grad",
+            "No input requires grad. Pass x.double().requires_grad_(), for integers too.",
+        )
+    if any(s.is_complex() or s.layout != torch.strided for s in tensors):
+        raise NotChecked(
+            "not_real_and_dense",
+            "An input is complex or sparse. Pass real, dense tensors and build it inside fn.",
+        )
+    own = tensors[0].dtype
+    if own in (torch.bfloat16, torch.float16):
+        raise NotChecked(
+            "half_precision", "In 16 bits finite differences say nothing. Pass float64 or float32."
+        )
+    for dtype in dict.fromkeys((torch.float64, own)):
+        target = Target(fn, inputs, dtype)
+        try:
+            ys, error = target.start()[2], None
+            break
+        except Exception as caught:
+            error = caught
+    if error is not None:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+        at = f", in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+        raise NotChecked("fn_raises", f"fn itself raises {type(error).__name__}: {error}{at}.")
+    if not ys:
+        raise NotChecked("output_without_graph", "fn returns no tensor with a graph. ...")
+    repeated = all(map(torch.equal, ys, target.start()[2]))
+    target.seed = 1
+    seeded = not all(map(torch.equal, ys, target.start()[2]))
+    target.seed = 0
+    if not repeated:
+        raise NotChecked(
+            "random_output",
+            "fn gives different outputs for one input and one seed. Fix what is random in it.",
+        )
+    return target, seeded
 
 
 def assert_double_backward(fn, *inputs):
-    """Raise AssertionError with the text of `diagnose` unless the verdict is "supported"."""
+    """Raise AssertionError with the text of `diagnose` unless its verdict is "supported"."""
     diagnosis = diagnose(fn, *inputs)
-    assert diagnosis.ok, str(diagnosis)
-
-
-def _diagnose(fn, inputs, order, met):
-    name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
-    target = ev.Target(fn, inputs, torch.float64)
-    generator = torch.Generator().manual_seed(0)
-    target([x.clone().requires_grad_() for x in target.point])
-    measured, moved = measure(target, target.point, order, generator), False
-    if not measured.wrong and not measured.telling:
-        beside = [
-            x + 0.1 * torch.rand(x.shape, generator=generator, dtype=torch.float64).to(x)
-            for x in target.point
-        ]
-        with contextlib.suppress(Exception):
-            other = measure(target, beside, order, generator)
-            if other.first.outcome != "not finite" and (
-                other.wrong or other.telling or other.clear > measured.clear
-            ):
-                measured, moved = other, True
-                target.point = beside
-    step = 1e-4 * step_scale(target.point)
-    functions = ev.functions(target, step)
-    if measured.wrong:
-        ev.blame(target, functions, step, generator)
-    tolerance = max(1e-6, measured.tolerance)
-    habits = ev.habits(target, measured.probe, tolerance)
-    func = ev.torch_func(target, measured.probe, measured.a, tolerance)
-    e = Evidence(
-        target.names, measured, functions, habits, func, moved, [str(w.message) for w in met]
-    )
-    rows = [measured.first, *measured.second.values(), *measured.third.values()]
-    places = {r.index: target.place(r.index) for r in rows if r.index is not None}
-    saved = [s for f in functions for s in f.saved]
-    return Diagnosis(
-        name,
-        e.verdict,
-        findings(e),
-        measured.first,
-        measured.second,
-        measured.third,
-        saved,
-        func,
-        places,
-    )
+    if not diagnosis.ok:
+        raise AssertionError(str(diagnosis))

@@ -1,16 +1,16 @@
 """The numbers: values against the first derivative, the first derivative against the second.
 
-The truth is finite differences of fn's own first derivative, along one direction at a time. Let
-A be that difference with the weights on the outputs held fixed. At the given point, with
-x = x0 + t + t**2/2 before fn and z = y + (y - y0)**2/2 after it, the second derivative is
+The truth is finite differences of fn's own first derivative along a direction d. With the weights
+on the outputs held fixed, call that difference A. At the given point, with x = x0 + t + t**2/2
+before fn and z = y + (y - y0)**2/2 after it, the second derivative along d is
 
     alone  A        graph after  A + B        graph before  A + C        both  A + B + C
 
-where B is the first derivative weighted with the change of y, and C the first derivative itself.
-So the four settings are told apart at the cost of one.
+where B is the first derivative weighted with the change of y, and C the first derivative times d.
+So one difference serves all four settings.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -20,11 +20,12 @@ SETTINGS = {  # name: (a graph before fn, a graph after it)
     "graph before": (True, False),
     "both": (True, True),
 }
-NOT_RECORDED = "does not require grad and does not have a grad_fn"
-NOT_USED = "appears to not have been used in the graph"
-SHARP = 1e-4  # relative error that a correct second derivative stays below
-SURROGATE = 0.1  # first derivatives further off than this are not an inexact solver's
-STEPS = {  # pairs of steps, tried until two agree; a kink or noise shows as disagreement
+RANK = ("wrong", "not finite", "raises", "unclear", "right")
+NO_GRAPH = "does not require grad and does not have a grad_fn"
+UNUSED = "appears to not have been used in the graph"
+TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # relative
+SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
+STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two differ
     torch.float64: ((1e-3, 1e-4), (1e-5, 1e-6), (2e-2, 1e-2)),
     torch.float32: ((3e-2, 1e-2), (1e-1, 3e-2), (1e-2, 1e-3)),
 }
@@ -32,64 +33,29 @@ STEPS = {  # pairs of steps, tried until two agree; a kink or noise shows as dis
 
 @dataclass
 class Row:
-    """One comparison: a line of the report.
+    """One comparison, a line of the report."""
 
-    Attributes:
-        outcome: "right", "wrong", "raises", "not finite" or "unclear".
-        error: largest absolute error, None if there is no number to compare.
-        relative: that error relative to the size of the terms.
-        expected, got: at the element shown; index: its place in all inputs, flattened (or None).
-        text: the error raised, first line.
-        zero: the expected value is 0 everywhere.
-    """
-
-    outcome: str
-    error: float | None = None
-    relative: float = 0.0
-    expected: float = 0.0
+    outcome: str  # one of RANK; "unclear" where fn is not smooth, or under noise
+    error: float | None = None  # the largest, absolute
+    relative: float = 0.0  # the same in proportion to the terms
+    expected: float = 0.0  # at the element shown
     got: float = 0.0
-    index: int | None = None
-    text: str = ""
-    zero: bool = False
-
-
-@dataclass
-class Probe:
-    """Weights w on the outputs, a direction d of the inputs, and what fn gives along it."""
-
-    w: list
-    d: torch.Tensor
-    v: torch.Tensor | None = None  # what the first derivative is multiplied with; d if None
-    c: list | None = None  # weights of the scalar that follows fn; elementwise if None
-    y0: list | None = None
-
-    def loss(self, ys, after):
-        total = sum((w * y).sum() for w, y in zip(self.w, ys, strict=True))
-        if after and self.c is None:
-            pairs = zip(self.w, ys, self.y0, strict=True)
-            total = total + sum((w * (y - y0) ** 2).sum() for w, y, y0 in pairs) / 2
-        elif after:
-            triples = zip(self.c, ys, self.y0, strict=True)
-            total = total + sum((c * (y - y0)).sum() for c, y, y0 in triples) ** 2 / 2
-        return total
+    where: str = ""
+    text: str = ""  # first line of the error that autograd raises
+    zero: bool = False  # nothing but 0 was expected
 
 
 @dataclass
 class Measured:
-    """Rows of one point: the first derivative, and the second (third) by setting."""
+    """The rows of one point, and what they were measured with."""
 
     first: Row
-    second: dict
-    third: dict
-    point: list
-    probe: Probe
-    a: torch.Tensor  # the second derivative alone, along probe.d
-    tolerance: float
-    dtype: torch.dtype
+    probe: "Probe"
+    second: dict = field(default_factory=dict)
+    third: dict = field(default_factory=dict)
 
     @property
     def rows(self):
-        """The comparisons beyond the first derivative."""
         return [*self.second.values(), *self.third.values()]
 
     @property
@@ -98,7 +64,7 @@ class Measured:
 
     @property
     def clear(self):
-        """False where finite differences cannot be trusted: at a kink, or under noise."""
+        """False where finite differences cannot be trusted."""
         return "unclear" not in (self.first.outcome, self.second["alone"].outcome)
 
     @property
@@ -106,61 +72,211 @@ class Measured:
         """False where a missing second derivative could not show."""
         return self.clear and not self.second["alone"].zero
 
-    @property
-    def low_precision(self):
-        return self.dtype == torch.float32
 
+def measure(target, order, generator):
+    """Compare first, second and (for order=3) third derivatives at the point of `target`.
 
-def flat(tensors):
-    return torch.cat([t.detach().reshape(-1).to(torch.float64) for t in tensors])
-
-
-def shaped(vector, like):
-    parts = vector.split([t.numel() for t in like])
-    return [p.view(t.shape).to(t) for p, t in zip(parts, like, strict=True)]
-
-
-def start(target, point, bent=False, shift=None):
-    """Leaves t, and fn's outputs at x = point + t (+ t**2/2 if bent)."""
-    zeros = [torch.zeros_like(x) for x in point] if shift is None else shaped(shift, point)
-    t = [z.detach().requires_grad_() for z in zeros]
-    xs = [x + s + s * s / 2 if bent else x + s for x, s in zip(point, t, strict=True)]
-    return t, target(xs)
-
-
-def vjp(ys, t, w, **options):
-    """First derivative of the outputs weighted with w; zeros where backward returns None."""
-    kept = [(y, v) for y, v in zip(ys, w, strict=True) if y.requires_grad]
-    if not kept:
-        return [torch.zeros_like(s) for s in t]
-    ys, w = zip(*kept, strict=True)
-    grads = torch.autograd.grad(ys, t, w, allow_unused=True, **options)
-    return [torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)]
-
-
-def first_line(error):
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    line = lines[0]
-    if not isinstance(error, RuntimeError) or isinstance(error, NotImplementedError):
-        line = f"{type(error).__name__}: {line}"
-    return line if len(line) <= 300 else line[:297] + "..."
-
-
-def slope(at, dtype):
-    """d at(h)/dh at 0 by finite differences, and its error, elementwise.
-
-    The error is what two step sizes and the two sides disagree by, so that it is large at a kink,
-    beside one, and under noise.
+    Twice: with sums, as a reader does by hand, so that the numbers can be recognised; then with
+    random weights and a random direction, since a sum can hide an error.
     """
-    zero = at(0.0)
-    best = None
+    one = Probe(target, torch.ones_like).measure(order)
+    two = Probe(target, lambda like: normal(like, generator)).measure(order)
+    for old, new in ((one.second, two.second), (one.third, two.third)):
+        new.update({name: _worse(old[name], new[name]) for name in new if name in old})
+    return replace(two, first=_worse(one.first, two.first))
+
+
+def _worse(one, two):
+    row = min(one, two, key=lambda row: RANK.index(row.outcome))
+    error = max((r.error for r in (one, two) if r.error is not None), default=None)
+    relative, zero = max(one.relative, two.relative), one.zero and two.zero
+    return replace(row, error=error, relative=relative, zero=zero)
+
+
+class Probe:
+    """fn at its point, with weights w on the outputs and a direction d of the inputs."""
+
+    def __init__(self, target, draw):
+        self.target, (self.t, _, self.ys) = target, target.start()
+        self.w, self.y0 = [draw(y) for y in self.ys], [y.detach().clone() for y in self.ys]
+        self.d = draw(flat(target.point))
+        self.tolerance, self.dtype, self.a = 0.0, torch.float64, None
+
+    def loss(self, ys, after=False):
+        terms = [w * y for w, y in zip(self.w, ys, strict=True)]
+        if after:
+            terms += [w * (y - at) ** 2 / 2 for w, y, at in zip(self.w, ys, self.y0, strict=True)]
+        return sum(term.sum() for term in terms)
+
+    def reported(self, setting, order=2, shift=None):
+        """The derivative that autograd gives, along d: (flat vector, where it is None, error)."""
+        bent, after = SETTINGS[setting]
+        missing, text = torch.zeros_like(self.d, dtype=torch.bool), ""
+        try:
+            t, _, ys = self.target.start(bent, shift)
+            grads = torch.autograd.grad(
+                self.loss(ys, after), t, create_graph=True, allow_unused=True
+            )
+            for step in range(2, order + 1):
+                along = zip(grads, shaped(self.d, t), strict=True)
+                scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
+                grads, text = _grad(scalar, t, create_graph=step < order)
+            missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])
+            return flat(_filled(grads, t)), missing > 0, text
+        except Exception as error:  # whatever fn or its backward raises is the answer
+            return None, missing, first_line(error)
+
+    def values_and_gradient(self, h):
+        try:
+            t, _, ys = self.target.start(shift=h * self.d)
+            return torch.cat([flat(ys), vjp(ys, t, self.w)])
+        except Exception:  # outside the domain of fn
+            return torch.full((len(self.d) + sum(y.numel() for y in self.y0),), torch.nan)
+
+    def measure(self, order):
+        d, scale = self.d, self.target.scale
+        try:
+            gradient = vjp(self.ys, self.t, self.w, retain_graph=True)
+        except Exception as error:
+            return self._unjudged(Row("raises", text=first_line(error)))
+        values = self.values_and_gradient(1e-3 * scale)
+        self.dtype = precision(values, [*self.ys, *self.target.point])
+        value, error = slope(self.values_and_gradient, self.dtype, scale)
+        dy, self.a = value.split([len(value) - len(d), len(d)])
+        error_y, error_a = error.split([len(value) - len(d), len(d)])
+        first = self._first(gradient, dy, error_y)
+        self.tolerance = min(SURROGATE, max(TOLERANCE[self.dtype], 10 * first.relative))
+        if first.outcome != "right":  # finite differences do not go where backward goes
+            return self._unjudged(first)
+        dy, error_y = (shaped(flat(self.w) * v.clamp(max=1e30), self.ys) for v in (dy, error_y))
+        b, c = vjp(self.ys, self.t, dy, retain_graph=True), gradient * d
+        error_b = vjp(self.ys, self.t, error_y).abs()
+        measured, floor = Measured(first, self), gradient.abs() + self._nothing()
+        for name, (before, after) in SETTINGS.items():
+            expected, error = self.a + after * b + before * c, error_a + after * error_b
+            terms = self.a.abs() + after * b.abs() + before * c.abs()
+            row = self.judge(self.reported(name), expected, error, terms, floor)
+            measured.second[name] = row
+        for name in SETTINGS if order == 3 and not measured.wrong else ():
+            value, error = slope(lambda h, name=name: self._second(name, h), self.dtype, scale)
+            here = self._second(name, 0.0).abs()
+            row = self.judge(self.reported(name, 3), value, error, value.abs() + here, here)
+            measured.third[name] = row
+        return measured
+
+    def _second(self, name, h):
+        got, _, _ = self.reported(name, 2, h * self.d)
+        return torch.full_like(self.d, torch.nan) if got is None else got
+
+    def _nothing(self):
+        """A derivative this small is as good as 0."""
+        return 1e-4 * (flat(self.w) * flat(self.y0)).abs().mean() / self.target.scale + 1e-7
+
+    def _unjudged(self, first):
+        measured = Measured(first, self)
+        for name in SETTINGS:
+            got, missing, text = self.reported(name)
+            outcome = "raises" if got is None else "right" if got.isfinite().all() else "not finite"
+            measured.second[name] = Row(outcome, text=text, zero=bool(missing.all()))
+        return measured
+
+    def _first(self, gradient, dy, error):
+        """First derivative against values: along d and, where that differs, part by part."""
+        if not (gradient.isfinite().all() and flat(self.y0).isfinite().all()):
+            return Row("not finite")
+        w, n, point = flat(self.w), len(self.d), self.target.point
+
+        def compare(dy, error, d):
+            a, b = w * dy, gradient * d
+            sizes = a.square().sum().sqrt(), b.square().sum().sqrt(), a.sum().abs(), b.sum().abs()
+            return torch.stack([a.sum(), b.sum(), (w.abs() * error).sum(), max(sizes)])
+
+        rows, index = [compare(dy, error, self.d)], torch.arange(n)
+        expected, got, error, terms = rows[0]
+        if not (expected - got).abs() <= TOLERANCE[self.dtype] * terms + 5 * error:
+            if n > 16:  # input by input, not element by element
+                sizes = torch.tensor([x.numel() for x in point])
+                index = torch.arange(len(point)).repeat_interleave(sizes)
+            parts = [self.d * (index == k) for k in range(int(index[-1]) + 1)]
+            rows = [compare(*self._slope_of_values(part), part) for part in parts]
+        expected, got, error, terms = torch.stack(rows).T
+        reported = got, torch.zeros(len(rows), dtype=torch.bool), ""
+        floor = terms + self._nothing() * len(w)
+        return self.judge(reported, expected, error, terms, floor, first=True)
+
+    def _slope_of_values(self, d):
+        def values(h):
+            return flat(self.target.start(shift=h * d)[2])
+
+        return slope(values, self.dtype, self.target.scale)
+
+    def judge(self, reported, expected, error, terms, floor, first=False):
+        """Compare one vector with its finite differences.
+
+        `terms` is the size of what is added up, `floor` what is as good as nothing, elementwise.
+        No element has to be more exact than its input as a whole.
+        """
+        got, missing, text = reported
+        sizes = [len(got)] if first else [x.numel() for x in self.target.point]
+        tolerance = SURROGATE if first else self.tolerance
+
+        def each(vector, reduce):
+            return torch.cat([reduce(part).expand(len(part)) for part in vector.split(sizes)])
+
+        solid = terms * (error <= SURROGATE * terms + 1e-2 * floor)
+        scale = terms if first else terms + each(solid, lambda part: part.square().mean().sqrt())
+        noise = error + each(error, torch.median)
+        row = Row("right", text=text)
+        row.zero = bool((expected.abs() <= 5 * noise + 1e-9 * floor).all())
+        if got is None:
+            return replace(row, outcome="raises")
+        off, broken = (got - expected).abs(), ~got.isfinite()
+        trusted = (error <= SURROGATE * scale + 1e-2 * floor) & ~broken
+        wrong = (off > tolerance * scale + 5 * noise) & ~broken
+        if trusted.any():
+            row.error = off[trusted].max().item()
+            if first or self.tolerance > TOLERANCE[self.dtype]:
+                row.relative = (off / (scale + 1e-6 * floor))[trusted].max().item()
+        if broken.any():
+            row.outcome, shown = "not finite", broken
+        elif wrong.any():
+            shown = wrong & ~missing if (wrong & ~missing).any() else wrong
+            shown &= off >= 0.1 * off[shown].max()
+            row.outcome = "raises" if missing[shown].any() else "wrong"
+        else:
+            return row if trusted.any() else replace(row, outcome="unclear")
+        i = int(shown.nonzero()[0])
+        names = self.target.names
+        row.where = names[i] if first and len(self.d) > 16 else self.target.place(i)
+        return replace(row, expected=expected[i].item(), got=got[i].item())
+
+
+def _grad(scalar, t, create_graph):
+    """Gradients, None where no graph leads, and the error that a reader would see, or ""."""
+    options = {"retain_graph": True, "create_graph": create_graph}
+    try:
+        return torch.autograd.grad(scalar, t, **options), ""
+    except RuntimeError as error:
+        text = first_line(error)
+        if UNUSED in text:
+            return torch.autograd.grad(scalar, t, allow_unused=True, **options), text
+        if NO_GRAPH in text:
+            return [None] * len(t), text
+        raise
+
+
+def slope(at, dtype, scale):
+    """d at(h)/dh at 0 by finite differences, and its error, both elementwise.
+
+    The error is what two steps, and the two sides, disagree by, and what rounding may add.
+    """
+    zero, best = at(0.0), None
     for pair in STEPS[dtype]:
-        values = []
-        for h in pair:
+        value = None
+        for h in (step * scale for step in pair):
             up, down = at(h), at(-h)
-            values.append(((up - down) / (2 * h), (up + down - 2 * zero).abs() / h))
-        (coarse, _), (value, sides) = values
-        rounding = 64 * torch.finfo(dtype).eps * (zero.abs() + zero.abs().mean()) / pair[1]
+            coarse, value, sides = value, (up - down) / (2 * h), (up + down - 2 * zero).abs() / h
+        rounding = 64 * torch.finfo(dtype).eps * (zero.abs() + zero.abs().mean()) / h
         error = (value - coarse).abs() + sides + rounding
         error = torch.where(error.isfinite(), error, torch.inf)
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
@@ -172,238 +288,39 @@ def slope(at, dtype):
     return best[1:]
 
 
-def chain(target, point, probe, setting, order, shift=None):
-    """The derivative of this order that autograd reports: (flat vector, which are None, error)."""
-    before, after = SETTINGS[setting]
-    missing = torch.zeros_like(probe.d, dtype=torch.bool)
-    try:
-        t, ys = start(target, point, before, shift)
-        v = shaped(probe.d if probe.v is None else probe.v, t)
-        grads = torch.autograd.grad(probe.loss(ys, after), t, create_graph=True, allow_unused=True)
-        for step in range(2, order + 1):
-            used = [(g * s).sum() for g, s in zip(grads, v, strict=True) if g is not None]
-            scalar = sum(used, torch.zeros((), dtype=t[0].dtype))
-            grads, text = _grad(scalar, t, create_graph=step < order)
-        missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)]) > 0
-        grads = [torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)]
-        return flat(grads), missing, text
-    except Exception as error:
-        return None, missing, first_line(error)
-
-
-def _grad(scalar, t, create_graph):
-    """Gradients (None where no graph leads) and the error a reader would have seen, or ""."""
-    try:
-        options = {"create_graph": create_graph, "retain_graph": True}
-        return torch.autograd.grad(scalar, t, **options), ""
-    except RuntimeError as error:
-        text = first_line(error)
-        if NOT_RECORDED in text:
-            return [None] * len(t), text
-        if NOT_USED in text:
-            return torch.autograd.grad(scalar, t, allow_unused=True, **options), text
-        raise
-
-
-def judge(got, missing, text, expected, error, terms, sizes, tolerance):
-    """Compare one vector with its finite differences.
-
-    `terms` is the size of what is added up, elementwise; `sizes` how many elements each input has,
-    since an element is not asked to be more exact than its whole tensor allows.
-    """
-    zero = bool((expected.abs() <= 5 * error + 1e-9 * terms.mean()).all())
-    if got is None:
-        return Row("raises", text=text, zero=zero)
-    if not got.isfinite().all():
-        i = int((~got.isfinite()).nonzero()[0])
-        return Row("not finite", None, 0.0, expected[i].item(), got[i].item(), i, text, zero)
-    scale = terms + _each(terms, sizes, lambda part: part.square().mean().sqrt())
-    noise = error + _each(error, sizes, torch.median)
-    off = (got - expected).abs()
-    trusted = error <= SURROGATE * scale + 1e-9
-    if not trusted.any():
-        return Row("unclear", text=text)
-    row = Row("right", off[trusted].max().item(), text=text, zero=zero)
-    row.relative = (
-        (off / scale.clamp_min(1e-30))[trusted].max().item() if row.error > 1e-12 else 0.0
-    )
-    wrong = off > tolerance * scale + 5 * noise
-    if not wrong.any():
-        return row
-    shown = wrong & ~missing if (wrong & ~missing).any() else wrong
-    i = int((shown & (off >= 0.1 * off[shown].max())).nonzero()[0])
-    row.outcome = "raises" if missing[i] else "wrong"
-    return replace(row, expected=expected[i].item(), got=got[i].item(), index=i)
-
-
-def _each(vector, sizes, reduce):
-    return torch.cat([reduce(part).expand(len(part)) for part in vector.split(sizes)])
-
-
-def measure(target, point, order, generator):
-    """Compare first, second (and third) derivatives at a point, with two probes.
-
-    The first probe sums the outputs and the first derivative, as a reader does by hand, so that its
-    numbers can be recognised; the second is random, since a sum can hide an error.
-    """
-    measured = None
-    for ones in (True, False):
-        new = _measure_along(target, point, order, ones, generator)
-        measured = new if measured is None else _worse(measured, new)
-    return measured
-
-
-def _measure_along(target, point, order, ones, generator):
-    def draw(like):
-        if ones:
-            return torch.ones_like(like)
-        return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
-
-    sizes = [x.numel() for x in point]
-    t, ys = start(target, point)
-    probe = Probe(w=[draw(y) for y in ys], d=flat([draw(x) for x in point]))
-    probe.y0 = [y.detach().clone() for y in ys]
-    n_out = sum(y.numel() for y in ys)
-    gradient = flat(vjp(ys, t, probe.w, retain_graph=True))
-    scale = step_scale(point)
-
-    def values_and_gradient(h):
-        t, ys = start(target, point, shift=h * scale * probe.d if h else None)
-        return torch.cat([flat(ys), flat(vjp(ys, t, probe.w))])
-
-    def along(at, dtype):
-        value, error = slope(at, dtype)
-        return value / scale, error / scale
-
-    dtype = precision(values_and_gradient(1e-3), ys, point)
-    value, error = along(values_and_gradient, dtype)
-    dy, a = value[:n_out], value[n_out:]
-    a_error = error[n_out:]
-    first = judge_first(target, point, probe, gradient, dy, error[:n_out], along, dtype)
-    inexact = first.relative if first.outcome == "right" else 0.0
-    tolerance = min(SURROGATE, max(SHARP, 10 * inexact))
-    if dtype == torch.float32:
-        tolerance = max(tolerance, 1e-3)
-    if first.outcome == "right":
-        b = flat(vjp(ys, t, shaped(flat(probe.w) * dy, ys)))
-    else:  # the change of y is that of forward, not of backward: follow one scalar instead
-        probe.c = [torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y) for y in ys]
-        through = flat(vjp(ys, t, probe.c, retain_graph=True))
-        change = (through * probe.d).sum()
-        k = change.abs().clamp_min(1e-30).rsqrt().item() if change != 0 else 1.0
-        probe.c = [c * k for c in probe.c]
-        b = through * change * k * k
-        probe.v = torch.randn(len(a), generator=generator, dtype=torch.float64)
-        probe.v[a_error > SURROGATE * (a.abs() + b.abs() + gradient.abs())] = 0.0
-    c = gradient * probe.d
-    second, third = {}, {}
-    for name, (before, after) in SETTINGS.items():
-        got, missing, text = chain(target, point, probe, name, 2)
-        expected = a + b * after + c * before
-        terms = a.abs() + b.abs() * after + c.abs() * before
-        row = (got, missing, text, expected, a_error, terms, sizes)
-        if probe.v is not None:
-            row = _along_v(probe, row)
-        second[name] = judge(*row, tolerance)
-    measured = Measured(first, second, third, point, probe, a, tolerance, dtype)
-    if order == 3 and probe.v is None and not measured.wrong:
-        for name in SETTINGS:
-            third[name] = _third(target, point, probe, name, along, dtype, sizes, tolerance)
-    return measured
-
-
-def _along_v(probe, row):
-    """The same comparison for one number, v times the vector.
-
-    A backward that is not the derivative of forward need not have a symmetric Hessian: autograd
-    then gives H^T v where finite differences give H d, and only v^T H d is the same.
-    """
-    got, missing, text, expected, error, terms, _ = row
-    v, one = probe.v, lambda number: number.reshape(1)
-    error = torch.where(v == 0, 0.0, error)
-    lost = one((missing & (expected.abs() > 5 * error)).any())
-    size = one(((v * terms).square().sum()).sqrt())
-    if got is not None:
-        got = one((got * probe.d).sum())
-    return got, lost, text, one((v * expected).sum()), one((v * error).abs().sum()), size, [1]
-
-
-def _third(target, point, probe, name, along, dtype, sizes, tolerance):
-    scale = step_scale(point)
-
-    def second(h):
-        value, _, _ = chain(target, point, probe, name, 2, shift=h * scale * probe.d)
-        return torch.full_like(probe.d, torch.nan) if value is None else value
-
-    expected, error = along(second, dtype)
-    terms = expected.abs() + second(0.0).abs()
-    row = chain(target, point, probe, name, 3)
-    return judge(*row, expected, error, terms, sizes, max(tolerance, 1e-3))
-
-
-def judge_first(target, point, probe, gradient, dy, error, along, dtype):
-    """First derivative against values: along d, and where that differs, part by part."""
-    if not (gradient.isfinite().all() and flat(probe.y0).isfinite().all()):
-        return Row("not finite")
-    w = flat(probe.w)
-
-    def compare(dy, error, direction):
-        a, b = w * dy, gradient * direction
-        size = max(a.square().sum().sqrt(), b.square().sum().sqrt(), a.sum().abs(), b.sum().abs())
-        return a.sum(), b.sum(), (w.abs() * error).sum(), size
-
-    rows = [compare(dy, error, probe.d)]
-    index = [None]
-    if not (rows[0][0] - rows[0][1]).abs() <= SHARP * rows[0][3] + 5 * rows[0][2]:
-        rows, index = [], []
-        starts, n = 0, len(probe.d)
-        for size in [1] * n if n <= 16 else [x.numel() for x in point]:
-            direction = torch.zeros_like(probe.d)
-            direction[starts : starts + size] = probe.d[starts : starts + size]
-            scale = step_scale(point)
-
-            def values(h, direction=direction, scale=scale):
-                return flat(start(target, point, shift=h * scale * direction)[1])
-
-            rows.append(compare(*along(values, dtype), direction))
-            index.append(starts)
-            starts += size
-    expected, got, errors, sizes = (torch.stack(list(column)) for column in zip(*rows, strict=True))
-    missing = torch.zeros(len(rows), dtype=torch.bool)
-    row = judge(got, missing, "", expected, errors, sizes, [len(rows)], SURROGATE)
-    if row.index is not None:
-        row.index = index[row.index]
-    return row
-
-
-def step_scale(point):
-    """Inputs of size 1 or more are moved by the step itself, smaller ones in proportion."""
-    sizes = [x.detach().abs().double().mean().item() for x in point if x.numel()]
-    return min([1.0, *(max(size, 1e-3) for size in sizes if size > 0)])
-
-
-def precision(values, ys, point):
-    """The dtype in which fn computes: float32 values in a float64 tensor are float32."""
-    if any(t.dtype != torch.float64 for t in [*ys, *point]):
+def precision(values, tensors):
+    """The dtype that fn computes in: float32 values in a float64 tensor are float32."""
+    if any(t.dtype != torch.float64 for t in tensors):
         return torch.float32
-    return torch.float32 if bool((values.float().double() == values).all()) else torch.float64
+    single = (values.float().double() == values).all() and (values != values.round()).any()
+    return torch.float32 if single else torch.float64
 
 
-RANK = ("wrong", "not finite", "raises", "unclear", "right")
+def vjp(ys, t, w, **options):
+    """First derivative of the outputs weighted with w, flattened; 0 where backward returns None."""
+    kept = [i for i, y in enumerate(ys) if y.requires_grad]
+    ys, w = [ys[i] for i in kept], [w[i] for i in kept]
+    grads = torch.autograd.grad(ys, t, w, allow_unused=True, **options) if ys else [None] * len(t)
+    return flat(_filled(grads, t))
 
 
-def _worse(one, two):
-    """The two probes in one: for each row the worse outcome, the first probe's if equal."""
+def _filled(grads, t):
+    return [torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)]
 
-    def pick(a, b):
-        worse = min(a, b, key=lambda row: RANK.index(row.outcome))
-        errors = [row.error for row in (a, b) if row.error is not None]
-        largest = max(errors, default=None)
-        zero = a.zero and b.zero
-        return replace(worse, error=largest, relative=max(a.relative, b.relative), zero=zero)
 
-    merged = [
-        {name: pick(first[name], second[name]) for name in first if name in second}
-        for first, second in ((one.second, two.second), (one.third, two.third))
-    ]
-    return replace(two, first=pick(one.first, two.first), second=merged[0], third=merged[1])
+def flat(tensors):
+    return torch.cat([t.detach().reshape(-1).to(torch.float64) for t in tensors])
+
+
+def shaped(vector, like):
+    parts = vector.split([t.numel() for t in like])
+    return [part.view(t.shape).to(t) for part, t in zip(parts, like, strict=True)]
+
+
+def normal(like, generator):
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+
+
+def first_line(error):
+    line = (str(error).strip().splitlines() or [""])[0]
+    return line if type(error) is RuntimeError else f"{type(error).__name__}: {line}"
