@@ -101,6 +101,8 @@ def kept_words(sketch, node, kept):
     on = "no graph leads on from here"
     if kept.role == graph_walk.INTERMEDIATE:
         return f"intermediate, {where}", on
+    if sketch.box_of(kept.tensor).names:
+        return where, on  # the reader knows what it is
     return where, f"{on}: an input that needs no gradient, or an intermediate"
 
 

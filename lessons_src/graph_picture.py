@@ -9,7 +9,14 @@ import re
 import textwrap
 from xml.sax.saxutils import escape
 
-from lessons_src.graph_outline import cut_off_words, kept_words, phase_name, sentences, shape
+from lessons_src.graph_outline import (
+    cut_off_words,
+    kept_words,
+    leaf_name,
+    phase_name,
+    sentences,
+    shape,
+)
 
 OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
 FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'
@@ -18,7 +25,7 @@ KEPT_LINE = "dir=none style=dashed color=orangered"
 CONSTANT_LINE = "style=dotted"
 WRAP = 27  # characters in a line of a box
 CAPTION = 60  # and in a line below the graph
-PAGE = 900  # px: a wider picture is scaled down to the page of a notebook
+PAGE = 800  # px: a wider picture is scaled down to what JupyterLab shows beside its file browser
 
 
 def dot_text(sketch, notes=()):
@@ -145,10 +152,10 @@ class _Dot:
         lines = [f"<B>{escape(line)}</B>" for s in self.sentences for line in _wrapped(s, CAPTION)]
         cells = [_CELL.format(look=look, words=words) for words, look in self._legend()]
         rows = ["".join(cells[i : i + 3]) for i in range(0, len(cells), 3)]
-        rows = [f'<TR><TD COLSPAN="3">{line}</TD></TR>' for line in lines] + [
-            f"<TR>{row}</TR>" for row in rows
-        ]
-        return f'<TABLE BORDER="0" CELLSPACING="2">{"".join(rows)}</TABLE>'
+        wide = [f'<TD COLSPAN="3">{line}</TD>' for line in (*lines, ", ".join(self._line_styles()))]
+        rows = [*wide[:-1], *rows, wide[-1]]
+        body = "".join(f"<TR>{row}</TR>" for row in rows)
+        return f'<TABLE BORDER="0" CELLSPACING="2">{body}</TABLE>'
 
     def _legend(self):
         """(words, look) of what this picture holds."""
@@ -164,11 +171,14 @@ class _Dot:
             yield "kept for backward", f'BGCOLOR="{KEPT}"'
         if any(box.maker is None for box in boxes):
             yield "no graph", 'STYLE="dashed"'
-        yield "arrow: goes into", 'BORDER="0"'
+
+    def _line_styles(self):
+        boxes = self.sketch.boxes.values()
+        yield "arrow: goes into"
         if any(box.keepers for box in boxes):
-            yield "dashed line: kept by", 'BORDER="0"'
+            yield "dashed line: kept by"
         if any(box.fed for box in boxes):
-            yield "dotted arrow: as a constant", 'BORDER="0"'
+            yield "dotted: as a constant"
 
 
 def _home(box):
@@ -201,10 +211,13 @@ def _look(sketch, box):
 
 def _label(sketch, box):
     """The lines in the box of a tensor."""
-    names = box.names or [kept.name for _, kept in box.keepers if kept.name][:1]
-    lines = [" ".join([" = ".join(names), shape(box.tensor)]).strip()]
+    names = " = ".join(box.names) or next((kept.name for _, kept in box.keepers), "")
+    leaf = "leaf (AccumulateGrad)"
+    if _is_leaf(box) and not box.names:
+        names, leaf = leaf_name(sketch, box.maker), "(AccumulateGrad)"
+    lines = [f"{names} {shape(box.tensor)}".strip()]
     if _is_leaf(box):
-        lines.append("leaf (AccumulateGrad)")
+        lines.append(leaf)
     for node, kept in box.keepers:
         role, rest = kept_words(sketch, node, kept)
         first, _, where = role.rpartition(", ")

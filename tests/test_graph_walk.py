@@ -18,7 +18,6 @@ from lessons_src.saving_outputs import Exp
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
 
-
 ROOT = Path(__file__).resolve().parent.parent
 
 
