@@ -55,6 +55,8 @@ def to_svg(dot_text):
     if done.returncode != 0:
         words = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise LayoutError(f"No picture: {words[-1]}")
+    if b"<svg" not in done.stdout:
+        raise LayoutError(f"No picture: {command[0]} wrote no SVG.")
     return done.stdout.decode()
 
 
@@ -64,7 +66,7 @@ def find_dot():
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         for ending in endings:
             file = Path(folder or os.curdir, f"dot{ending}")
-            if file.is_file() and os.access(file, os.X_OK):
+            if file.is_file() and os.access(file, os.R_OK | os.X_OK):
                 content = file.read_bytes()
                 if b"graph_layout" not in content and b"dot_stand_in" not in content:
                     return str(file)

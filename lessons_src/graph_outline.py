@@ -53,6 +53,8 @@ def sentences(sketch):
         loose = [kept for kept in node.kept if node.custom and kept.role == graph_walk.INTERMEDIATE]
         if loose:
             lines.append(_constant_words(sketch.title(node), loose))
+        if node.title in ("Error", "NotImplemented") and not node.custom:
+            lines.append(f"{sketch.title(node)} was put there by torch: going through it raises")
     lines += [TROUBLES[why].format(sketch.title(node)) for why, node in sketch.troubles().items()]
     return lines
 
@@ -167,11 +169,11 @@ def _node_rows(sketch, node):
 
 
 def _sources(sketch, node):
-    """The inputs of an operation, a constant by its name where a Function keeps that tensor."""
+    """The inputs of an operation; a constant goes by its name where that is known."""
     constants = [
-        f"{kept_name(sketch, box.keepers[0][1])} (a constant)"
+        f"{' = '.join(box.names) or kept_name(sketch, box.keepers[0][1])} (a constant)"
         for box in sketch.boxes.values()
-        if node in box.fed and box.keepers
+        if node in box.fed
     ]
     words = []
     for source in node.inputs:

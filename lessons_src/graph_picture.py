@@ -54,15 +54,12 @@ def finish(svg, title, description):
     """
     start = svg.index("<svg")
     head, body = svg[start : svg.index(">", start) + 1], svg[svg.index(">", start) + 1 :]
-    width, height = (
-        float(x) for x in re.search(r'width="(\S+)pt"\s+height="(\S+)pt"', head).groups()
-    )
-    scale = min(4 / 3, PAGE / width)  # Graphviz counts points, 4/3 of a pixel
-    head = re.sub(
-        r'width="\S+"\s+height="\S+"',
-        f'role="img" width="{width * scale:.0f}" height="{height * scale:.0f}"',
-        head,
-    )
+    size = re.search(r'width="([\d.]+)pt"\s+height="([\d.]+)pt"', head)
+    if size:
+        width, height = map(float, size.groups())
+        scale = min(4 / 3, PAGE / width)  # Graphviz counts points, 4/3 of a pixel
+        scaled = f'width="{width * scale:.0f}" height="{height * scale:.0f}"'
+        head = head.replace(size[0], f'role="img" {scaled}')
     return f"{head}\n<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>{body}"
 
 

@@ -60,9 +60,9 @@ class Sketch:
         self.nodes = sorted(backwards, key=lambda node: self.phase.get(node, last))
         large = len(self.nodes) > MOST
         self.shown = self.nodes[:ENDS] + self.nodes[-ENDS:] if large else self.nodes
-        self._find_targets()
         self.boxes = {}
         self._add_boxes()
+        self._find_targets()
         self._number()
 
     def box(self, node, number):
@@ -94,7 +94,9 @@ class Sketch:
         reached = {name: self.graph.reachable(t) for name, t in self.tensors.items()}
         self.targets, self.cut_off = {}, {}
         for name, reach in reached.items():
-            wanted = _should_reach(name, self.tensors, self.graph, reached)
+            box = self.box_of(self.tensors[name])
+            constant = box.maker is None and (box.keepers or box.fed)
+            wanted = [] if constant else _should_reach(name, self.tensors, self.graph, reached)
             found = [other for other in wanted if self.graph.node_of(self.tensors[other]) in reach]
             if wanted:
                 (self.targets if found else self.cut_off)[name] = found or wanted

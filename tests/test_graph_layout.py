@@ -87,6 +87,7 @@ def test_a_stand_in_is_not_taken_for_a_real_dot(tmp_path, monkeypatch):
     [
         ("echo 'Error: out of memory' >&2; exit 1", "No picture: Error: out of memory"),
         ("kill -SEGV $$", "No picture: no reason given"),
+        ("echo something else", "wrote no SVG"),
     ],
 )
 def test_a_dot_that_fails_is_a_sentence(tmp_path, monkeypatch, behaviour, sentence):

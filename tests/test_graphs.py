@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch.autograd import Function, grad
+from torch.autograd.function import once_differentiable
 
 from lessons_src import graph_layout
 from lessons_src.graphs import draw
@@ -166,6 +167,31 @@ def test_what_is_constant_on_purpose_is_not_called_cut_off():
     drawing = draw(grad_x=grad_x, x=x, out=out, grad_out=grad_out)
     assert "cut off" not in str(drawing)
     assert "    keeps grad_out: saved; no graph leads on from here" in str(drawing)
+
+
+def test_a_constant_goes_by_the_reader_s_name():
+    x, mask = leaf(), torch.ones(2, dtype=torch.float64)
+    outline = lines(draw(out=x * mask, x=x, mask=mask))
+    assert "  out   made by MulBackward0 from x and mask (a constant)" in outline
+    assert "cut off" not in str(outline)
+
+
+def test_a_function_that_forbids_the_second_backward_is_told():
+    class Once(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, grad_out):
+            (x,) = ctx.saved_tensors
+            return grad_out * 3 * x**2
+
+    outline = lines(drawn(lambda x: Once.apply(x) ** 2))
+    assert "Error was put there by torch: going through it raises" in outline
+    assert "grad_x is cut off: no graph leads from here to x" in outline
 
 
 def edges(dot):
