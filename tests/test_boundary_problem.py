@@ -1,0 +1,23 @@
+import torch
+from torch.autograd import grad
+
+from lessons_src.boundary_problem import LENGTH, train
+
+
+def residual(u, x):
+    (u_x,) = grad(u.sum(), x, create_graph=True)
+    (u_xx,) = grad(u_x.sum(), x, create_graph=True)
+    return u_xx - u
+
+
+def test_training_with_torchs_own_sinh_finds_the_exact_solution():
+    trial, loss = train(torch.sinh, residual)
+    x = torch.linspace(0, LENGTH, 7, dtype=torch.float64)
+    assert loss < 1e-6
+    exact = torch.sinh(x) / torch.sinh(x[-1])
+    assert torch.allclose(trial(x), exact, atol=1e-3)
+
+
+def test_training_is_repeatable():
+    first, second = (train(torch.sinh, residual, steps=5)[1] for _ in range(2))
+    assert first == second
