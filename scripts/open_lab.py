@@ -38,7 +38,7 @@ def arguments(folder, port, page):
         f"--LabApp.default_url={page}",
         f"--LabApp.app_settings_dir={SETTINGS}",  # no news pop-up, no look for updates
         "--KernelManager.transport_encryption=auto",  # a kernel that is not encrypted says so
-        "--Application.log_level=WARN",
+        "--Application.log_level=ERROR",  # its warnings are about its own parts
     ]
 
 

@@ -1,0 +1,174 @@
+"""The lessons in a real browser, in the JupyterLab that `make lab` opens."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+# A browser that asks nobody else for anything, or its own requests would be counted as the page's.
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+OPEN_LAB = """
+import sys, pathlib, open_lab
+open_lab.main(pathlib.Path(sys.argv[1]), ["--LabApp.expose_app_in_browser=True"])
+"""
+LOADED = """name => {
+    const current = window.jupyterapp?.shell.currentWidget;
+    const session = current?.context?.sessionContext;
+    return current?.title.label === name && current.context.isReady && session.isReady
+        && session.session?.kernel?.status === "idle"
+}"""
+CELLS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells].map(cell => ({
+    type: cell.type,
+    trusted: cell.trusted,
+    source: cell.sharedModel.source,
+    count: cell.type === "code" ? cell.executionCount : null,
+    tagged: (cell.getMetadata("tags") || []).includes("raises-exception"),
+    raised: cell.type === "code" && cell.outputs.toJSON().some(o => o.output_type === "error"),
+    pictures: cell.type !== "code" ? 0 :
+        cell.outputs.toJSON().filter(o => o.data && o.data["image/svg+xml"]).length,
+}))"""
+RUN_ALL = """() => {
+    const { commands } = window.jupyterapp;
+    return commands.execute("notebook:clear-all-cell-outputs")
+        .then(() => { commands.execute("notebook:run-all-cells"); });
+}"""
+# The command above returns at the first error, though a tagged one does not stop the run.
+FINISHED = f"""() => {{
+    const code = ({CELLS})().filter(cell => cell.type === "code");
+    return code.every(cell => cell.count) || code.some(cell => cell.raised && !cell.tagged);
+}}"""
+# Scrolled to first: JupyterLab renders only what is near the window.
+SHOWN = """async index => {
+    const content = window.jupyterapp.shell.currentWidget.content;
+    await content.scrollToItem(index, "start");
+    const images = () => [...content.widgets[index].node.querySelectorAll(".jp-RenderedSVG img")];
+    for (let wait = 0; wait < 50; wait++) {
+        if (images().length && images().every(image => image.complete)) break;
+        await new Promise(done => setTimeout(done, 100));
+    }
+    return images().filter(image =>
+        image.naturalWidth > 0 && image.getBoundingClientRect().width > 0).length
+}"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The address that `make lab` prints, of a JupyterLab that is up."""
+    folder = tmp_path_factory.mktemp("a reader") / "my_lessons"
+    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "BROWSER")}
+    environment["PYTHONPATH"] = str(ROOT / "scripts")
+    server = subprocess.Popen(
+        [sys.executable, "-c", OPEN_LAB, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        found = next(filter(None, (re.search(r"http://\S+", line) for line in server.stdout)))
+        wait_until_up(found.group())
+        yield found.group()
+    finally:
+        server.terminate()  # ends the kernels too
+        try:
+            server.wait(20)
+        finally:
+            server.kill()
+
+
+def wait_until_up(address):
+    for _ in range(300):
+        try:
+            return urllib.request.urlopen(address, timeout=5).read()
+        except (ConnectionError, urllib.error.URLError):
+            time.sleep(0.1)
+    raise TimeoutError("JupyterLab did not start within 30 seconds")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        reason = "no Chromium on the PATH: install one to run the lessons in a real browser"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield started.new_context()  # one for all lessons: JupyterLab is loaded from its cache
+        started.close()
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_lesson_runs_in_jupyterlab(address, browser, lesson):
+    page = browser.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("websocket", lambda websocket: asked.append(websocket.url))
+    page.goto(address.replace(LESSONS[0].name, lesson.name))
+    page.wait_for_function(LOADED, arg=lesson.name, timeout=60_000)
+    stored = page.evaluate(CELLS)
+    assert all(cell["trusted"] for cell in stored if cell["type"] == "code")
+    check_pictures(page, stored)
+
+    page.evaluate(RUN_ALL)
+    page.wait_for_function(FINISHED, timeout=60_000)
+    cells = page.evaluate(CELLS)
+    code = [cell for cell in cells if cell["type"] == "code"]
+    assert [cell["count"] for cell in code] == list(range(1, len(code) + 1))
+    assert [c["source"] for c in code if c["raised"] != c["tagged"]] == []
+    check_pictures(page, cells)
+    assert [cell["pictures"] for cell in cells] == [cell["pictures"] for cell in stored]
+
+    assert page.locator(".Toastify__toast, .jp-Dialog").count() == 0, "something popped up"
+    assert [url for url in asked if not is_local(url)] == []
+    page.evaluate("window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
+    page.close()
+
+
+def check_pictures(page, cells):
+    """Every stored or computed SVG is really drawn."""
+    expected = {n: cell["pictures"] for n, cell in enumerate(cells) if cell["pictures"]}
+    assert {n: page.evaluate(SHOWN, n) for n in expected} == expected
+
+
+def is_local(url):
+    return re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:|about:", url)
+
+
+@pytest.mark.parametrize("path", ["api/contents", "api/kernels", "files/1_saving_inputs.ipynb"])
+@pytest.mark.parametrize("token", ["", "?token=wrong"], ids=["no token", "a wrong token"])
+def test_without_the_token_nothing_comes(address, path, token):
+    home = address.split("/lab/")[0]
+    try:
+        answer = urllib.request.urlopen(f"{home}/{path}{token}", timeout=10)
+    except urllib.error.HTTPError as refusal:
+        assert refusal.code == 403
+    else:  # sent on to the page that asks for the token
+        assert answer.url.startswith(f"{home}/login")
+        assert b"nbformat" not in answer.read()
+
+
+def test_nobody_else_is_listened_to(address):
+    """Another address of this machine finds nobody: JupyterLab is bound to 127.0.0.1 alone."""
+    port = int(re.search(r":(\d+)/", address).group(1))
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.2", port)) != 0
