@@ -1,0 +1,108 @@
+"""The reader's copies: made once, trusted, never overwritten; and a port that is free."""
+
+import socket
+
+import lesson_copies
+import nbformat
+import open_lab
+import pytest
+from nbformat.sign import NotebookNotary
+from nbformat.v4 import new_code_cell, new_notebook
+
+NAME = "1_saving_inputs.ipynb"
+
+
+@pytest.fixture
+def house(tmp_path, monkeypatch):
+    """A course of one lesson, and the place for the reader's copies."""
+    monkeypatch.setattr(lesson_copies, "NOTEBOOKS", tmp_path / "notebooks")
+    (tmp_path / "notebooks").mkdir()
+    publish(tmp_path, "x = 1")
+    return tmp_path
+
+
+def publish(house, source):
+    nbformat.write(new_notebook(cells=[new_code_cell(source)]), house / "notebooks" / NAME)
+
+
+def copy_lessons(house):
+    lesson_copies.copy_lessons(house / "my_lessons")
+
+
+def source(path):
+    return nbformat.read(path, as_version=4).cells[0].source
+
+
+def test_lesson_is_copied_and_trusted(house, capsys):
+    copy_lessons(house)
+    copy = house / "my_lessons" / NAME
+    assert copy.read_bytes() == (house / "notebooks" / NAME).read_bytes()
+    notary = NotebookNotary(data_dir=str(house / "my_lessons" / ".jupyter" / "data"))
+    assert notary.check_signature(nbformat.read(copy, as_version=4))
+    assert capsys.readouterr().out == ""
+
+
+def test_edited_copy_stays_and_nothing_is_said(house, capsys):
+    copy_lessons(house)
+    copy = house / "my_lessons" / NAME
+    copy.write_text("what the reader wrote")
+    copy_lessons(house)
+    assert copy.read_text() == "what the reader wrote"
+    assert capsys.readouterr().out == ""
+
+
+def test_newer_lesson_is_announced_until_it_is_fetched(house, capsys):
+    copy_lessons(house)
+    publish(house, "x = 2")
+    copy_lessons(house)
+    copy_lessons(house)
+    said = capsys.readouterr().out
+    assert said.count("make fresh LESSON=1") == said.count("\n") == 2
+
+    lesson_copies.fresh_copy("1", house / "my_lessons")
+    copy_lessons(house)
+    assert "is newer than" not in capsys.readouterr().out
+    assert source(house / "my_lessons" / NAME) == "x = 1"
+    assert source(house / "my_lessons" / "1_saving_inputs_fresh.ipynb") == "x = 2"
+
+
+def test_fresh_copies_never_meet(house):
+    copy_lessons(house)
+    for _ in range(3):
+        lesson_copies.fresh_copy("1", house / "my_lessons")
+    assert len(list((house / "my_lessons").glob("*.ipynb"))) == 4
+
+
+@pytest.mark.parametrize("number", ["", "7", "one"])
+def test_fresh_copy_of_what(house, number):
+    with pytest.raises(SystemExit, match="as in `make fresh LESSON=1`"):
+        lesson_copies.fresh_copy(number, house / "my_lessons")
+
+
+def test_copying_killed_half_way_is_finished(house, monkeypatch):
+    def killed(path, content):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(lesson_copies, "write_whole", killed)
+        copy_lessons(house)
+    copy_lessons(house)
+    assert source(house / "my_lessons" / NAME) == "x = 1"
+
+
+def test_taken_port_is_passed_over():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        first = taken.getsockname()[1]
+        assert first < open_lab.free_port(first) < first + 50
+        with pytest.raises(SystemExit, match="all taken"):
+            open_lab.free_port(first, tries=1)
+
+
+@pytest.mark.parametrize("name", ["", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"])
+def test_browser_needs_a_display(name, monkeypatch):
+    monkeypatch.setattr(open_lab.sys, "platform", "linux")
+    for other in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(other, raising=False)
+    if name:
+        monkeypatch.setenv(name, ":0")
+    assert open_lab.has_display() == bool(name)
