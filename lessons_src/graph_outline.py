@@ -35,7 +35,8 @@ def outline(sketch, notes=()):
             heading = phase_name(sketch, node)
             rows.append(heading)
         rows += _node_rows(sketch, node)
-    rows += _loose_rows(sketch)
+    loose = _loose_rows(sketch)
+    rows += ["outside the graph", *loose] if loose and heading else loose
     width = max(len(row[0]) for row in rows if isinstance(row, tuple))
     lines = [row if isinstance(row, str) else f"  {row[0]:<{width}}  {row[1]}" for row in rows]
     return "\n".join([_header(sketch), *lines, *sentences(sketch), *notes])
@@ -127,7 +128,7 @@ def reference(sketch, source):
     if node.leaf is not None:
         return leaf_name(sketch, node)
     many = sketch.outputs(node)
-    return sketch.title(node) if many == 1 else f"output {number + 1} of {sketch.title(node)}"
+    return sketch.title(node) if many == 1 else f"output {number} of {sketch.title(node)}"
 
 
 def leaf_name(sketch, node):
@@ -142,7 +143,8 @@ def joined(words):
 
 
 def _one_of(words, position, many):
-    return words if many == 1 else f"{words} {position + 1}"
+    """ "input", or where there are several "input 1", counted from 0 as torch's `output_nr` is."""
+    return words if many == 1 else f"{words} {position}"
 
 
 def _header(sketch):
