@@ -19,24 +19,16 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from .evidence import Verdict
-from .findings import Finding, NotChecked, Rules
+from .evidence import kinds
+from .findings import NOT_CHECKED, Finding, Rules, Verdict
 from .measure import Row, measure, shaped
 
 __doc__ += "\n".join(f"    {rule.__name__:<31}{rule.lesson}" for rule in Rules.all())
 __all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
 
-HEADLINES = {
-    Verdict.FIRST_DERIVATIVE_WRONG: "the first derivative is wrong",
-    Verdict.ONCE_DIFFERENTIABLE: "declared differentiable only once",
-    Verdict.SILENTLY_WRONG: "silently wrong at second order",
-    Verdict.LAYOUT_DEPENDENT: "right for contiguous tensors only",
-    Verdict.NOT_FINITE: "a derivative is not finite",
-    Verdict.RAISES: "raises an error when differentiated",
-    Verdict.SURROGATE_GRADIENT: "consistent, but backward is not the derivative of forward",
-    Verdict.SUPPORTED: "double backward is right",
-    Verdict.NOT_CHECKED: "not checked",
-}
+
+class NotChecked(Exception):
+    """A code of `NOT_CHECKED`, and the text for its {}."""
 
 
 class Target:
@@ -52,19 +44,16 @@ class Target:
         state = {}
         if isinstance(fn, torch.nn.Module):
             state = {**dict(fn.named_parameters()), **dict(fn.named_buffers())}
-        self.state = list(state)
-        self.slots = [self._copy(slot, dtype) for slot in [*slots, *state.values()]]
+        self.state, self.slots = list(state), [*slots, *state.values()]
+        for i, slot in enumerate(self.slots):
+            if isinstance(slot, torch.Tensor):
+                copy = slot.detach().clone()
+                copy = copy.to(dtype) if dtype and copy.is_floating_point() else copy
+                self.slots[i] = copy.requires_grad_(slot.requires_grad)
         names = ["x"] if len(slots) == 1 else [f"input {i}" for i in range(len(slots))]
         self.where = [i for i, s in enumerate(self.slots) if getattr(s, "requires_grad", False)]
         self.names = [(names + self.state)[i] for i in self.where]
         self.point = [self.slots[i].detach() for i in self.where]
-
-    def _copy(self, slot, dtype):
-        if not isinstance(slot, torch.Tensor):
-            return slot
-        copy = slot.detach().clone()
-        copy = copy.to(dtype) if copy.is_floating_point() else copy
-        return copy.requires_grad_(slot.requires_grad)
 
     def __call__(self, xs):
         """The outputs that have a graph, complex ones as pairs of real numbers."""
@@ -75,21 +64,16 @@ class Target:
         args = tree_unflatten(slots[:n], self.tree)
         for seed in (torch.manual_seed, np.random.seed, random.seed):
             seed(self.seed)
-        if self.state:
-            state = dict(zip(self.state, slots[n:], strict=True))
-            out = torch.func.functional_call(self.fn, state, args)
-        else:
-            out = self.fn(*args)
+        state = dict(zip(self.state, slots[n:], strict=True))
+        out = torch.func.functional_call(self.fn, state, args) if state else self.fn(*args)
         self.calls, seconds = self.calls + 1, time.perf_counter() - before
         if seconds > 2:
-            line = f"diagnose: call {self.calls} of about 60, {seconds:.0f} s each"
-            print(line, end="\r", file=sys.stderr, flush=True)
+            print(f"diagnose: call {self.calls} of fn, {seconds:.0f} s", file=sys.stderr)
         ys = [y for y in tree_flatten(out)[0] if isinstance(y, torch.Tensor)]
         if self.kept is None:
             self.kept = [i for i, y in enumerate(ys) if y.requires_grad]
-        return [
-            torch.view_as_real(y) if y.is_complex() else y for y in map(ys.__getitem__, self.kept)
-        ]
+        ys = [ys[i] for i in self.kept]
+        return [torch.view_as_real(y) if y.is_complex() else y for y in ys]
 
     def start(self, bent=False, shift=None):
         """Leaves t, and the inputs point + t (+ t**2/2 if bent) and outputs of fn."""
@@ -116,28 +100,16 @@ class Target:
 
 @dataclass
 class Diagnosis:
-    """The answer of `diagnose`; printed, a text to read.
+    """The answer of `diagnose`; printed, a text to read."""
 
-    Attributes:
-        name: what was diagnosed.
-        verdict: a `Verdict`, which is also a string; `ok` is True for "supported" alone.
-        findings: list of `Finding` (code, message, lesson), most important first.
-        first: `Row` of the first derivative, None if nothing was measured.
-        settings: the second derivative: "alone", "graph after", "graph before", "both" -> `Row`
-            with `outcome` and the largest absolute `error`.
-        third: the same for order=3, else empty.
-        saved: list of `Saved`, what the custom Functions keep, with `kind` and `bytes`.
-        torch_func: what torch.func gives: "right", "zeros", "wrong" or the error it raises.
-    """
-
-    name: str
-    verdict: Verdict
-    findings: list
-    first: Row | None = None
-    settings: dict = field(default_factory=dict)
-    third: dict = field(default_factory=dict)
-    saved: list = field(default_factory=list)
-    torch_func: str = ""
+    name: str  # of what was diagnosed
+    verdict: Verdict  # also a string
+    findings: list  # of `Finding`: code, message, lesson; the most important first
+    first: Row | None = None  # the first derivative
+    settings: dict = field(default_factory=dict)  # the second in each setting: name -> `Row`
+    third: dict = field(default_factory=dict)  # the same for order=3, else empty
+    saved: list = field(default_factory=list)  # of `Saved`: what custom Functions keep
+    torch_func: str = ""  # "right", "zeros", "wrong" or the error that torch.func raises
 
     @property
     def ok(self):
@@ -152,7 +124,7 @@ class Diagnosis:
         for s in self.saved:
             by = f"ctx.{s.name}" if s.name else "save_for_backward"
             table.append(("saved", "", f"{s.kind} {s.shape} {s.dtype}, {s.bytes} bytes, {by}"))
-        lines, last = [f"{self.name}: {HEADLINES[self.verdict]}", ""], ""
+        lines, last = [f"{self.name}: {self.verdict.headline}", ""], ""
         for title, name, text in table:
             head = ("" if title == last else title).ljust(20) + (name.ljust(16) if name else "")
             lines, last = lines + _wrapped(head + text, 44 if name else 28), title
@@ -162,7 +134,7 @@ class Diagnosis:
             text, mark = _wrapped(f.code.ljust(width) + f.message, width), f"-> lesson {f.lesson}"
             text += [""] if len(text[-1]) + len(mark) > 98 else []
             lines += [*text[:-1], text[-1].ljust(100 - len(mark)) + mark]
-        return "\n".join(lines)
+        return "\n".join(lines).rstrip()
 
     __repr__ = __str__
 
@@ -182,11 +154,9 @@ def _wrapped(text, indent):
 
 def _outcome(row):
     if row.outcome == "wrong" and row.where:
-        digits = ".4f" if 1e-2 <= max(abs(row.expected), abs(row.got)) < 1e5 else ".4g"
-        expected, got = (format(v, "z" + digits) for v in (row.expected, row.got))
+        digits = "z.4f" if 1e-2 <= max(abs(row.expected), abs(row.got)) < 1e5 else "z.4g"
+        expected, got = format(row.expected, digits), format(row.got, digits)
         return f"WRONG   expected {expected:>7}, got {got} at {row.where}"
-    if row.outcome == "right" and row.relative > 5e-3:
-        return f"right   (to {row.relative:.1%})"
     return {
         "right": "right   (0; autograd raises: nothing depends on x)" if row.text else "right",
         "wrong": "WRONG   not the derivative of what backward returns",
@@ -203,10 +173,8 @@ def _no_trace():
     kinds = torch.Tensor, torch.nn.Parameter
     leaves = [t for t in gc.get_objects() if type(t) in kinds and t.is_leaf and t.requires_grad]
     grads = [None if t.grad is None else (t.grad, t.grad.clone()) for t in leaves]
-    with contextlib.ExitStack() as stack:
-        for context in (torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()):
-            stack.enter_context(context)
-        met = stack.enter_context(warnings.catch_warnings(record=True))
+    fork, mode, grad = torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()
+    with fork, mode, grad, warnings.catch_warnings(record=True) as met:
         warnings.simplefilter("always")
         try:
             yield met
@@ -215,24 +183,25 @@ def _no_trace():
             random.setstate(python)
             np.random.set_state(numpy)
             for t, grad in zip(leaves, grads, strict=True):
-                t.grad = grad and grad[0].detach().copy_(grad[1])
+                t.grad = grad and grad[0]
+                if grad:
+                    grad[0].data.copy_(grad[1])
 
 
 def diagnose(fn, *inputs, order=2):
     """Check first and second derivative of fn, and explain what is wrong.
 
     Args:
-        fn: any callable that returns a tensor or a container of tensors: `Function.apply`, a
-            function, an `nn.Module` (its parameters count as inputs).
-        *inputs: what fn is called with. Tensors that require grad, also inside lists, are
-            differentiated at the point that they hold; any shape, any real floating dtype, but
-            converted to float64 where fn allows that.
+        fn: callable that returns a tensor or a container of tensors: `Function.apply`, a lambda, an
+            `nn.Module` (its parameters count as inputs).
+        *inputs: what to call fn with. Tensors that require grad, also in lists, are differentiated:
+            any shape, real floating dtype, converted to float64 where fn allows it.
         order: 3 to check the third derivative also.
 
     Returns:
-        `Diagnosis`. Nothing is raised for a wrong fn. Where no check is possible the verdict is
-        "not_checked", and the finding says what to pass instead. Inputs, `.grad`, grad mode, random
-        states, default dtype and warning filters are left as they were.
+        `Diagnosis`. Nothing is raised for a wrong fn; where no check is possible the verdict is
+        "not_checked". Inputs, `.grad`, grad mode, random states, default dtype and warning filters
+        are left as they were.
     """
     cls = getattr(fn, "__self__", fn)
     name = getattr(cls, "__name__", type(cls).__name__)
@@ -240,72 +209,58 @@ def diagnose(fn, *inputs, order=2):
         try:
             return _diagnose(name, fn, inputs, order, met)
         except NotChecked as reason:
-            return Diagnosis(name, Verdict.NOT_CHECKED, [Finding(*reason.args, 1)])
+            code, *text = reason.args
+            finding = Finding(code, NOT_CHECKED[code].format(*text), 1)
+            return Diagnosis(name, Verdict.NOT_CHECKED, [finding])
 
 
 def _diagnose(name, fn, inputs, order, met):
     target, seeded = _prepare(fn, inputs)
     generator = torch.Generator().manual_seed(0)
-    measured, moved, given = measure(target, order, generator), False, target.point
-    if not measured.wrong and not measured.telling:
-        beside = [torch.rand(x.shape, generator=generator, dtype=torch.float64) for x in given]
-        steps = [(0.1 * target.scale * r).to(x) for x, r in zip(given, beside, strict=True)]
-        target.point = [x + s for x, s in zip(given, steps, strict=True)]
+    probe, moved, given = measure(target, order, generator), False, target.point
+    if not probe.wrong and probe.telling < 2:
+        draws = [torch.rand(x.shape, generator=generator, dtype=torch.float64) for x in given]
+        size = 0.1 * target.scale
+        target.point = [x + (size * r).to(x) for x, r in zip(given, draws, strict=True)]
         other = measure(target, order, generator)
-        moved = other.wrong or other.telling or other.clear > measured.clear
+        moved = other.wrong or other.telling > probe.telling
         moved = moved and other.first.outcome not in ("raises", "not finite")
-        measured, target.point = (other, target.point) if moved else (measured, given)
-    rules = Rules(target.names, measured, moved, seeded)
-    rules.gather(target, generator)
-    rules.warnings = [str(warning.message) for warning in met]
-    rows = measured.first, measured.second, measured.third
+        probe, target.point = (other, target.point) if moved else (probe, given)
+    texts = [str(warning.message) for warning in met]
+    rules = Rules(probe, moved, seeded, generator, texts)
     saved = [s for f in rules.functions for s in f.saved]
+    rows = probe.first, probe.second, probe.third
     return Diagnosis(name, rules.verdict, list(rules.findings()), *rows, saved, rules.torch_func)
 
 
 def _prepare(fn, inputs):
     """A `Target` that can be measured, and whether its output depends on the seed."""
-    tensors = [s for s in tree_flatten(inputs)[0] if isinstance(s, torch.Tensor)]
-    tensors += list(fn.parameters()) if isinstance(fn, torch.nn.Module) else []
-    tensors = [s for s in tensors if s.requires_grad]
-    if not tensors:
-        raise NotChecked(
-            "no_input_requires_grad",
-            "No input requires grad. Pass x.double().requires_grad_(), for integers too.",
-        )
-    if any(s.is_complex() or s.layout != torch.strided for s in tensors):
-        raise NotChecked(
-            "not_real_and_dense",
-            "An input is complex or sparse. Pass real, dense tensors and build it inside fn.",
-        )
-    own = tensors[0].dtype
-    if own in (torch.bfloat16, torch.float16):
-        raise NotChecked(
-            "half_precision", "In 16 bits finite differences say nothing. Pass float64 or float32."
-        )
-    for dtype in dict.fromkeys((torch.float64, own)):
-        target = Target(fn, inputs, dtype)
-        try:
-            ys, error = target.start()[2], None
-            break
-        except Exception as caught:
-            error = caught
-    if error is not None:
+    given = Target(fn, inputs, None)
+    dtypes = {x.dtype for x in given.point}
+    if not dtypes:
+        raise NotChecked("no_input_requires_grad")
+    if any(x.is_complex() or x.layout != torch.strided for x in given.point):
+        raise NotChecked("complex_or_sparse_input")
+    try:
+        kept = kinds(given)
+    except Exception as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
-        at = f", in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
-        raise NotChecked("fn_raises", f"fn itself raises {type(error).__name__}: {error}{at}.")
-    if not ys:
-        raise NotChecked("output_without_graph", "fn returns no tensor with a graph. ...")
-    repeated = all(map(torch.equal, ys, target.start()[2]))
-    target.seed = 1
-    seeded = not all(map(torch.equal, ys, target.start()[2]))
-    target.seed = 0
-    if not repeated:
-        raise NotChecked(
-            "random_output",
-            "fn gives different outputs for one input and one seed. Fix what is random in it.",
-        )
-    return target, seeded
+        where = f"in {frames[-1].name}, line {frames[-1].lineno}"
+        raise NotChecked("fn_raises", f"{type(error).__name__}: {error} ({where}).") from error
+    if not given.kept:
+        raise NotChecked("output_without_graph")
+    if dtypes & {torch.bfloat16, torch.float16}:
+        raise NotChecked("half_precision")
+    target = given
+    with contextlib.suppress(Exception):  # fn may refuse float64, or do something else there
+        double = Target(fn, inputs, torch.float64)
+        target = double if kinds(double) == kept else given
+    runs = []
+    for target.seed in (1, 0, 0):
+        runs.append(target.start()[2])
+    if not all(map(torch.equal, *runs[1:])):
+        raise NotChecked("random_output")
+    return target, not all(map(torch.equal, *runs[:2]))
 
 
 def assert_double_backward(fn, *inputs):

@@ -7,10 +7,30 @@ backward is written, only explains. Adding a finding means adding one method.
 
 import inspect
 from dataclasses import dataclass
+from enum import StrEnum
 
 import torch
 
 from .evidence import Evidence
+
+
+class Verdict(StrEnum):
+    """What `diagnose` concludes, the first that applies; `headline` says it in words."""
+
+    FIRST_DERIVATIVE_WRONG = "first_derivative_wrong", "the first derivative is wrong"
+    ONCE_DIFFERENTIABLE = "once_differentiable", "declared differentiable only once"
+    SILENTLY_WRONG = "silently_wrong", "silently wrong at second order"
+    LAYOUT_DEPENDENT = "layout_dependent", "right for contiguous tensors only"
+    NOT_FINITE = "not_finite", "a derivative is not finite"
+    RAISES = "raises", "raises an error when differentiated"
+    SURROGATE_GRADIENT = "surrogate_gradient", "backward is not the derivative of forward"
+    SUPPORTED = "supported", "double backward is right"
+    NOT_CHECKED = "not_checked", "not checked"
+
+    def __new__(cls, value, headline):
+        verdict = str.__new__(cls, value)
+        verdict._value_, verdict.headline = value, headline
+        return verdict
 
 
 @dataclass(frozen=True)
@@ -30,8 +50,16 @@ def lesson(number):
     return mark
 
 
-class NotChecked(Exception):
-    """fn or its inputs allow no check: code and message."""
+NOT_CHECKED = {
+    "no_input_requires_grad": "No input requires grad. Pass x.double().requires_grad_(), also "
+    "where x holds integers.",
+    "complex_or_sparse_input": "Pass real, dense tensors, and build the other one from them in fn.",
+    "half_precision": "16 bits are too few for finite differences. Pass float64 or float32.",
+    "output_without_graph": "fn returns no tensor with a graph. It may detach, run under no_grad, "
+    "or give tensors to a Function inside a list, where apply does not see them.",
+    "fn_raises": "fn itself raises {}",
+    "random_output": "fn gives different outputs for one input and one seed. Fix what is random.",
+}
 
 
 class Rules(Evidence):
@@ -48,38 +76,48 @@ class Rules(Evidence):
                 message = " ".join(inspect.cleandoc(rule.__doc__).split()).format(said)
                 yield Finding(rule.__name__, message, rule.lesson)
 
+    @property
+    def verdict(self):
+        outcomes = {self.probe.first.outcome} | {row.outcome for row in self.probe.rows}
+        applies = (
+            {"mutates", "nonlinear"} & set(self.habits),
+            any(f.once for f in self.functions),
+            any(row.outcome == "wrong" for row in self.probe.rows),
+            {"noncontiguous", "layout"} & set(self.habits),
+            "not finite" in outcomes,
+            "raises" in outcomes,
+            self.probe.first.outcome == "wrong",
+            self.probe.telling > 0,
+            True,
+        )
+        return next(v for v, yes in zip(Verdict, applies, strict=True) if yes)
+
     # The first derivative.
 
     @lesson(3)
     def mutates_grad_out(self):
-        """backward writes into {}, which belongs to the caller and to other branches of the graph.
-        Make a new tensor: grad_out * 3 instead of grad_out.mul_(3)."""
-        return self.habits.mutates
-
-    @lesson(1)
-    def backward_not_repeatable(self):
-        """Two calls of backward give different numbers. Change nothing on ctx in backward, and draw
-        no random numbers there."""
-        return not self.habits.repeats
+        """backward writes into {}: other branches of the graph read the same memory. Make a new
+        tensor: grad_out * 3 instead of grad_out.mul_(3)."""
+        return self.habits.get("mutates")
 
     @lesson(1)
     def backward_not_linear(self):
-        """backward is not linear in grad_out (it clips, takes abs or adds a constant). Return
-        grad_out times something that does not depend on grad_out."""
-        return self.habits.repeats and not self.habits.linear
+        """backward is not linear in grad_out (it clips, takes abs, adds a constant, draws random
+        numbers or changes ctx). Return grad_out times something that grad_out does not change."""
+        return self.habits.get("nonlinear")
 
     @lesson(1)
     def returns_none(self):
         """backward returns None for {}, but the output depends on it: .backward() leaves .grad at
         None without a message. Return its gradient."""
-        if self.measured.first.outcome == "wrong":
-            return ", ".join(self.names[i] for i in self.habits.none_for)
+        return self.probe.first.outcome == "wrong" and self.habits.get("none")
 
     @lesson(1)
     def first_derivative_differs(self):
         """The first derivative is not that of forward. If you meant that (straight-through,
         gradient reversal, surrogate), gradcheck fails by design; if not, backward is wrong."""
-        return self.measured.first.outcome == "wrong" and not self.habits.none_for
+        differs = self.probe.first.outcome == "wrong"
+        return differs and not {"none", "mutates"} & set(self.habits)
 
     # The second derivative is wrong or missing: why.
 
@@ -88,7 +126,7 @@ class Rules(Evidence):
         """backward is declared @once_differentiable. That raises only where grad_out itself
         requires grad; elsewhere the second derivative is wrong without a message ({}). Do not
         delete the decorator: write a Function for backward, with a backward of its own."""
-        leaks = [name for name, row in self.measured.second.items() if row.outcome == "wrong"]
+        leaks = [name for name, row in self.probe.second.items() if row.outcome == "wrong"]
         if any(f.once for f in self.functions):
             return f"here: {', '.join(leaks)}" if leaks else "not in the four settings here"
 
@@ -132,7 +170,13 @@ class Rules(Evidence):
         """backward computes where autograd cannot follow (detach, .data, .item(), no_grad, NumPy, a
         compiled kernel, a second Function without a gradient for the input). Write it in torch
         operations on the saved tensors, or as a Function with a complete backward of its own."""
-        return self.wrong and any(f.untracked for f in self.functions)
+        return self.unexplained("missing")
+
+    @lesson(5)
+    def wrong_formula(self):
+        """Autograd can follow backward, but finds another derivative than there is: a formula in
+        backward, or in the backward of backward, is wrong."""
+        return self.unexplained("wrong")
 
     @lesson(5)
     def path_counted_twice(self):
@@ -140,14 +184,14 @@ class Rules(Evidence):
         are still connected, so one path counts twice. Use x.view_as(x), grad_out.view_as(grad_out)
         there."""
         blamed = any(f.path_x != "right" or f.path_u != "right" for f in self.functions)
-        rows = self.measured.second
-        alone = rows["alone"].outcome == "right" and rows["graph after"].outcome == "wrong"
-        return alone and self.functions and not blamed
+        rows = self.probe.second
+        after = rows["alone"].outcome != "wrong" and rows["graph after"].outcome == "wrong"
+        return after and self.functions and not blamed
 
     @lesson(3)
     def in_place_without_mark_dirty(self):
         """forward changes an input in place and does not say so: call ctx.mark_dirty(x)."""
-        return self.wrong and self.habits.in_place_forward
+        return self.wrong and self.habits.get("in place")
 
     @lesson(5)
     def no_derivative_formula(self):
@@ -168,8 +212,8 @@ class Rules(Evidence):
     def nan_in_second(self):
         """The first derivative is finite, the second is not: often 0 * inf, from a root or a power
         at 0, or from torch.where, which differentiates both sides. Stay away from there."""
-        second = any(row.outcome == "not finite" for row in self.measured.rows)
-        return second and self.measured.first.outcome != "not finite"
+        second = any(row.outcome == "not finite" for row in self.probe.rows)
+        return second and self.probe.first.outcome != "not finite"
 
     # Right for the tensors that were given, and not for others.
 
@@ -177,19 +221,13 @@ class Rules(Evidence):
     def noncontiguous_input(self):
         """For a non-contiguous input: {}. x.contiguous() is x itself or a copy without graph, as
         the layout happens to be. Save the input first, and make it contiguous after that."""
-        return self.habits.noncontiguous
+        return self.habits.get("noncontiguous")
 
     @lesson(1)
     def grad_out_layout(self):
         """For a grad_out that is not contiguous, as .sum() or .t() after the Function makes it: {}.
         Use reshape instead of view."""
-        return self.habits.grad_out_layout
-
-    @lesson(1)
-    def unused_output(self):
-        """With one output used and the others not: {}. The gradient of an unused output is None
-        after set_materialize_grads(False); check for it."""
-        return self.habits.one_output
+        return self.habits.get("layout")
 
     # It works, at a price; and what to know about this check.
 
@@ -201,31 +239,27 @@ class Rules(Evidence):
 
     @lesson(2)
     def output_on_ctx(self):
-        """{} is an output. Use save_for_backward, which keeps it without a reference cycle."""
+        """{} is an output. Use save_for_backward."""
         return ", ".join(f"ctx.{s.name}" for s in self.saved("output", on_ctx=True))
 
     @lesson(2)
     def reference_cycle(self):
-        """The graph refers to itself: its memory stays until the garbage collector runs."""
-        return self.habits.cycle
+        """An output on ctx refers to its own graph: the memory stays until the garbage collector
+        runs."""
+        return self.saved("output", on_ctx=True)
 
     @lesson(1)
     def no_setup_context(self):
         """torch.func cannot use it: it has no setup_context."""
         return "must override the setup_context" in self.torch_func
 
-    @lesson(1)
-    def computes_in_float32(self):
-        """Computed in float32, so checked with a loose tolerance. Use float64 where fn allows."""
-        return self.measured.probe.dtype == torch.float32
-
-    @lesson(1)
-    def seed_fixed(self):
-        """fn draws random numbers. It was checked with the seed fixed."""
-        return self.seeded
-
     @lesson(4)
-    def another_point(self):
-        """At your point the second derivative is 0, or jumps, and an error cannot show there. The
-        numbers are from a point beside it."""
-        return self.moved
+    def how_it_was_checked(self):
+        """{}."""
+        notes = {
+            "With a loose tolerance, since fn computes in float32": self.probe.dtype
+            == torch.float32,
+            "With a fixed seed, since fn draws random numbers": self.seeded,
+            "Beside your point, where the second derivative is 0 or jumps": self.moved,
+        }
+        return "; ".join(text for text, applies in notes.items() if applies)

@@ -7,20 +7,13 @@ before fn and z = y + (y - y0)**2/2 after it, the second derivative along d is
     alone  A        graph after  A + B        graph before  A + C        both  A + B + C
 
 where B is the first derivative weighted with the change of y, and C the first derivative times d.
-So one difference serves all four settings.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import torch
 
-SETTINGS = {  # name: (a graph before fn, a graph after it)
-    "alone": (False, False),
-    "graph after": (False, True),
-    "graph before": (True, False),
-    "both": (True, True),
-}
-RANK = ("wrong", "not finite", "raises", "unclear", "right")
+SETTINGS = {"alone": (0, 0), "graph after": (0, 1), "graph before": (1, 0), "both": (1, 1)}
 NO_GRAPH = "does not require grad and does not have a grad_fn"
 UNUSED = "appears to not have been used in the graph"
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # relative
@@ -35,7 +28,7 @@ STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two d
 class Row:
     """One comparison, a line of the report."""
 
-    outcome: str  # one of RANK; "unclear" where fn is not smooth, or under noise
+    outcome: str  # "right", "wrong", "raises", "not finite", "unclear" (not smooth, or noise)
     error: float | None = None  # the largest, absolute
     relative: float = 0.0  # the same in proportion to the terms
     expected: float = 0.0  # at the element shown
@@ -45,14 +38,32 @@ class Row:
     zero: bool = False  # nothing but 0 was expected
 
 
-@dataclass
-class Measured:
-    """The rows of one point, and what they were measured with."""
+def measure(target, order, generator):
+    """A `Probe` that has compared first, second and (for order=3) third derivatives.
 
-    first: Row
-    probe: "Probe"
-    second: dict = field(default_factory=dict)
-    third: dict = field(default_factory=dict)
+    First with sums, as a reader does by hand, so that the numbers can be recognised; if those are
+    right, with random weights and a random direction, since a sum can hide an error.
+    """
+    for draw in (torch.ones_like, lambda like: normal(like, generator)):
+        probe = Probe(target, draw)
+        probe.measure(order)
+        if probe.wrong or probe.first.outcome == "wrong":
+            break
+    return probe
+
+
+class Probe:
+    """fn at its point, with weights w on the outputs and a direction d of the inputs.
+
+    `measure` fills in the rows: `first`, and by setting `second` and `third`.
+    """
+
+    def __init__(self, target, draw):
+        self.target, ys = target, target.start()[2]
+        self.w, self.y0 = [draw(y) for y in ys], [y.detach().clone() for y in ys]
+        self.d, self.scale, self.n = draw(flat(target.point)), target.scale, len(flat(ys))
+        self.tolerance, self.dtype, self.a = TOLERANCE[torch.float32], torch.float64, None
+        self.second, self.third = {}, {}
 
     @property
     def rows(self):
@@ -63,44 +74,10 @@ class Measured:
         return any(row.outcome in ("wrong", "not finite", "raises") for row in self.rows)
 
     @property
-    def clear(self):
-        """False where finite differences cannot be trusted."""
-        return "unclear" not in (self.first.outcome, self.second["alone"].outcome)
-
-    @property
     def telling(self):
-        """False where a missing second derivative could not show."""
-        return self.clear and not self.second["alone"].zero
-
-
-def measure(target, order, generator):
-    """Compare first, second and (for order=3) third derivatives at the point of `target`.
-
-    Twice: with sums, as a reader does by hand, so that the numbers can be recognised; then with
-    random weights and a random direction, since a sum can hide an error.
-    """
-    one = Probe(target, torch.ones_like).measure(order)
-    two = Probe(target, lambda like: normal(like, generator)).measure(order)
-    for old, new in ((one.second, two.second), (one.third, two.third)):
-        new.update({name: _worse(old[name], new[name]) for name in new if name in old})
-    return replace(two, first=_worse(one.first, two.first))
-
-
-def _worse(one, two):
-    row = min(one, two, key=lambda row: RANK.index(row.outcome))
-    error = max((r.error for r in (one, two) if r.error is not None), default=None)
-    relative, zero = max(one.relative, two.relative), one.zero and two.zero
-    return replace(row, error=error, relative=relative, zero=zero)
-
-
-class Probe:
-    """fn at its point, with weights w on the outputs and a direction d of the inputs."""
-
-    def __init__(self, target, draw):
-        self.target, (self.t, _, self.ys) = target, target.start()
-        self.w, self.y0 = [draw(y) for y in self.ys], [y.detach().clone() for y in self.ys]
-        self.d = draw(flat(target.point))
-        self.tolerance, self.dtype, self.a = 0.0, torch.float64, None
+        """2, or 1 where nothing but 0 was expected, or 0 where nothing can be trusted."""
+        alone = self.second["alone"]
+        return 0 if "unclear" in (self.first.outcome, alone.outcome) else 2 - alone.zero
 
     def loss(self, ys, after=False):
         terms = [w * y for w, y in zip(self.w, ys, strict=True)]
@@ -110,159 +87,129 @@ class Probe:
 
     def reported(self, setting, order=2, shift=None):
         """The derivative that autograd gives, along d: (flat vector, where it is None, error)."""
-        bent, after = SETTINGS[setting]
-        missing, text = torch.zeros_like(self.d, dtype=torch.bool), ""
+        (bent, after), text = SETTINGS[setting], ""
         try:
             t, _, ys = self.target.start(bent, shift)
-            grads = torch.autograd.grad(
-                self.loss(ys, after), t, create_graph=True, allow_unused=True
-            )
+            loss, options = self.loss(ys, after), {"create_graph": True, "allow_unused": True}
+            grads = torch.autograd.grad(loss, t, **options)
             for step in range(2, order + 1):
                 along = zip(grads, shaped(self.d, t), strict=True)
                 scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
-                grads, text = _grad(scalar, t, create_graph=step < order)
+                options = {"retain_graph": True, "create_graph": step < order}
+                try:
+                    grads = torch.autograd.grad(scalar, t, **options)
+                except RuntimeError as error:  # what a reader would see; which part is it about?
+                    text, lost = first_line(error), [None] * len(t)
+                    if NO_GRAPH not in text and UNUSED not in text:
+                        raise
+                    unused = {**options, "allow_unused": True}
+                    grads = lost if NO_GRAPH in text else torch.autograd.grad(scalar, t, **unused)
             missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])
-            return flat(_filled(grads, t)), missing > 0, text
+            return _filled(grads, t), missing > 0, text
         except Exception as error:  # whatever fn or its backward raises is the answer
-            return None, missing, first_line(error)
+            return None, None, first_line(error)
 
-    def values_and_gradient(self, h):
-        try:
-            t, _, ys = self.target.start(shift=h * self.d)
-            return torch.cat([flat(ys), vjp(ys, t, self.w)])
-        except Exception:  # outside the domain of fn
-            return torch.full((len(self.d) + sum(y.numel() for y in self.y0),), torch.nan)
+    def _along(self, d):
+        def values_and_gradient(h):
+            try:
+                return torch.cat(vjp(*self.target.start(shift=h * d), self.w))
+            except Exception:  # outside the domain of fn
+                return torch.full((self.n + len(d),), torch.nan)
+
+        return values_and_gradient
 
     def measure(self, order):
-        d, scale = self.d, self.target.scale
+        def second(h):
+            got, _, _ = self.reported(name, 2, h * d)
+            return torch.full_like(d, torch.nan) if got is None else got
+
+        d = self.d
         try:
-            gradient = vjp(self.ys, self.t, self.w, retain_graph=True)
+            _, gradient = vjp(*self.target.start(), self.w)
         except Exception as error:
             return self._unjudged(Row("raises", text=first_line(error)))
-        values = self.values_and_gradient(1e-3 * scale)
-        self.dtype = precision(values, [*self.ys, *self.target.point])
-        value, error = slope(self.values_and_gradient, self.dtype, scale)
-        dy, self.a = value.split([len(value) - len(d), len(d)])
-        error_y, error_a = error.split([len(value) - len(d), len(d)])
-        first = self._first(gradient, dy, error_y)
+        beside = self._along(d)(1e-3 * self.scale)
+        single = (beside.float().double() == beside).all() and (beside != beside.round()).any()
+        if single or any(t.dtype != torch.float64 for t in [*self.y0, *self.target.point]):
+            self.dtype = torch.float32  # float32 values in a float64 tensor count as float32
+        value, error = slope(self._along(d), self.dtype, self.scale)
+        (dy, self.a), (error_y, error_a) = (v.split([self.n, len(d)]) for v in (value, error))
+        first = self._judge_first(gradient, dy, error_y)
         self.tolerance = min(SURROGATE, max(TOLERANCE[self.dtype], 10 * first.relative))
         if first.outcome != "right":  # finite differences do not go where backward goes
             return self._unjudged(first)
-        dy, error_y = (shaped(flat(self.w) * v.clamp(max=1e30), self.ys) for v in (dy, error_y))
-        b, c = vjp(self.ys, self.t, dy, retain_graph=True), gradient * d
-        error_b = vjp(self.ys, self.t, error_y).abs()
-        measured, floor = Measured(first, self), gradient.abs() + self._nothing()
+        changes = (shaped(flat(self.w) * v.clamp(max=1e30), self.y0) for v in (dy, error_y))
+        b, error_b = (vjp(*self.target.start(), change)[1] for change in changes)
+        self.first, c = first, gradient * d
         for name, (before, after) in SETTINGS.items():
-            expected, error = self.a + after * b + before * c, error_a + after * error_b
+            expected, error = self.a + after * b + before * c, error_a + after * error_b.abs()
             terms = self.a.abs() + after * b.abs() + before * c.abs()
-            row = self.judge(self.reported(name), expected, error, terms, floor)
-            measured.second[name] = row
-        for name in SETTINGS if order == 3 and not measured.wrong else ():
-            value, error = slope(lambda h, name=name: self._second(name, h), self.dtype, scale)
-            here = self._second(name, 0.0).abs()
-            row = self.judge(self.reported(name, 3), value, error, value.abs() + here, here)
-            measured.third[name] = row
-        return measured
-
-    def _second(self, name, h):
-        got, _, _ = self.reported(name, 2, h * self.d)
-        return torch.full_like(self.d, torch.nan) if got is None else got
-
-    def _nothing(self):
-        """A derivative this small is as good as 0."""
-        return 1e-4 * (flat(self.w) * flat(self.y0)).abs().mean() / self.target.scale + 1e-7
+            got = self.reported(name)
+            self.second[name] = self._judge(got, expected, error, terms, gradient.abs())
+        for name in SETTINGS if order == 3 and not self.wrong else ():
+            (value, error), here = slope(second, self.dtype, self.scale), second(0.0).abs()
+            got = self.reported(name, 3)
+            self.third[name] = self._judge(got, value, error, value.abs() + here, here)
 
     def _unjudged(self, first):
-        measured = Measured(first, self)
+        self.first = first
         for name in SETTINGS:
-            got, missing, text = self.reported(name)
+            got, _, text = self.reported(name)
             outcome = "raises" if got is None else "right" if got.isfinite().all() else "not finite"
-            measured.second[name] = Row(outcome, text=text, zero=bool(missing.all()))
-        return measured
+            self.second[name] = Row(outcome, text=text)
 
-    def _first(self, gradient, dy, error):
+    def _judge_first(self, gradient, dy, error):
         """First derivative against values: along d and, where that differs, part by part."""
         if not (gradient.isfinite().all() and flat(self.y0).isfinite().all()):
             return Row("not finite")
-        w, n, point = flat(self.w), len(self.d), self.target.point
+        w, n = flat(self.w), len(self.d)
 
         def compare(dy, error, d):
             a, b = w * dy, gradient * d
             sizes = a.square().sum().sqrt(), b.square().sum().sqrt(), a.sum().abs(), b.sum().abs()
             return torch.stack([a.sum(), b.sum(), (w.abs() * error).sum(), max(sizes)])
 
-        rows, index = [compare(dy, error, self.d)], torch.arange(n)
+        rows = [compare(dy, error, self.d)]
         expected, got, error, terms = rows[0]
         if not (expected - got).abs() <= TOLERANCE[self.dtype] * terms + 5 * error:
-            if n > 16:  # input by input, not element by element
-                sizes = torch.tensor([x.numel() for x in point])
-                index = torch.arange(len(point)).repeat_interleave(sizes)
-            parts = [self.d * (index == k) for k in range(int(index[-1]) + 1)]
-            rows = [compare(*self._slope_of_values(part), part) for part in parts]
+            sizes, rows = [1] * n if n <= 16 else [x.numel() for x in self.target.point], []
+            index = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+            for part in (self.d * (index == k) for k in range(len(sizes))):
+                value, error = slope(self._along(part), self.dtype, self.scale)
+                rows.append(compare(value[: self.n], error[: self.n], part))
         expected, got, error, terms = torch.stack(rows).T
-        reported = got, torch.zeros(len(rows), dtype=torch.bool), ""
-        floor = terms + self._nothing() * len(w)
-        return self.judge(reported, expected, error, terms, floor, first=True)
+        return self._judge((got, got != got, ""), expected, error, terms, terms, first=True)
 
-    def _slope_of_values(self, d):
-        def values(h):
-            return flat(self.target.start(shift=h * d)[2])
-
-        return slope(values, self.dtype, self.target.scale)
-
-    def judge(self, reported, expected, error, terms, floor, first=False):
+    def _judge(self, reported, expected, error, terms, floor, first=False):
         """Compare one vector with its finite differences.
 
-        `terms` is the size of what is added up, `floor` what is as good as nothing, elementwise.
-        No element has to be more exact than its input as a whole.
+        `terms` is the size of what is added up, `floor` what an error must be small against, both
+        elementwise. No element has to be more exact than its input as a whole.
         """
-        got, missing, text = reported
-        sizes = [len(got)] if first else [x.numel() for x in self.target.point]
-        tolerance = SURROGATE if first else self.tolerance
-
-        def each(vector, reduce):
-            return torch.cat([reduce(part).expand(len(part)) for part in vector.split(sizes)])
-
-        solid = terms * (error <= SURROGATE * terms + 1e-2 * floor)
-        scale = terms if first else terms + each(solid, lambda part: part.square().mean().sqrt())
-        noise = error + each(error, torch.median)
-        row = Row("right", text=text)
-        row.zero = bool((expected.abs() <= 5 * noise + 1e-9 * floor).all())
+        (got, missing, text), target = reported, self.target
+        sizes = [len(expected)] if first else [x.numel() for x in target.point]
+        floor = 1e-2 * floor + 1e-8
+        solid = terms * (error <= SURROGATE * terms + floor) * (not first)
+        rms = [part.square().mean().sqrt().expand(len(part)) for part in solid.split(sizes)]
+        scale, noise = terms + torch.cat(rms), 5 * (error + error.median())
+        zero = bool((expected.abs() <= noise + 1e-7 * floor).all())
         if got is None:
-            return replace(row, outcome="raises")
-        off, broken = (got - expected).abs(), ~got.isfinite()
-        trusted = (error <= SURROGATE * scale + 1e-2 * floor) & ~broken
-        wrong = (off > tolerance * scale + 5 * noise) & ~broken
+            return Row("raises", text=text, zero=zero)
+        off, broken = (got - expected).abs().nan_to_num(0.0), ~got.isfinite()
+        trusted = (error <= SURROGATE * scale + floor) & ~broken
+        wrong = (off > (SURROGATE if first else self.tolerance) * scale + noise) & ~broken
+        row = Row("unclear", text=text, zero=zero)
         if trusted.any():
-            row.error = off[trusted].max().item()
-            if first or self.tolerance > TOLERANCE[self.dtype]:
-                row.relative = (off / (scale + 1e-6 * floor))[trusted].max().item()
-        if broken.any():
-            row.outcome, shown = "not finite", broken
-        elif wrong.any():
+            row.outcome, row.error = "right", off[trusted].max().item()
+            row.relative = (off / (scale + floor))[trusted].max().item()
+        if broken.any() or wrong.any():
             shown = wrong & ~missing if (wrong & ~missing).any() else wrong
-            shown &= off >= 0.1 * off[shown].max()
-            row.outcome = "raises" if missing[shown].any() else "wrong"
-        else:
-            return row if trusted.any() else replace(row, outcome="unclear")
-        i = int(shown.nonzero()[0])
-        names = self.target.names
-        row.where = names[i] if first and len(self.d) > 16 else self.target.place(i)
-        return replace(row, expected=expected[i].item(), got=got[i].item())
-
-
-def _grad(scalar, t, create_graph):
-    """Gradients, None where no graph leads, and the error that a reader would see, or ""."""
-    options = {"retain_graph": True, "create_graph": create_graph}
-    try:
-        return torch.autograd.grad(scalar, t, **options), ""
-    except RuntimeError as error:
-        text = first_line(error)
-        if UNUSED in text:
-            return torch.autograd.grad(scalar, t, allow_unused=True, **options), text
-        if NO_GRAPH in text:
-            return [None] * len(t), text
-        raise
+            shown = broken if broken.any() else shown & (off >= 0.1 * off[shown].max())
+            i = int(shown.nonzero()[0])
+            row.outcome = "not finite" if broken[i] else "raises" if missing[i] else "wrong"
+            row.where = target.names[i] if first and len(self.d) > 16 else target.place(i)
+            row.expected, row.got = expected[i].item(), got[i].item()
+        return row
 
 
 def slope(at, dtype, scale):
@@ -277,8 +224,7 @@ def slope(at, dtype, scale):
             up, down = at(h), at(-h)
             coarse, value, sides = value, (up - down) / (2 * h), (up + down - 2 * zero).abs() / h
         rounding = 64 * torch.finfo(dtype).eps * (zero.abs() + zero.abs().mean()) / h
-        error = (value - coarse).abs() + sides + rounding
-        error = torch.where(error.isfinite(), error, torch.inf)
+        error = ((value - coarse).abs() + sides + rounding).nan_to_num(torch.inf)
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
         doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
         if best is None or doubt < best[0]:
@@ -288,24 +234,17 @@ def slope(at, dtype, scale):
     return best[1:]
 
 
-def precision(values, tensors):
-    """The dtype that fn computes in: float32 values in a float64 tensor are float32."""
-    if any(t.dtype != torch.float64 for t in tensors):
-        return torch.float32
-    single = (values.float().double() == values).all() and (values != values.round()).any()
-    return torch.float32 if single else torch.float64
-
-
-def vjp(ys, t, w, **options):
-    """First derivative of the outputs weighted with w, flattened; 0 where backward returns None."""
+def vjp(t, _, ys, w):
+    """Values and first derivative of the outputs weighted with w, both flat."""
     kept = [i for i, y in enumerate(ys) if y.requires_grad]
-    ys, w = [ys[i] for i in kept], [w[i] for i in kept]
-    grads = torch.autograd.grad(ys, t, w, allow_unused=True, **options) if ys else [None] * len(t)
-    return flat(_filled(grads, t))
+    used, w = [ys[i] for i in kept], [w[i].clone() for i in kept]  # backward may write into w
+    options = {"retain_graph": True, "allow_unused": True}
+    grads = torch.autograd.grad(used, t, w, **options) if used else [None] * len(t)
+    return flat(ys), _filled(grads, t)
 
 
 def _filled(grads, t):
-    return [torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)]
+    return flat([torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)])
 
 
 def flat(tensors):

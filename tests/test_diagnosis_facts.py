@@ -1,0 +1,459 @@
+"""What diagnose says of every known mistake and of its cure: one row each, verdict and codes."""
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from lessons_src import diagnose
+from lessons_src.saving_inputs import Square
+from lessons_src.saving_intermediates import Sinh, sinh
+from lessons_src.saving_outputs import Exp
+from lessons_src.untracked_backward import Cube, CubeBackward, CubeNumPy, ExpIntegral
+from lessons_src.what_not_to_do import SinhBad
+
+# Codes that a row does not have to repeat: they say how it was checked, or are true of most rows.
+ASIDE = {"no_setup_context", "how_it_was_checked"}
+
+
+def x(*values):
+    return torch.tensor(values or (0.5, 1.0), dtype=torch.float64, requires_grad=True)
+
+
+def function(forward, backward):
+    """A Function class from its two methods, named after the forward."""
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type(forward.__name__, (Function,), body)
+
+
+def save_x(ctx, x):
+    ctx.save_for_backward(x)
+    return x**3
+
+
+def cubic(backward):
+    """x**3 with a given backward(grad_out, x)."""
+    return function(save_x, lambda ctx, g: backward(g, *ctx.saved_tensors)).apply
+
+
+# A1, A2: intermediates.
+
+
+def sinh_saved(ctx, x):
+    e, n = torch.exp(x), torch.exp(-x)
+    ctx.save_for_backward(e, n)
+    return (e - n) / 2
+
+
+def saved_backward(ctx, g):
+    e, n = ctx.saved_tensors
+    return g * (e + n) / 2
+
+
+SinhSaved = function(sinh_saved, saved_backward)
+
+
+# A3, A4: inputs and outputs on ctx.
+
+
+def square_on_ctx(ctx, x):
+    ctx.x = x
+    return x**2
+
+
+SquareOnCtx = function(square_on_ctx, lambda ctx, g: 2 * g * ctx.x)
+
+
+def exp_on_ctx(ctx, x):
+    ctx.y = torch.exp(x)
+    return ctx.y
+
+
+ExpOnCtx = function(exp_on_ctx, lambda ctx, g: g * ctx.y)
+
+
+def exp_detached(ctx, x):
+    y = torch.exp(x)
+    ctx.y = y.detach()
+    return y
+
+
+ExpDetached = function(exp_detached, lambda ctx, g: g * ctx.y)
+
+
+def exp_view(ctx, x):
+    y = torch.exp(x)
+    ctx.y = y.view(-1)
+    return y
+
+
+ExpView = function(exp_view, lambda ctx, g: g * ctx.y.view(g.shape))
+
+
+# A5: a copy under the input's name.
+
+
+def copying(copy, save_first=False):
+    def log_of_copy(ctx, x):
+        if save_first:
+            ctx.save_for_backward(x)
+        x = copy(x)
+        if not save_first:
+            ctx.save_for_backward(x)
+        return torch.log(x)
+
+    return function(log_of_copy, lambda ctx, g: g / copy(ctx.saved_tensors[0])).apply
+
+
+# A6, A7: extra outputs.
+
+
+def exp_clone(ctx, x):
+    y = torch.exp(x)
+    ctx.save_for_backward(y)
+    return y.clone()
+
+
+ExpClone = function(exp_clone, lambda ctx, g: g * ctx.saved_tensors[0])
+
+
+def sinh_marked(ctx, x):
+    e, n = torch.exp(x), torch.exp(-x)
+    ctx.save_for_backward(e, n)
+    ctx.mark_non_differentiable(e, n)
+    return (e - n) / 2, e, n
+
+
+SinhMarked = function(sinh_marked, lambda ctx, g, _e, _n: saved_backward(ctx, g))
+SinhForgotten = function(Sinh.forward, lambda ctx, g, _e, _n: saved_backward(ctx, g))
+
+
+# A9, A23: guards, and a second Function with a path missing.
+
+
+Once = function(save_x, once_differentiable(lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2))
+
+
+def cube_with(second_backward):
+    second = function(CubeBackward.forward, second_backward)
+
+    def first_backward(ctx, g):
+        return second.apply(g, *ctx.saved_tensors)
+
+    return function(Cube.forward, first_backward).apply
+
+
+def without_grad_out(ctx, gg):
+    g, x = ctx.saved_tensors
+    return None, gg * g * 6 * x
+
+
+def without_x(ctx, gg):
+    _, x = ctx.saved_tensors
+    return gg * 3 * x**2, None
+
+
+# A12: None.
+
+
+def product(ctx, a, b):
+    ctx.save_for_backward(a, b)
+    return a * b
+
+
+ProductNone = function(product, lambda ctx, g: (g * ctx.saved_tensors[1], None))
+Product = function(product, lambda ctx, g: (g * ctx.saved_tensors[1], g * ctx.saved_tensors[0]))
+
+
+def sine_cosine(ctx, x):
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x)
+    return torch.sin(x), torch.cos(x)
+
+
+def sine_cosine_backward(ctx, g, h):
+    (x,) = ctx.saved_tensors
+    return g * torch.cos(x) - h * torch.sin(x)
+
+
+def sine_cosine_checked(ctx, g, h):
+    (x,) = ctx.saved_tensors
+    return (0 if g is None else g * torch.cos(x)) - (0 if h is None else h * torch.sin(x))
+
+
+NoneUnchecked = function(sine_cosine, sine_cosine_backward)
+NoneChecked = function(sine_cosine, sine_cosine_checked)
+
+
+# A13, A14: in place.
+
+
+def mutating(ctx, g):
+    return g.mul_(3).mul_(ctx.saved_tensors[0] ** 2)
+
+
+Mutating = function(save_x, mutating)
+
+
+def overwriting(ctx, g):
+    (x,) = ctx.saved_tensors
+    with torch.no_grad():
+        factor = x.mul_(2) * 1
+    return g * factor * 1.5 * x
+
+
+Overwriting = function(save_x, overwriting)
+
+
+def exp_in_place(mark):
+    def exp_(ctx, x):
+        if mark:
+            ctx.mark_dirty(x)
+        x.exp_()
+        ctx.save_for_backward(x)
+        return x
+
+    return function(exp_, lambda ctx, g: g * ctx.saved_tensors[0]).apply
+
+
+# A19, A20, A21, A22.
+
+
+def root_backward(g, x):
+    return g * 3 * x.abs().sqrt() ** 4
+
+
+def flattening(method):
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return (getattr(g, method)(-1) * 3 * x.reshape(-1) ** 2).view(x.shape)
+
+    return function(save_x, backward).apply
+
+
+def nested(alias):
+    def inner_forward(ctx, x, g):
+        ctx.save_for_backward(x, g)
+        return g * 3 * x**2
+
+    def inner_backward(ctx, gg):
+        x, g = ctx.saved_tensors
+        with torch.enable_grad():
+            if alias:
+                x, g = x.view_as(x), g.view_as(g)
+            value = g * 3 * x**2
+        wanted = [t for t in (x, g) if t.requires_grad]
+        grads = iter(torch.autograd.grad(value, wanted, gg, create_graph=True))
+        return tuple(next(grads) if t.requires_grad else None for t in (x, g))
+
+    inner = function(inner_forward, inner_backward)
+    return cubic(lambda g, x: inner.apply(x, g))
+
+
+def recompute(g, x):
+    with torch.enable_grad():
+        alias = x.view_as(x)
+        value = alias**3
+        (slope,) = torch.autograd.grad(value.sum(), alias, create_graph=torch.is_grad_enabled())
+    return g * slope
+
+
+@torch.library.custom_op("diagnosis_test::cube", mutates_args=())
+def cube_op(x: torch.Tensor) -> torch.Tensor:
+    return x**3
+
+
+@torch.library.custom_op("diagnosis_test::cube_backward", mutates_args=())
+def cube_backward_op(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return 3 * g * x**2
+
+
+cube_op.register_autograd(
+    lambda ctx, g: cube_backward_op(g, ctx.saved_tensors[0]),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+class SinhFunc(Function):
+    """SinhBad in the form that torch.func takes."""
+
+    @staticmethod
+    def forward(x):
+        return torch.sinh(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.e, ctx.n = torch.exp(inputs[0]), torch.exp(-inputs[0])
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (ctx.e + ctx.n) / 2
+
+
+def under_autocast(cast_inputs):
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=cast_inputs)
+    def forward(ctx, x):
+        return save_x(ctx, x)
+
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, g):
+        return g * 3 * ctx.saved_tensors[0] ** 2
+
+    f = function(forward, backward)
+
+    def call(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return f.apply(x)
+
+    return call
+
+
+matrix = torch.linspace(0.3, 1.2, 6, dtype=torch.float64).view(2, 3).requires_grad_()
+pair = (x(0.5, 1.0), x(0.8, -0.3))
+
+ROWS = {
+    # The lessons.
+    "Square": (Square.apply, x(), "supported", ""),
+    "Exp": (Exp.apply, x(), "supported", ""),
+    "sinh": (sinh, x(), "supported", ""),
+    "Sinh": (Sinh.apply, x(), "supported", ""),
+    "SinhBad": (SinhBad.apply, x(), "silently_wrong", "intermediate_on_ctx"),
+    "SinhBad at 0": (SinhBad.apply, x(0.0), "silently_wrong", "intermediate_on_ctx"),
+    "Cube": (Cube.apply, x(), "supported", ""),
+    "CubeNumPy": (CubeNumPy.apply, x(), "supported", ""),
+    "ExpIntegral": (ExpIntegral.apply, x(), "supported", ""),
+    # A1 to A7: what is saved.
+    "A1 in a composite": (
+        lambda x: SinhBad.apply(x) ** 2,
+        x(),
+        "silently_wrong",
+        "intermediate_on_ctx",
+    ),
+    "A2": (SinhSaved.apply, x(), "silently_wrong", "intermediate_saved"),
+    "A3": (SquareOnCtx.apply, x(), "supported", "input_on_ctx"),
+    "A4": (ExpOnCtx.apply, x(), "supported", "output_on_ctx reference_cycle"),
+    "A4 detached": (ExpDetached.apply, x(), "silently_wrong", "intermediate_on_ctx"),
+    "A4 view": (ExpView.apply, x(), "silently_wrong", "intermediate_on_ctx"),
+    "A5 clamp": (copying(lambda x: x.clamp(1e-6)), x(), "silently_wrong", "input_copy_saved"),
+    "A5 clone": (copying(torch.clone), x(), "silently_wrong", "input_copy_saved"),
+    "A5 cured": (copying(lambda x: x.clamp(1e-6), True), x(), "supported", ""),
+    "A5 contiguous": (
+        copying(torch.Tensor.contiguous),
+        matrix,
+        "layout_dependent",
+        "noncontiguous_input",
+    ),
+    "A5 contiguous cured": (copying(torch.Tensor.contiguous, True), matrix, "supported", ""),
+    "A6 clone": (ExpClone.apply, x(), "silently_wrong", "intermediate_saved"),
+    "A6 marked": (lambda x: SinhMarked.apply(x)[0], x(), "silently_wrong", "intermediate_saved"),
+    "A7": (
+        lambda x: SinhForgotten.apply(x)[0],
+        x(),
+        "silently_wrong",
+        "extra_output_gradient_ignored",
+    ),
+    "A7 all outputs": (
+        SinhForgotten.apply,
+        x(),
+        "silently_wrong",
+        "first_derivative_differs extra_output_gradient_ignored",
+    ),
+    # A8: what backward does.
+    "A8 x.detach()": (
+        cubic(lambda g, x: g * 3 * x.detach() ** 2),
+        x(),
+        "silently_wrong",
+        "untracked_backward",
+    ),
+    "A8 x.data": (
+        cubic(lambda g, x: g * 3 * x.data**2),
+        x(),
+        "silently_wrong",
+        "untracked_backward",
+    ),
+    "A8 .item()": (
+        cubic(lambda g, x: g * 3 * x.item() ** 2),
+        x(0.5),
+        "silently_wrong",
+        "untracked_backward",
+    ),
+    "A8 torch.tensor": (
+        cubic(lambda g, x: g * 3 * torch.tensor(x.tolist(), dtype=x.dtype) ** 2),
+        x(),
+        "silently_wrong",
+        "untracked_backward",
+    ),
+    "A8 grad_out.detach()": (
+        cubic(lambda g, x: g.detach() * 3 * x**2),
+        x(),
+        "silently_wrong",
+        "grad_out_path_cut",
+    ),
+    "A8 result.detach()": (
+        cubic(lambda g, x: (g * 3 * x**2).detach()),
+        x(),
+        "silently_wrong",
+        "grad_out_path_cut untracked_backward",
+    ),
+    "A8 all NumPy": (
+        cubic(lambda g, x: torch.from_numpy(g.detach().numpy() * 3 * x.detach().numpy() ** 2)),
+        x(),
+        "silently_wrong",
+        "grad_out_path_cut untracked_backward",
+    ),
+    "A8 x.numpy()": (
+        cubic(lambda g, x: g * torch.from_numpy(3 * np.asarray(x) ** 2)),
+        x(),
+        "raises",
+        "numpy_in_backward",
+    ),
+    "A9": (Once.apply, x(), "once_differentiable", "once_differentiable"),
+    "A9 in a composite": (
+        lambda x: Once.apply(x**2),
+        x(),
+        "once_differentiable",
+        "once_differentiable",
+    ),
+    "A10 custom_op": (cube_op, x(), "raises", "no_derivative_formula"),
+    "A11 hardsigmoid": (torch.nn.functional.hardsigmoid, x(), "raises", "no_derivative_formula"),
+    "A11 cdist": (lambda x: torch.cdist(x, x + 1), matrix, "raises", "no_derivative_formula"),
+    # A12 to A15: None, in place, arguments.
+    "A12 returns None": (ProductNone.apply, pair, "surrogate_gradient", "returns_none"),
+    "A12 cured": (Product.apply, pair, "supported", ""),
+    "A12 None checked": (NoneChecked.apply, x(), "supported", ""),
+    "A13 grad_out": (Mutating.apply, x(), "first_derivative_wrong", "mutates_grad_out"),
+    "A13 saved": (Overwriting.apply, x(), "first_derivative_wrong", "mutates_grad_out"),
+    "A14 marked": (exp_in_place(True), x(), "supported", ""),
+    "A14 not marked": (exp_in_place(False), x(), "silently_wrong", "in_place_without_mark_dirty"),
+    # A18 to A23.
+    "A18": (lambda x: Cube.apply(x.float()).double(), x(), "supported", ""),
+    "A19 relu at 0": (torch.relu, x(0.0, 1e-7, 1.0), "supported", ""),
+    "A19 norm at 0": (torch.norm, x(0.0, 0.0), "not_finite", "nan_in_second"),
+    "A20": (cubic(root_backward), x(0.0, 0.5), "not_finite", "nan_in_second"),
+    "A21": (flattening("view"), matrix, "layout_dependent", "grad_out_layout"),
+    "A21 cured": (flattening("reshape"), matrix, "supported", ""),
+    "A22": (nested(False), x(), "silently_wrong", "path_counted_twice"),
+    "A22 cured": (nested(True), x(), "supported", ""),
+    "A22 recomputed": (cubic(recompute), x(), "supported", ""),
+    "A23 no d/dgrad_out": (cube_with(without_grad_out), x(), "silently_wrong", "grad_out_path_cut"),
+    "A23 no d/dx": (cube_with(without_x), x(), "silently_wrong", "untracked_backward"),
+    # A24, A26.
+    "A24": (SinhFunc.apply, x(), "silently_wrong", "intermediate_on_ctx"),
+    "A26 no cast": (under_autocast(torch.float64), x(), "supported", ""),
+    "A26 cast": (
+        under_autocast(torch.bfloat16),
+        x().float().detach().requires_grad_(),
+        "silently_wrong",
+        "input_copy_saved",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_verdict_and_codes(name):
+    fn, inputs, verdict, codes = ROWS[name]
+    diagnosis = diagnose(fn, *(inputs if isinstance(inputs, tuple) else (inputs,)))
+    found = {finding.code for finding in diagnosis.findings} - ASIDE
+    assert (diagnosis.verdict, found) == (verdict, set(codes.split())), str(diagnosis)
+    assert diagnosis.ok == (verdict == "supported")
