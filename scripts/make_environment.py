@@ -45,7 +45,7 @@ def need_python():
     if sys.version_info >= (3, 11):
         return
     for name in ("python3.13", "python3.12", "python3.11", "python3.14"):
-        if shutil.which(name):
+        if shutil.which(name) and runs(shutil.which(name)):
             sys.exit(subprocess.call([shutil.which(name), os.path.abspath(__file__)]))
     stop(
         "The course needs Python 3.11 or newer and this is %s: install one and name it, "
@@ -86,6 +86,7 @@ def stamp():
 
 def runs(python):
     try:
+        # A name on the PATH may be a shim that starts nothing.
         return subprocess.call([python, "-c", ""], stderr=subprocess.DEVNULL) == 0
     except OSError:
         return False
@@ -171,7 +172,7 @@ def install(*arguments):
 
 def install_the_rest():
     """Everything at its tested version, and the course itself as a link to this folder."""
-    print("Now about 110 smaller packages.", flush=True)
+    print("Now about 120 smaller packages.", flush=True)
     install("--quiet", "setuptools")  # builds the course; asked for first, it is the pinned one too
     install("--quiet", "--no-build-isolation", "-e", ".[lab,test]", "-e", "./scripts/dot")
 
