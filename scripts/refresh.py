@@ -1,5 +1,8 @@
 """Execute the notebooks and store their outputs: `make refresh`, or `make refresh LESSON=2`.
 
+Then write the copies in colab/. `make refresh REPO=owner/name` also puts badges into the README and
+the lessons that open the copies from that repository on GitHub; they stay until another is named.
+
 What would differ from run to run or from machine to machine is left out, so that refreshing twice
 changes nothing. A notebook in which something unexpected happens is left as it was. The first
 picture of each lesson is also written to pictures/, for the README.
@@ -12,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import nbformat
+from editions import colab
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
@@ -23,18 +27,21 @@ ADDRESS = re.compile(r"0x[0-9a-f]{6,}|(?<![.\d])\d{12,}\b")
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
-def main(lessons):
-    paths = sorted(NOTEBOOKS.glob("[0-9]_*.ipynb"))
-    paths = [path for path in paths if not lessons or path.name.split("_")[0] in lessons]
+def main(lessons, repository=""):
+    if repository:
+        colab.check_repository(repository)
+    every = sorted(NOTEBOOKS.glob("[0-9]_*.ipynb"))
+    paths = [path for path in every if not lessons or path.name.split("_")[0] in lessons]
     if not paths:
         sys.exit(f"No lesson {' '.join(lessons)} in notebooks/: try `make refresh LESSON=1`.")
     with tempfile.TemporaryDirectory() as profile:
         os.environ["IPYTHONDIR"] = profile  # stored outputs must not depend on one's own profile
-        problems = [problem for path in paths if (problem := refresh(path))]
+        problems = [problem for path in paths if (problem := refresh(path, repository))]
+    write_copies(every, repository)
     sys.exit("\n".join(problems) or None)
 
 
-def refresh(path):
+def refresh(path, repository=""):
     """Execute one notebook and write it back; return what went wrong, or None."""
     before = path.read_text(encoding="utf-8")
     notebook = nbformat.reads(before, as_version=4)
@@ -46,6 +53,8 @@ def refresh(path):
         if "raises-exception" in cell.metadata.get("tags", []) and not raised(cell):
             return f"{path.name} is left as it was: cell {number} should raise and does not."
     strip(notebook)
+    if repository:
+        colab.put_badge_into_lesson(notebook, path, repository)
     after = nbformat.writes(notebook) + "\n"
     if after != before:
         write_whole(path, after)
@@ -101,6 +110,16 @@ def rename_addresses(output, addresses):
                 texts[key] = ADDRESS.sub(name, text)
 
 
+def write_copies(lessons, repository):
+    """The lessons for Colab; they change with the modules too, so all of them every time."""
+    colab.COPIES.mkdir(exist_ok=True)
+    for lesson in lessons:
+        write_whole(colab.COPIES / lesson.name, colab.colab_copy(lesson))
+    if repository:
+        readme = colab.README.read_text(encoding="utf-8")
+        write_whole(colab.README, colab.put_badges_into_readme(readme, lessons, repository))
+
+
 def first_picture(notebook):
     """The first SVG among the outputs, or None."""
     for cell in notebook.cells:
@@ -118,4 +137,4 @@ def write_whole(path, text):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1:], os.environ.get("REPO", ""))  # make hands REPO=... on in this way

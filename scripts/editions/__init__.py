@@ -1,0 +1,1 @@
+"""The lessons for other places than JupyterLab: Colab and a workshop. All from notebooks/."""

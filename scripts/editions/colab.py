@@ -1,0 +1,54 @@
+"""Self-contained copies of the lessons for Colab, in colab/, and the badges that open them."""
+
+import re
+import sys
+
+import nbformat
+
+from .carry import ROOT, carry
+
+COPIES = ROOT / "colab"
+README = ROOT / "README.md"
+BADGE = re.compile(r"\s*\[!\[Open in Colab\]\([^)]*\)\]\((\S+?)/\w+\.ipynb\)")
+LESSON_LINK = re.compile(r"\[([^\]]+)\]\((\d_\w+\.ipynb)\)")
+
+
+def colab_copy(lesson):
+    """The text of the copy, a function of the lesson and the modules alone."""
+    notebook = nbformat.read(lesson, as_version=4)
+    home = BADGE.search(notebook.cells[0].source)
+    for cell in notebook.cells:
+        cell.metadata.pop("expected", None)  # for a test of the course
+        if cell.cell_type == "markdown":
+            cell.source = BADGE.sub("", cell.source)
+            # A link to a file beside the notebook leads nowhere on Colab.
+            target = rf"[\1]({home[1]}/\2)" if home else r"\1"
+            cell.source = LESSON_LINK.sub(target, cell.source)
+    carry(notebook)
+    return nbformat.writes(notebook) + "\n"
+
+
+def check_repository(repository):
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        sys.exit(f"REPO is owner/name on GitHub, as in REPO=ada/course, and not {repository!r}.")
+
+
+def badge(lesson, repository, pictures):
+    """Markdown; the picture is a file of ours, so that no page asks another site for it."""
+    home = f"https://colab.research.google.com/github/{repository}/blob/main/colab"
+    return f"[![Open in Colab]({pictures}/open_in_colab.svg)]({home}/{lesson.name})"
+
+
+def put_badge_into_lesson(notebook, lesson, repository):
+    """Below the title's text, in place of the one that is there."""
+    title = notebook.cells[0]
+    title.source = BADGE.sub("", title.source) + "\n\n" + badge(lesson, repository, "../pictures")
+
+
+def put_badges_into_readme(text, lessons, repository):
+    """Behind each link to a lesson that is in a table."""
+    text = BADGE.sub("", text)
+    for lesson in lessons:
+        link = rf"(\|[^|\n]*\]\(notebooks/{re.escape(lesson.name)}\))"
+        text = re.sub(link, rf"\1 {badge(lesson, repository, 'pictures')}", text)
+    return text

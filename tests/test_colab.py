@@ -1,0 +1,183 @@
+"""The copies in colab/: as new as the lessons, complete, and equal to them when they run."""
+
+import json
+import re
+import shutil
+import subprocess
+import venv
+from pathlib import Path
+
+import nbformat
+import pytest
+from editions import carry, colab
+from jupyter_client import KernelManager
+from jupyter_client.kernelspec import KernelSpecManager
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbval.plugin import get_sanitize_patterns
+
+ROOT = Path(__file__).resolve().parent.parent
+LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
+each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+SANITIZE = get_sanitize_patterns((ROOT / "tests" / "nbval_sanitize.cfg").read_text())
+# What the modules cell brings along, by file.
+CARRIED = re.compile(r'^modules\["(.+?)"\] = ', re.MULTILINE)
+
+
+@each_lesson
+def test_copy_is_not_stale(lesson):
+    copy = ROOT / "colab" / lesson.name
+    assert copy.read_text(encoding="utf-8") == colab.colab_copy(lesson), "`make refresh` writes it"
+
+
+def test_no_copy_without_a_lesson():
+    assert [path.name for path in sorted((ROOT / "colab").iterdir())] == [p.name for p in LESSONS]
+
+
+@each_lesson
+def test_modules_are_carried_byte_for_byte(lesson, tmp_path):
+    copy = nbformat.reads(colab.colab_copy(lesson), as_version=4)
+    source = copy.cells[2].source
+    code = source[: source.index('if "course_folder"')]
+    modules = {}
+    exec(code.replace("modules = {}", ""), {"modules": modules})
+    assert sorted(modules) == sorted(CARRIED.findall(source))
+    for name, text in modules.items():
+        assert text.encode() == (ROOT / "lessons_src" / name).read_bytes()
+
+
+@pytest.mark.parametrize("text", ["a\\b\n", "'''", "ends with '", "\\", 'r"""x"""\n', "\ttab\r\n"])
+def test_any_module_text_can_be_carried(text):
+    assert eval(carry.literal(text)) == text
+
+
+def lesson_with_link():
+    cells = [
+        new_markdown_cell("# 1 · Title\n\nText."),
+        new_code_cell("import lessons_src.operations"),
+        new_markdown_cell("Next: [2 · Outputs](2_saving_outputs.ipynb)"),
+    ]
+    return new_notebook(cells=cells)
+
+
+def copy_of(notebook, folder):
+    lesson = folder / "1_saving_inputs.ipynb"
+    nbformat.write(notebook, lesson)
+    return nbformat.reads(colab.colab_copy(lesson), as_version=4)
+
+
+def test_without_a_repository_nothing_points_anywhere(tmp_path):
+    copy = copy_of(lesson_with_link(), tmp_path)
+    assert copy.cells[-1].source == "Next: 2 · Outputs"
+    assert "colab.research" not in json.dumps(copy)
+
+
+def test_with_a_repository_the_badge_and_the_links_point_there(tmp_path):
+    notebook = lesson_with_link()
+    for repository in ("some/where", "ada/course"):  # the second replaces the first
+        colab.put_badge_into_lesson(notebook, Path("1_saving_inputs.ipynb"), repository)
+    home = "https://colab.research.google.com/github/ada/course/blob/main/colab"
+    badge = f"[![Open in Colab](../pictures/open_in_colab.svg)]({home}/1_saving_inputs.ipynb)"
+    assert notebook.cells[0].source == f"# 1 · Title\n\nText.\n\n{badge}"
+    assert (ROOT / "pictures" / "open_in_colab.svg").exists()
+    copy = copy_of(notebook, tmp_path)
+    assert copy.cells[0].source == "# 1 · Title\n\nText."
+    assert copy.cells[-1].source == f"Next: [2 · Outputs]({home}/2_saving_outputs.ipynb)"
+
+
+def test_badges_in_the_readme():
+    row = "| 1 | [Saving an input](notebooks/1_saving_inputs.ipynb): `Square` | 30 |\n"
+    once = colab.put_badges_into_readme(row, LESSONS, "ada/course")
+    assert "inputs.ipynb) [![Open in Colab](pictures/open_in_colab.svg)](https://colab" in once
+    assert once.endswith("/colab/1_saving_inputs.ipynb): `Square` | 30 |\n")
+    assert colab.put_badges_into_readme(once, LESSONS, "ada/course") == once
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    badges = colab.put_badges_into_readme(readme, LESSONS, "ada/course")
+    assert badges.count("[![Open in Colab]") == len(LESSONS)
+
+
+@pytest.mark.parametrize("name", ["course", "a/b/c", "https://github.com/a/b", "a b/c"])
+def test_no_repository_of_that_form(name):
+    with pytest.raises(SystemExit, match="REPO is owner/name"):
+        colab.check_repository(name)
+
+
+# From here on: executed where there is nothing of ours.
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Torch, NumPy and ipykernel; the IPython is Colab's, the oldest that we meet."""
+    folder = tmp_path_factory.mktemp("base")
+    install = [make_venv(folder), "-m", "pip", "install", "--quiet", "-c", "constraints.txt"]
+    subprocess.run([*install, "torch", "numpy"], check=True, cwd=ROOT)
+    subprocess.run([*install[:-2], "ipython==7.34.0", "ipykernel<7"], check=True, cwd=ROOT)
+    yield folder
+    shutil.rmtree(folder)  # a gigabyte
+
+
+def make_venv(folder):
+    venv.create(folder, with_pip=True)
+    return str(folder / "bin" / "python")
+
+
+@pytest.fixture(scope="module", params=["without dot", "with dot"])
+def kernel(request, base, tmp_path_factory):
+    """The spec of a kernel in an environment that has what `base` has; the lessons add to it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    venv.create(folder, with_pip=False)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    (packages / "base.pth").write_text(str(next(base.glob("lib/python*/site-packages"))))
+    programs = folder / "bin"
+    if request.param == "with dot":
+        # The machine's own, or else the course's: then it is a real one as far as the copy sees.
+        (programs / "dot").write_text(f'#!/bin/sh\nexec "{shutil.which("dot")}" "$@"\n')
+        (programs / "dot").chmod(0o755)
+    (folder / "colab").mkdir()
+    spec = {
+        "argv": [str(programs / "python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "fresh",
+        "language": "python",
+        "env": {"PATH": str(programs)},
+    }
+    (folder / "colab" / "kernel.json").write_text(json.dumps(spec))
+    for missing in ("torchviz", "scipy", "pygraphviz", "lessons_src"):
+        command = [programs / "python", "-c", f"import {missing}"]
+        assert subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL).returncode == 1
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+@each_lesson
+def test_copy_runs_where_there_is_nothing_of_ours(lesson, kernel, tmp_path):
+    stored = nbformat.read(lesson, as_version=4)
+    copy = nbformat.read(ROOT / "colab" / lesson.name, as_version=4)
+    manager = KernelManager(
+        kernel_name="colab", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernel)])
+    )
+    client = NotebookClient(copy, km=manager, timeout=300, coalesce_streams=True)
+    with client.setup_kernel(cwd=str(tmp_path)):
+        for _ in range(2):
+            for number, cell in enumerate(copy.cells):
+                client.execute_cell(cell, number)
+            assert re.fullmatch(r"Ready, with PyTorch \S+ .*\n", copy.cells[1].outputs[0].text)
+            assert len(copy.cells[1].outputs) == 1 and copy.cells[2].outputs == []
+            assert seen(copy.cells[3:]) == seen(stored.cells[1:])
+    assert list(tmp_path.iterdir()) == []
+
+
+def seen(cells):
+    """What the cells print and show, less what nbval's sanitizer takes out for the lessons too."""
+    texts = []
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            data = output.get("data", {"text": output.get("text", output.get("evalue", ""))})
+            texts += [sanitized(text) for kind, text in sorted(data.items()) if "png" not in kind]
+    return texts
+
+
+def sanitized(text):
+    for pattern, replacement in SANITIZE:
+        text = re.sub(pattern, replacement, text)
+    return text
