@@ -1,0 +1,415 @@
+"""Every answer gets the reply that it deserves: right, wrong with its own reason, or neutral."""
+
+import importlib
+import inspect
+import sys
+from collections import Counter
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from scipy.special import dawsn
+from torch.autograd import Function, grad
+
+import lessons_src.exercises as exercises
+from lessons_src.exercises import check, hint, solution
+from lessons_src.exercises.review import review
+from lessons_src.exercises.solutions import SOLUTIONS
+from lessons_src.exercises.tasks import TASKS, dawson
+from lessons_src.exercises.wrong_answers import CATALOGUE, WrongAnswer
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("[0-9]_*.ipynb"))
+TEACHING = ("lessons_src.exercises.solutions", "lessons_src.exercises.wrong_answers")
+
+
+def reply(name, answer):
+    return review(TASKS[name], answer)
+
+
+class Stub(Function):
+    @staticmethod
+    def forward(ctx, *inputs):
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise NotImplementedError
+
+
+# The truth
+
+
+def test_no_point_is_so_round_that_float32_is_exact():
+    for task in TASKS.values():
+        numbers = torch.cat([a.reshape(-1) for a in task.tensors(task.points[0])])
+        assert (numbers.float().double() != numbers).any()
+
+
+def test_the_dawson_series_is_scipys_function_as_far_as_the_check_goes():
+    x = torch.linspace(-2.5, 2.5, 81, dtype=torch.float64)
+    assert torch.allclose(dawson(x), torch.as_tensor(dawsn(x.numpy())), rtol=1e-11, atol=1e-14)
+
+
+# Right answers
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_solution_is_right(name):
+    answer = reply(name, SOLUTIONS[name][-1])
+    assert answer.status == "right", answer
+
+
+class SigmoidRecomputed(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.exp(-x) / (1 + torch.exp(-x)) ** 2
+
+
+class TanhRecomputed(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sinh(x) / torch.cosh(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * 4 / (torch.exp(x) + torch.exp(-x)) ** 2
+
+
+class TanhWithSetupContext(Function):
+    @staticmethod
+    def forward(x):
+        return torch.tanh(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        return grad_out * (1 - out**2)
+
+
+class PowerInNumPy(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        ctx.n = n
+        return torch.as_tensor(np.power(x.detach().numpy(), n))
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return PowerBackwardInNumPy.apply(grad_out, x, ctx.n), None
+
+
+class PowerBackwardInNumPy(Function):
+    @staticmethod
+    def forward(ctx, grad_out, x, n):
+        ctx.save_for_backward(grad_out, x)
+        ctx.n = n
+        return grad_out * n * torch.as_tensor(np.power(x.detach().numpy(), n - 1))
+
+    @staticmethod
+    def backward(ctx, h):
+        grad_out, x = ctx.saved_tensors
+        first, second = (np.power(x.detach().numpy(), ctx.n - k) for k in (1, 2))
+        first, second = torch.as_tensor(first), torch.as_tensor(second)
+        return h * ctx.n * first, h * grad_out * ctx.n * (ctx.n - 1) * second, None
+
+
+class SoftplusWithExtraOutput(Function):
+    @staticmethod
+    def forward(ctx, x):
+        expx = torch.exp(x)
+        ctx.save_for_backward(expx)
+        return torch.log(1 + expx), expx
+
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx):
+        (expx,) = ctx.saved_tensors
+        return grad_out * expx / (1 + expx) + grad_expx * expx
+
+
+class ReciprocalOfOutput(Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = 1 / x
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        return -grad_out * out * out
+
+
+class StandardiseWithExtraOutput(Function):
+    @staticmethod
+    def forward(ctx, x):
+        sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        out = (x - x.mean()) / sqrt_var
+        ctx.save_for_backward(out, sqrt_var)
+        return out, sqrt_var
+
+    @staticmethod
+    def backward(ctx, grad_out, grad_sqrt_var):
+        out, sqrt_var = ctx.saved_tensors
+        along_out = out * (grad_out * out).mean()
+        grad_x = (grad_out - grad_out.mean() - along_out) / sqrt_var
+        return grad_x + grad_sqrt_var * out / out.numel()
+
+
+class DawsonByItsOutput(Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.as_tensor(dawsn(x.detach().numpy()))
+        ctx.save_for_backward(x, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        return grad_out * (1 - 2 * x * out)
+
+
+OTHERWISE_RIGHT = [
+    ("sigmoid", SigmoidRecomputed.apply),
+    ("tanh_exp", TanhRecomputed.apply),
+    ("tanh", TanhWithSetupContext.apply),
+    ("power", PowerInNumPy.apply),
+    ("softplus", lambda x: SoftplusWithExtraOutput.apply(x)[0]),
+    ("reciprocal", ReciprocalOfOutput),
+    ("standardise", lambda x: StandardiseWithExtraOutput.apply(x)[0]),
+    ("artanh", lambda x: ArtanhInside.apply(x.clamp(-1 + 1e-6, 1 - 1e-6))),
+    ("dawson_twice", DawsonByItsOutput.apply),
+]
+
+
+class ArtanhInside(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (torch.log(1 + x) - torch.log(1 - x)) / 2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out / (1 - x**2)
+
+
+@pytest.mark.parametrize(("name", "answer"), OTHERWISE_RIGHT, ids=lambda v: v if v in TASKS else "")
+def test_a_right_answer_written_differently_is_right(name, answer):
+    assert reply(name, answer).status == "right", reply(name, answer)
+
+
+# Wrong answers
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_each_catalogued_wrong_answer_gets_an_advice_of_its_own(name):
+    said = {}
+    for answer in CATALOGUE:
+        if answer.exercise != name:
+            continue
+        got = reply(name, answer.build())
+        assert got.status == "wrong", f"{answer.name}: {got}"
+        advice = got.advice or got.fact
+        assert advice not in said, f"{answer.name} is told like {said[advice]}: {advice}"
+        said[advice] = answer.name
+    assert len(said) >= 4
+
+
+def test_the_catalogue_names_each_answer_once_and_has_a_sentence_for_the_teacher():
+    names = [(answer.exercise, answer.name) for answer in CATALOGUE]
+    assert len(set(names)) == len(names)
+    assert all(answer.say.strip().endswith((".", "?")) for answer in CATALOGUE)
+
+
+def test_a_change_that_fits_nothing_is_refused():
+    with pytest.raises(ValueError, match="no 'x\\*\\*4'"):
+        _ = WrongAnswer("reciprocal", "name", "say", (("x**4", "x"),)).code
+
+
+def reciprocal_with(backward, forward=lambda x: 1 / x):
+    """An answer to "reciprocal" with another backward, a function of ctx and grad_out."""
+
+    def forward_and_save(ctx, x):
+        ctx.save_for_backward(x)
+        return forward(x)
+
+    parts = {"forward": staticmethod(forward_and_save), "backward": staticmethod(backward)}
+    return type("Answer", (Function,), parts).apply
+
+
+def at(ctx, grad_out):
+    (x,) = ctx.saved_tensors
+    return -grad_out / x**2
+
+
+calls = Counter()
+
+
+def fails_later(ctx, grad_out):
+    calls["backward"] += 1
+    if calls["backward"] > 6:
+        raise RuntimeError("out of luck")
+    return at(ctx, grad_out)
+
+
+UNCATALOGUED = {
+    "zero": lambda ctx, g: g * 0,
+    "noise": lambda ctx, g: at(ctx, g) * torch.rand_like(g),
+    "nan": lambda ctx, g: at(ctx, g) * torch.nan,
+    "constant": lambda ctx, g: torch.ones_like(g),
+    "cubic": lambda ctx, g: at(ctx, g) * ctx.saved_tensors[0] ** 3,
+    "abs of grad_out": lambda ctx, g: at(ctx, g.abs()),
+    "square of grad_out": lambda ctx, g: at(ctx, g * g),
+    "grad_out clipped": lambda ctx, g: at(ctx, g.clamp(-10, 1)),
+    "one element": lambda ctx, g: at(ctx, g) * torch.tensor([1.0, 1.0, 1.000001]),
+    "float32": lambda ctx, g: at(ctx, g).float().double(),
+    "a number": lambda ctx, g: 3.0,
+    "too small": lambda ctx, g: at(ctx, g)[:2],
+    "a bug": lambda ctx, g: at(ctx, g).no_such_thing(),
+    "grad_out detached": lambda ctx, g: at(ctx, g.detach()),
+    "result detached": lambda ctx, g: at(ctx, g).detach(),
+    "item": lambda ctx, g: -g / torch.tensor(ctx.saved_tensors[0].tolist(), dtype=g.dtype) ** 2,
+    "half detached": lambda ctx, g: at(ctx, g) / 2 + at(ctx, g).detach() / 2,
+    "numpy": lambda ctx, g: -g / torch.as_tensor(ctx.saved_tensors[0].numpy() ** 2),
+    "wrong from the second on": lambda ctx, g: at(ctx, g) * (1 + torch.is_grad_enabled()),
+    "fails later": fails_later,
+    "in place": lambda ctx, g: g.neg_().div_(ctx.saved_tensors[0] ** 2),
+}
+
+
+@pytest.mark.parametrize("name", UNCATALOGUED)
+def test_a_wrong_backward_nobody_catalogued_is_never_called_right(name):
+    answer = reply("reciprocal", reciprocal_with(UNCATALOGUED[name]))
+    assert answer.status == "wrong"
+    assert len(str(answer)) > 40 and "Traceback" not in str(answer)
+
+
+def test_wrong_forwards_and_things_that_are_no_answer():
+    for forward in (lambda x: x, lambda x: (1 / x).float(), lambda x: (1 / x).sum(), lambda x: 1):
+        assert reply("reciprocal", reciprocal_with(at, forward)).status == "wrong"
+    for no_answer in (None, 3, torch.reciprocal, lambda: 1, lambda x: 1 / x.detach(), "Reciprocal"):
+        assert reply("reciprocal", no_answer).status == "wrong"
+
+
+def test_the_place_the_two_numbers_and_what_to_change_are_named(capsys):
+    check("reciprocal", reciprocal_with(lambda ctx, g: g / ctx.saved_tensors[0] ** 2))
+    assert capsys.readouterr().out == (
+        "reciprocal: the first derivative is wrong at x[0] = 0.5: yours 4.0000, true -4.0000.\n"
+        "Everywhere, yours has the wrong sign.\n"
+    )
+
+
+def test_an_error_of_the_answer_is_told_with_its_message_and_line():
+    answer = reply("reciprocal", reciprocal_with(UNCATALOGUED["a bug"]))
+    assert "AttributeError: 'Tensor' object has no attribute 'no_such_thing'" in answer.fact
+    assert "of its cell" in answer.fact
+
+
+# Neutral
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_untouched_stub_prints_one_neutral_line(name, capsys):
+    task = TASKS[name]
+    check(name, (task.given or Stub).apply)
+    expected = "as given. It has a bug: find it and mend it here."
+    expected = expected if task.given else "not attempted yet."
+    assert capsys.readouterr().out == f"{name}: {expected}\n"
+
+
+def test_forward_without_backward_is_neither_right_nor_wrong():
+    answer = reply("reciprocal", reciprocal_with(Stub.backward))
+    assert (answer.status, answer.fact[:12]) == ("neutral", "right so far")
+
+
+def test_a_wrong_forward_is_told_before_a_missing_backward():
+    assert reply("reciprocal", reciprocal_with(Stub.backward, lambda x: -x)).status == "wrong"
+
+
+def test_the_bug_is_there_in_what_is_given():
+    for task in TASKS.values():
+        if task.given:
+            got = reply(task.name, lambda *args, given=task.given: given.apply(*args))
+            assert got.status == "wrong" and "second derivative" in got.fact
+
+
+def stubs(notebook):
+    """Sources of the cells that check an exercise, and of those they build on."""
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return [source for source in cells if source.count("\ncheck(") == 1]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_cells_of_the_notebook_are_neutral(path, capsys):
+    cells = stubs(nbformat.read(path, as_version=4))
+    if not cells:
+        pytest.skip("no exercises in this notebook yet")
+    names = {"torch": torch, "Function": Function, "grad": grad, "check": check}
+    for source in cells:
+        exec(source, names)
+        out = capsys.readouterr().out
+        assert out.count("\n") == 1
+        assert out.endswith(("not attempted yet.\n", "find it and mend it here.\n"))
+
+
+# Hints, solutions and names
+
+
+def test_each_call_gives_one_more_hint(capsys):
+    every = TASKS["reciprocal"].hints
+    exercises._hints_given.clear()
+    for _ in range(len(every) + 2):
+        hint("reciprocal")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ", 1)[1] for line in lines[: len(every)]] == every
+    assert all("last hint" in line for line in lines[len(every) :])
+
+
+def test_hints_are_sentences_and_at_least_three():
+    for task in TASKS.values():
+        assert len(task.hints) >= 3 and all(text[-1] in ".?" for text in task.hints)
+
+
+def test_solution_shows_the_code_that_is_right(capsys):
+    solution("logcosh")
+    shown = capsys.readouterr().out
+    assert all(inspect.getsource(part).rstrip() in shown for part in SOLUTIONS["logcosh"])
+
+
+def test_every_exercise_has_a_solution_and_no_other():
+    assert list(SOLUTIONS) == list(TASKS)
+
+
+@pytest.mark.parametrize("call", [lambda n: check(n, None), hint, solution])
+def test_an_unknown_name_lists_the_names(call, capsys):
+    call("reciprokal")
+    out = capsys.readouterr().out
+    assert "'reciprokal'" in out and all(name in out for name in TASKS)
+
+
+def test_without_the_teachers_files_check_and_hint_work_and_solution_says_so(capsys, monkeypatch):
+    for name in [n for n in sys.modules if n.startswith("lessons_src.exercises")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in TEACHING:
+        monkeypatch.setitem(sys.modules, name, None)
+    student = importlib.import_module("lessons_src.exercises")
+    student.solution("tanh")
+    assert capsys.readouterr().out == "This edition of the course comes without solutions.\n"
+    student.hint("tanh")
+    student.check("tanh", Stub.apply)
+    assert capsys.readouterr().out.endswith("tanh: not attempted yet.\n")
