@@ -1,9 +1,8 @@
 import pytest
 import torch
+from formulas import points
 
 from lessons_src.derivatives import derivative, orders_right, second
-
-from formulas import points
 
 
 def test_derivatives_of_a_cube():

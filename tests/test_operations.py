@@ -1,9 +1,8 @@
 import torch
+from formulas import points
 
 from lessons_src.derivatives import second
 from lessons_src.operations import CountOperations
-
-from formulas import points
 
 
 def test_counts_calls_in_forward_and_in_backward():

@@ -1,10 +1,9 @@
 import pytest
 import torch
+from formulas import points, wrong_formulas
 from torch.autograd import gradcheck, gradgradcheck
 
 from lessons_src.saving_inputs import Square
-
-from formulas import points, wrong_formulas
 
 
 def test_value_and_derivatives():

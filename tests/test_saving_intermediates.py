@@ -1,11 +1,10 @@
 import torch
+from formulas import points, wrong_formulas
 from torch.autograd import gradcheck, gradgradcheck
 
 from lessons_src.derivatives import derivative
 from lessons_src.operations import CountOperations
 from lessons_src.saving_intermediates import Sinh, sinh
-
-from formulas import points, wrong_formulas
 
 
 def test_value_and_derivatives_of_the_wrapper():

@@ -1,12 +1,11 @@
 import weakref
 
 import torch
+from formulas import points, wrong_formulas
 from torch.autograd import gradcheck, gradgradcheck
 
 from lessons_src.derivatives import derivative
 from lessons_src.saving_outputs import Exp
-
-from formulas import points, wrong_formulas
 
 
 def test_value_and_derivatives():

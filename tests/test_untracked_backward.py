@@ -1,12 +1,11 @@
 import pytest
 import torch
+from formulas import points, wrong_formulas
 from torch.autograd import grad, gradcheck, gradgradcheck
 
 from lessons_src import untracked_backward as lesson
 from lessons_src.derivatives import derivative, second
 from lessons_src.operations import CountOperations
-
-from formulas import points, wrong_formulas
 
 CUBES = [lesson.Cube.apply, lesson.CubeNumPy.apply]
 BACKWARDS = [lesson.CubeBackward.apply, lesson.CubeNumPyBackward.apply]

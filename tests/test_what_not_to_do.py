@@ -1,11 +1,10 @@
 import pytest
 import torch
+from formulas import FORMULAS, points
 from torch.autograd import gradcheck, gradgradcheck
 
 from lessons_src.derivatives import second
 from lessons_src.what_not_to_do import SinhBad
-
-from formulas import FORMULAS, points
 
 
 def test_value_and_first_derivative_are_right():
