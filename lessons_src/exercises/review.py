@@ -4,6 +4,9 @@ The first thing that is wrong ends the review. What is said of it is measured, n
 text of the answer.
 """
 
+import ast
+import inspect
+import textwrap
 from types import FunctionType
 
 import torch
@@ -49,16 +52,23 @@ def review(task, answer):
 
 
 def check_as_given(task, fn):
-    """Lesson 4: has anything been changed? Comments and layout do not count."""
-    if task.given and _code(getattr(fn, "__self__", fn)) == _code(task.given):
+    """Lesson 4: has anything been changed? Comments and layout do not count.
+
+    Bytecode will not do: it depends on where torch was imported.
+    """
+    if task.given and _trees(getattr(fn, "__self__", fn)) == _trees(task.given):
         neutral("as given. It has a bug: find it and mend it here.")
 
 
-def _code(cls):
-    """What Python runs for each method, whatever the source looks like."""
+def _trees(cls):
+    """Syntax tree of each method; None if Python cannot find the source."""
     methods = {name: getattr(f, "__func__", f) for name, f in getattr(cls, "__dict__", {}).items()}
-    codes = {name: f.__code__ for name, f in methods.items() if isinstance(f, FunctionType)}
-    return {name: (code.co_code, code.co_consts, code.co_names) for name, code in codes.items()}
+    methods = {name: f for name, f in methods.items() if isinstance(f, FunctionType)}
+    try:
+        sources = {name: textwrap.dedent(inspect.getsource(f)) for name, f in methods.items()}
+    except OSError:
+        return None
+    return {name: ast.dump(ast.parse(source)) for name, source in sources.items()}
 
 
 def check_value(task, fn, args):
@@ -69,6 +79,18 @@ def check_value(task, fn, args):
         if is_stub(error):
             neutral("not attempted yet.")
         raised(f"forward{task.note(args)}", error)
+    _check_kind(task, out, true)
+    if not all(map(torch.equal, task.tensors(xs), task.tensors(args))):
+        advice = "The caller still needs it. Use the operation without the underscore at its end."
+        wrong("forward changes its input in place.", advice)
+    pair = Pair("value", out.detach(), true, task.named(args), note=task.note(args))
+    if pair.wrong:
+        wrong(f"the value is wrong {pair}.", f"forward should return {task.asks}.")
+    _check_graph(out)
+
+
+def _check_kind(task, out, true):
+    """One tensor of the right shape and dtype."""
     should = f"forward should return {task.asks}."
     if out is None:
         wrong("forward returns None.", "A return is missing.")
@@ -80,13 +102,6 @@ def check_value(task, fn, args):
     if (out.shape, out.dtype) != (true.shape, true.dtype):
         yours, asked = (f"of shape {tuple(t.shape)} and {t.dtype}" for t in (out, true))
         wrong(f"the result is {yours}. It should be {asked}.", should)
-    if not all(map(torch.equal, task.tensors(xs), task.tensors(args))):
-        advice = "The caller still needs it. Use the operation without the underscore at its end."
-        wrong("forward changes its input in place.", advice)
-    pair = Pair("value", out.detach(), true, task.named(args), note=task.note(args))
-    if pair.wrong:
-        wrong(f"the value is wrong {pair}.", should)
-    _check_graph(out)
 
 
 def _check_graph(out):
