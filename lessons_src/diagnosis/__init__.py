@@ -1,8 +1,4 @@
-"""diagnose: is the second derivative of a function right, and if not, why.
-
-The codes of the findings, and the lesson that explains each:
-
-"""
+"""diagnose: is the second derivative right, and if not, why. The findings and their lessons:"""
 
 import contextlib
 import gc
@@ -21,9 +17,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from .evidence import kinds
 from .findings import NOT_CHECKED, Finding, Rules, Verdict
-from .measure import Row, measure, shaped
+from .measure import Row, flat, measure, shaped
 
 __doc__ += "\n".join(f"    {rule.__name__:<31}{rule.lesson}" for rule in Rules.all())
+WRAP = {"width": 100, "break_long_words": False, "break_on_hyphens": False}
 __all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
 
 
@@ -32,24 +29,22 @@ class NotChecked(Exception):
 
 
 class Target:
-    """fn as a function of the tensors that require grad, all in one dtype.
+    """fn as a function of the tensors that require grad, all in one dtype, under one seed.
 
-    Everything else is handed over as a copy, and every call runs under the same seed. A module is
-    called with copies of its parameters and buffers.
+    Everything else is handed over as a copy, the parameters and buffers of a module too.
     """
 
     def __init__(self, fn, inputs, dtype):
         self.fn, self.seed, self.calls, self.layout, self.kept = fn, 0, 0, None, None
         slots, self.tree = tree_flatten(inputs)
-        state = {}
-        if isinstance(fn, torch.nn.Module):
-            state = {**dict(fn.named_parameters()), **dict(fn.named_buffers())}
+        module = fn if isinstance(fn, torch.nn.Module) else torch.nn.Module()
+        state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         self.state, self.slots = list(state), [*slots, *state.values()]
         for i, slot in enumerate(self.slots):
             if isinstance(slot, torch.Tensor):
-                copy = slot.detach().clone()
-                copy = copy.to(dtype) if dtype and copy.is_floating_point() else copy
-                self.slots[i] = copy.requires_grad_(slot.requires_grad)
+                wanted = dtype if slot.is_floating_point() else None
+                self.slots[i] = slot.detach().clone().to(wanted or slot.dtype)
+                self.slots[i].requires_grad_(slot.requires_grad)
         names = ["x"] if len(slots) == 1 else [f"input {i}" for i in range(len(slots))]
         self.where = [i for i, s in enumerate(self.slots) if getattr(s, "requires_grad", False)]
         self.names = [(names + self.state)[i] for i in self.where]
@@ -58,9 +53,9 @@ class Target:
     def __call__(self, xs):
         """The outputs that have a graph, complex ones as pairs of real numbers."""
         slots = [s.detach().clone() if isinstance(s, torch.Tensor) else s for s in self.slots]
-        for i, x in zip(self.where, xs, strict=True):
-            slots[i] = self.layout(x) if self.layout else x
         n, before = len(slots) - len(self.state), time.perf_counter()
+        for i, x in zip(self.where, xs, strict=True):
+            slots[i] = self.layout(x) if self.layout and i < n else x  # parameters are contiguous
         args = tree_unflatten(slots[:n], self.tree)
         for seed in (torch.manual_seed, np.random.seed, random.seed):
             seed(self.seed)
@@ -72,13 +67,13 @@ class Target:
         ys = [y for y in tree_flatten(out)[0] if isinstance(y, torch.Tensor)]
         if self.kept is None:
             self.kept = [i for i, y in enumerate(ys) if y.requires_grad]
-        ys = [ys[i] for i in self.kept]
-        return [torch.view_as_real(y) if y.is_complex() else y for y in ys]
+        kept = (ys[i] for i in self.kept)
+        return [torch.view_as_real(y) if y.is_complex() else y for y in kept]
 
-    def start(self, bent=False, shift=None):
+    def start(self, bent=False, shift=0.0):
         """Leaves t, and the inputs point + t (+ t**2/2 if bent) and outputs of fn."""
         zeros = [torch.zeros_like(x) for x in self.point]
-        t = [s.requires_grad_() for s in (zeros if shift is None else shaped(shift, zeros))]
+        t = [s.requires_grad_() for s in shaped(flat(zeros) + shift, zeros)]
         xs = [x + s + s * s / 2 if bent else x + s for x, s in zip(self.point, t, strict=True)]
         return t, xs, self(xs)
 
@@ -93,8 +88,8 @@ class Target:
         for name, x in zip(self.names, self.point, strict=True):
             if index < x.numel():
                 at = ", ".join(str(int(i)) for i in np.unravel_index(index, x.shape))
-                short = x.dim() == 0 or (x.numel() <= 8 and x.unique().numel() == x.numel())
-                return f"{name}{'' if short else f'[{at}]'} = {x.reshape(-1)[index].item():.4g}"
+                alone = x.dim() == 0 or (x.numel() <= 8 and x.unique().numel() == x.numel())
+                return f"{name if alone else f'{name}[{at}]'} = {x.reshape(-1)[index].item():.4g}"
             index -= x.numel()
 
 
@@ -127,29 +122,25 @@ class Diagnosis:
         lines, last = [f"{self.name}: {self.verdict.headline}", ""], ""
         for title, name, text in table:
             head = ("" if title == last else title).ljust(20) + (name.ljust(16) if name else "")
-            lines, last = lines + _wrapped(head + text, 44 if name else 28), title
+            lines += textwrap.wrap(
+                head + text, subsequent_indent=" " * (44 if name else 28), **WRAP
+            )
+            last = title
         lines += [""] if table else []
         width = max((len(f.code) for f in self.findings), default=0) + 2
         for f in self.findings:
-            text, mark = _wrapped(f.code.ljust(width) + f.message, width), f"-> lesson {f.lesson}"
+            text, mark = f.code.ljust(width) + f.message, f"-> lesson {f.lesson}"
+            text = textwrap.wrap(text, subsequent_indent=" " * width, **WRAP)
             text += [""] if len(text[-1]) + len(mark) > 98 else []
             lines += [*text[:-1], text[-1].ljust(100 - len(mark)) + mark]
         return "\n".join(lines).rstrip()
 
     __repr__ = __str__
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
-        """The same words; bold instead of colours, so that light and dark themes both do."""
-        page = html.escape(str(self))
-        for word in (page.splitlines()[0], "WRONG", "raises:"):
-            page = page.replace(word, f"<b>{word}</b>")
+    def _repr_html_(self):
+        """The same words, in the colours of the theme."""
         style = "white-space: pre; background: transparent; color: inherit"
-        return {"text/plain": str(self), "text/html": f'<pre style="{style}">{page}</pre>'}
-
-
-def _wrapped(text, indent):
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(text, 100, subsequent_indent=" " * indent, **options)
+        return f'<pre style="{style}">{html.escape(str(self))}</pre>'
 
 
 def _outcome(row):
@@ -172,7 +163,7 @@ def _no_trace():
     default, python, numpy = torch.get_default_dtype(), random.getstate(), np.random.get_state()
     kinds = torch.Tensor, torch.nn.Parameter
     leaves = [t for t in gc.get_objects() if type(t) in kinds and t.is_leaf and t.requires_grad]
-    grads = [None if t.grad is None else (t.grad, t.grad.clone()) for t in leaves]
+    grads = [t.grad if t.grad is None else (t.grad, t.grad.clone()) for t in leaves]
     fork, mode, grad = torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()
     with fork, mode, grad, warnings.catch_warnings(record=True) as met:
         warnings.simplefilter("always")
@@ -199,37 +190,30 @@ def diagnose(fn, *inputs, order=2):
         order: 3 to check the third derivative also.
 
     Returns:
-        `Diagnosis`. Nothing is raised for a wrong fn; where no check is possible the verdict is
-        "not_checked". Inputs, `.grad`, grad mode, random states, default dtype and warning filters
-        are left as they were.
+        `Diagnosis`; nothing is raised for a wrong fn. Inputs, `.grad`, grad mode, random states,
+        default dtype and warning filters are left as they were.
     """
-    cls = getattr(fn, "__self__", fn)
-    name = getattr(cls, "__name__", type(cls).__name__)
+    name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
     with _no_trace() as met:
         try:
-            return _diagnose(name, fn, inputs, order, met)
+            target, seeded = _prepare(fn, inputs)
         except NotChecked as reason:
             code, *text = reason.args
             finding = Finding(code, NOT_CHECKED[code].format(*text), 1)
             return Diagnosis(name, Verdict.NOT_CHECKED, [finding])
-
-
-def _diagnose(name, fn, inputs, order, met):
-    target, seeded = _prepare(fn, inputs)
-    generator = torch.Generator().manual_seed(0)
-    probe, moved, given = measure(target, order, generator), False, target.point
-    if not probe.wrong and probe.telling < 2:
-        draws = [torch.rand(x.shape, generator=generator, dtype=torch.float64) for x in given]
-        size = 0.1 * target.scale
-        target.point = [x + (size * r).to(x) for x, r in zip(given, draws, strict=True)]
-        other = measure(target, order, generator)
-        moved = other.wrong or other.telling > probe.telling
-        moved = moved and other.first.outcome not in ("raises", "not finite")
-        probe, target.point = (other, target.point) if moved else (probe, given)
-    texts = [str(warning.message) for warning in met]
-    rules = Rules(probe, moved, seeded, generator, texts)
-    saved = [s for f in rules.functions for s in f.saved]
+        generator = torch.Generator().manual_seed(0)
+        probe, moved, given = measure(target, order, generator), False, target.point
+        if not probe.wrong and probe.telling < 2:
+            draws = [torch.rand(x.shape, generator=generator, dtype=x.dtype) for x in given]
+            pairs = zip(given, draws, strict=True)
+            target.point = [x + 0.1 * target.scale * r for x, r in pairs]
+            other = measure(target, order, generator)
+            moved = other.wrong or other.telling > probe.telling
+            moved = moved and other.first.outcome not in ("raises", "not finite")
+            probe, target.point = (other, target.point) if moved else (probe, given)
+        rules = Rules(probe, moved, seeded, generator, [str(w.message) for w in met])
     rows = probe.first, probe.second, probe.third
+    saved = [s for f in rules.functions for s in f.saved]
     return Diagnosis(name, rules.verdict, list(rules.findings()), *rows, saved, rules.torch_func)
 
 
@@ -265,6 +249,5 @@ def _prepare(fn, inputs):
 
 def assert_double_backward(fn, *inputs):
     """Raise AssertionError with the text of `diagnose` unless its verdict is "supported"."""
-    diagnosis = diagnose(fn, *inputs)
-    if not diagnosis.ok:
+    if not (diagnosis := diagnose(fn, *inputs)).ok:
         raise AssertionError(str(diagnosis))

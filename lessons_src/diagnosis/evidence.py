@@ -6,7 +6,7 @@ import torch
 
 from lessons_src import graph_walk
 
-from .measure import SETTINGS, Probe, first_line, flat, normal, shaped, slope, vjp
+from .measure import SETTINGS, Probe, first_line, flat, shaped, slope, vjp
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _follow(probe, customs, generator):
 
     def draw(like, *key):
         if key not in weights:
-            weights[key] = normal(like, generator)
+            weights[key] = torch.randn(like.shape, generator=generator, dtype=torch.float64)
         return weights[key].detach().to(like.dtype)
 
     def call(h):

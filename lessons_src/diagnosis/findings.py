@@ -9,8 +9,6 @@ import inspect
 from dataclasses import dataclass
 from enum import StrEnum
 
-import torch
-
 from .evidence import Evidence
 
 
@@ -51,8 +49,7 @@ def lesson(number):
 
 
 NOT_CHECKED = {
-    "no_input_requires_grad": "No input requires grad. Pass x.double().requires_grad_(), also "
-    "where x holds integers.",
+    "no_input_requires_grad": "No input requires grad. Pass x.double().requires_grad_().",
     "complex_or_sparse_input": "Pass real, dense tensors, and build the other one from them in fn.",
     "half_precision": "16 bits are too few for finite differences. Pass float64 or float32.",
     "output_without_graph": "fn returns no tensor with a graph. It may detach, run under no_grad, "
@@ -92,12 +89,10 @@ class Rules(Evidence):
         )
         return next(v for v, yes in zip(Verdict, applies, strict=True) if yes)
 
-    # The first derivative.
-
     @lesson(3)
     def mutates_grad_out(self):
-        """backward writes into {}: other branches of the graph read the same memory. Make a new
-        tensor: grad_out * 3 instead of grad_out.mul_(3)."""
+        """backward writes into {}, which other branches of the graph read too. Make a new tensor:
+        grad_out * 3 instead of grad_out.mul_(3)."""
         return self.habits.get("mutates")
 
     @lesson(1)
@@ -118,8 +113,6 @@ class Rules(Evidence):
         gradient reversal, surrogate), gradcheck fails by design; if not, backward is wrong."""
         differs = self.probe.first.outcome == "wrong"
         return differs and not {"none", "mutates"} & set(self.habits)
-
-    # The second derivative is wrong or missing: why.
 
     @lesson(4)
     def once_differentiable(self):
@@ -160,9 +153,8 @@ class Rules(Evidence):
 
     @lesson(5)
     def grad_out_path_cut(self):
-        """What backward returns cannot be differentiated by grad_out (detach, .data, NumPy, or a
-        second Function that returns None for it). That is needed as soon as anything non-linear
-        follows."""
+        """What backward returns cannot be differentiated by grad_out (detach, NumPy, or a second
+        Function that returns None for it). Anything non-linear that follows needs that."""
         return self.wrong and any(f.path_u != "right" for f in self.functions)
 
     @lesson(5)
@@ -180,9 +172,8 @@ class Rules(Evidence):
 
     @lesson(5)
     def path_counted_twice(self):
-        """Right alone, wrong with a graph after it: backward calls autograd.grad on tensors that
-        are still connected, so one path counts twice. Use x.view_as(x), grad_out.view_as(grad_out)
-        there."""
+        """Wrong with a graph after it: backward calls autograd.grad on tensors that are connected,
+        so one path counts twice. Use x.view_as(x) and grad_out.view_as(grad_out) there."""
         blamed = any(f.path_x != "right" or f.path_u != "right" for f in self.functions)
         rows = self.probe.second
         after = rows["alone"].outcome != "wrong" and rows["graph after"].outcome == "wrong"
@@ -196,11 +187,9 @@ class Rules(Evidence):
     @lesson(5)
     def no_derivative_formula(self):
         """An operation in the first derivative has no derivative that autograd knows. Register one
-        (register_autograd, for the backward operator too), use other operations, or put it into a
-        Function with a backward of its own."""
-        words = ("no autograd formula was registered", "an autograd kernel was not registered")
-        known = any(word in text for text in self.texts for word in words)
-        return known or any("derivative for" in t and "not implemented" in t for t in self.texts)
+        (register_autograd), use other operations, or write a Function with its own backward."""
+        known = ("no autograd formula was", "an autograd kernel was not", "derivative for")
+        return any(words in text for text in self.texts for words in known)
 
     @lesson(5)
     def numpy_in_backward(self):
@@ -215,8 +204,6 @@ class Rules(Evidence):
         second = any(row.outcome == "not finite" for row in self.probe.rows)
         return second and self.probe.first.outcome != "not finite"
 
-    # Right for the tensors that were given, and not for others.
-
     @lesson(1)
     def noncontiguous_input(self):
         """For a non-contiguous input: {}. x.contiguous() is x itself or a copy without graph, as
@@ -228,8 +215,6 @@ class Rules(Evidence):
         """For a grad_out that is not contiguous, as .sum() or .t() after the Function makes it: {}.
         Use reshape instead of view."""
         return self.habits.get("layout")
-
-    # It works, at a price; and what to know about this check.
 
     @lesson(1)
     def input_on_ctx(self):
@@ -244,8 +229,7 @@ class Rules(Evidence):
 
     @lesson(2)
     def reference_cycle(self):
-        """An output on ctx refers to its own graph: the memory stays until the garbage collector
-        runs."""
+        """An output on ctx refers to its own graph: it lives until the garbage collector runs."""
         return self.saved("output", on_ctx=True)
 
     @lesson(1)
@@ -256,9 +240,9 @@ class Rules(Evidence):
     @lesson(4)
     def how_it_was_checked(self):
         """{}."""
+        single = str(self.probe.dtype) == "torch.float32"
         notes = {
-            "With a loose tolerance, since fn computes in float32": self.probe.dtype
-            == torch.float32,
+            "With a loose tolerance, since fn computes in float32": single,
             "With a fixed seed, since fn draws random numbers": self.seeded,
             "Beside your point, where the second derivative is 0 or jumps": self.moved,
         }

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import torch
 
 SETTINGS = {"alone": (0, 0), "graph after": (0, 1), "graph before": (1, 0), "both": (1, 1)}
-NO_GRAPH = "does not require grad and does not have a grad_fn"
-UNUSED = "appears to not have been used in the graph"
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # relative
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
 STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two differ
@@ -41,29 +39,26 @@ class Row:
 def measure(target, order, generator):
     """A `Probe` that has compared first, second and (for order=3) third derivatives.
 
-    First with sums, as a reader does by hand, so that the numbers can be recognised; if those are
-    right, with random weights and a random direction, since a sum can hide an error.
+    Twice: with sums, whose numbers a reader can recognise, and with random weights in a random
+    direction, since a sum can hide an error. The worse of the two is returned.
     """
-    for draw in (torch.ones_like, lambda like: normal(like, generator)):
-        probe = Probe(target, draw)
-        probe.measure(order)
-        if probe.wrong or probe.first.outcome == "wrong":
-            break
-    return probe
+    draws = torch.ones_like, lambda x: torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    large = sum(x.numel() for x in target.point) > 1e6
+    probes = [Probe(target, draw, order) for draw in draws[large:]]
+    surrogates = [p for p in probes if p.first.outcome == "wrong"]
+    return (surrogates + [p for p in probes if p.wrong] + probes[-1:])[0]
 
 
 class Probe:
-    """fn at its point, with weights w on the outputs and a direction d of the inputs.
+    """fn with weights w on its outputs and a direction d, and what was measured with them."""
 
-    `measure` fills in the rows: `first`, and by setting `second` and `third`.
-    """
-
-    def __init__(self, target, draw):
+    def __init__(self, target, draw, order):
         self.target, ys = target, target.start()[2]
         self.w, self.y0 = [draw(y) for y in ys], [y.detach().clone() for y in ys]
         self.d, self.scale, self.n = draw(flat(target.point)), target.scale, len(flat(ys))
         self.tolerance, self.dtype, self.a = TOLERANCE[torch.float32], torch.float64, None
-        self.second, self.third = {}, {}
+        self.first, self.second, self.third = None, {}, {}  # Row, and name of setting -> Row
+        self.measure(order)
 
     @property
     def rows(self):
@@ -85,7 +80,7 @@ class Probe:
             terms += [w * (y - at) ** 2 / 2 for w, y, at in zip(self.w, ys, self.y0, strict=True)]
         return sum(term.sum() for term in terms)
 
-    def reported(self, setting, order=2, shift=None):
+    def reported(self, setting, order=2, shift=0.0):
         """The derivative that autograd gives, along d: (flat vector, where it is None, error)."""
         (bent, after), text = SETTINGS[setting], ""
         try:
@@ -98,12 +93,12 @@ class Probe:
                 options = {"retain_graph": True, "create_graph": step < order}
                 try:
                     grads = torch.autograd.grad(scalar, t, **options)
-                except RuntimeError as error:  # what a reader would see; which part is it about?
-                    text, lost = first_line(error), [None] * len(t)
-                    if NO_GRAPH not in text and UNUSED not in text:
+                except RuntimeError as error:  # what a reader would see; is it about all of t?
+                    text, grads = first_line(error), [None] * len(t)
+                    if "appears to not have been used" in text:
+                        grads = torch.autograd.grad(scalar, t, allow_unused=True, **options)
+                    elif "does not require grad" not in text:
                         raise
-                    unused = {**options, "allow_unused": True}
-                    grads = lost if NO_GRAPH in text else torch.autograd.grad(scalar, t, **unused)
             missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])
             return _filled(grads, t), missing > 0, text
         except Exception as error:  # whatever fn or its backward raises is the answer
@@ -128,10 +123,10 @@ class Probe:
             _, gradient = vjp(*self.target.start(), self.w)
         except Exception as error:
             return self._unjudged(Row("raises", text=first_line(error)))
-        beside = self._along(d)(1e-3 * self.scale)
+        beside = self._along(d)(1e-3 * self.scale)  # float32 values in a float64 tensor?
         single = (beside.float().double() == beside).all() and (beside != beside.round()).any()
         if single or any(t.dtype != torch.float64 for t in [*self.y0, *self.target.point]):
-            self.dtype = torch.float32  # float32 values in a float64 tensor count as float32
+            self.dtype = torch.float32
         value, error = slope(self._along(d), self.dtype, self.scale)
         (dy, self.a), (error_y, error_a) = (v.split([self.n, len(d)]) for v in (value, error))
         first = self._judge_first(gradient, dy, error_y)
@@ -143,13 +138,12 @@ class Probe:
         self.first, c = first, gradient * d
         for name, (before, after) in SETTINGS.items():
             expected, error = self.a + after * b + before * c, error_a + after * error_b.abs()
-            terms = self.a.abs() + after * b.abs() + before * c.abs()
-            got = self.reported(name)
+            terms, got = self.a.abs() + after * b.abs() + before * c.abs(), self.reported(name)
             self.second[name] = self._judge(got, expected, error, terms, gradient.abs())
         for name in SETTINGS if order == 3 and not self.wrong else ():
             (value, error), here = slope(second, self.dtype, self.scale), second(0.0).abs()
-            got = self.reported(name, 3)
-            self.third[name] = self._judge(got, value, error, value.abs() + here, here)
+            compared = self.reported(name, 3), value, error, value.abs() + here, here
+            self.third[name] = self._judge(*compared)
 
     def _unjudged(self, first):
         self.first = first
@@ -160,31 +154,31 @@ class Probe:
 
     def _judge_first(self, gradient, dy, error):
         """First derivative against values: along d and, where that differs, part by part."""
+        w, n = flat(self.w), len(self.d)
         if not (gradient.isfinite().all() and flat(self.y0).isfinite().all()):
             return Row("not finite")
-        w, n = flat(self.w), len(self.d)
 
         def compare(dy, error, d):
             a, b = w * dy, gradient * d
             sizes = a.square().sum().sqrt(), b.square().sum().sqrt(), a.sum().abs(), b.sum().abs()
-            return torch.stack([a.sum(), b.sum(), (w.abs() * error).sum(), max(sizes)])
+            return torch.stack([a.sum(), b.sum(), (w * error).square().sum().sqrt(), max(sizes)])
 
-        rows = [compare(dy, error, self.d)]
+        rows, point = [compare(dy, error, self.d)], self.target.point
         expected, got, error, terms = rows[0]
+        split = max(1, 16 // len(point))  # of each input, where elements are too many
         if not (expected - got).abs() <= TOLERANCE[self.dtype] * terms + 5 * error:
-            sizes, rows = [1] * n if n <= 16 else [x.numel() for x in self.target.point], []
-            index = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-            for part in (self.d * (index == k) for k in range(len(sizes))):
+            parts = [torch.arange(x.numel()) % split + k * split for k, x in enumerate(point)]
+            index, rows = torch.arange(n) if n <= 16 else torch.cat(parts), []
+            for part in (self.d * (index == k) for k in range(int(index.max()) + 1)):
                 value, error = slope(self._along(part), self.dtype, self.scale)
                 rows.append(compare(value[: self.n], error[: self.n], part))
         expected, got, error, terms = torch.stack(rows).T
-        return self._judge((got, got != got, ""), expected, error, terms, terms, first=True)
+        return self._judge((got, got != got, ""), expected, error, terms, terms, first=split)
 
-    def _judge(self, reported, expected, error, terms, floor, first=False):
-        """Compare one vector with its finite differences.
+    def _judge(self, reported, expected, error, terms, floor, first=0):
+        """Compare a vector with finite differences; no element is asked more than its input is.
 
-        `terms` is the size of what is added up, `floor` what an error must be small against, both
-        elementwise. No element has to be more exact than its input as a whole.
+        `terms` is the size of what is added up, `floor` what an error must be small against.
         """
         (got, missing, text), target = reported, self.target
         sizes = [len(expected)] if first else [x.numel() for x in target.point]
@@ -207,16 +201,13 @@ class Probe:
             shown = broken if broken.any() else shown & (off >= 0.1 * off[shown].max())
             i = int(shown.nonzero()[0])
             row.outcome = "not finite" if broken[i] else "raises" if missing[i] else "wrong"
-            row.where = target.names[i] if first and len(self.d) > 16 else target.place(i)
+            row.where = target.names[i // first] if first and len(self.d) > 16 else target.place(i)
             row.expected, row.got = expected[i].item(), got[i].item()
         return row
 
 
 def slope(at, dtype, scale):
-    """d at(h)/dh at 0 by finite differences, and its error, both elementwise.
-
-    The error is what two steps, and the two sides, disagree by, and what rounding may add.
-    """
+    """d at(h)/dh at 0 and its error: what two steps, and the two sides, disagree by."""
     zero, best = at(0.0), None
     for pair in STEPS[dtype]:
         value = None
@@ -254,10 +245,6 @@ def flat(tensors):
 def shaped(vector, like):
     parts = vector.split([t.numel() for t in like])
     return [part.view(t.shape).to(t) for part, t in zip(parts, like, strict=True)]
-
-
-def normal(like, generator):
-    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
 
 
 def first_line(error):
