@@ -216,7 +216,7 @@ def test_error_of_fn_is_shown_with_its_place():
 def test_dropout_is_checked_with_its_seed_fixed():
     answer = diagnose(lambda x: torch.nn.functional.dropout(x, 0.5) ** 3, x)
     assert answer.ok
-    assert "fixed seed" in str(answer)
+    assert "seed_fixed" in str(answer)
 
 
 def test_float32_only():

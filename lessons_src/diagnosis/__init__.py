@@ -139,8 +139,7 @@ class Diagnosis:
 
     def _repr_html_(self):
         """The same words, in the colours of the theme."""
-        style = "white-space: pre; background: transparent; color: inherit"
-        return f'<pre style="{style}">{html.escape(str(self))}</pre>'
+        return f'<pre style="color: inherit; background: none">{html.escape(str(self))}</pre>'
 
 
 def _outcome(row):
@@ -165,8 +164,7 @@ def _no_trace():
     leaves = [t for t in gc.get_objects() if type(t) in kinds and t.is_leaf and t.requires_grad]
     grads = [t.grad if t.grad is None else (t.grad, t.grad.clone()) for t in leaves]
     fork, mode, grad = torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()
-    with fork, mode, grad, warnings.catch_warnings(record=True) as met:
-        warnings.simplefilter("always")
+    with fork, mode, grad, warnings.catch_warnings(record=True, action="always") as met:
         try:
             yield met
         finally:
@@ -205,16 +203,15 @@ def diagnose(fn, *inputs, order=2):
         probe, moved, given = measure(target, order, generator), False, target.point
         if not probe.wrong and probe.telling < 2:
             draws = [torch.rand(x.shape, generator=generator, dtype=x.dtype) for x in given]
-            pairs = zip(given, draws, strict=True)
-            target.point = [x + 0.1 * target.scale * r for x, r in pairs]
+            target.point = [x + 0.1 * target.scale * r for x, r in zip(given, draws, strict=True)]
             other = measure(target, order, generator)
             moved = other.wrong or other.telling > probe.telling
             moved = moved and other.first.outcome not in ("raises", "not finite")
             probe, target.point = (other, target.point) if moved else (probe, given)
         rules = Rules(probe, moved, seeded, generator, [str(w.message) for w in met])
-    rows = probe.first, probe.second, probe.third
     saved = [s for f in rules.functions for s in f.saved]
-    return Diagnosis(name, rules.verdict, list(rules.findings()), *rows, saved, rules.torch_func)
+    about = probe.first, probe.second, probe.third, saved, rules.torch_func
+    return Diagnosis(name, rules.verdict, list(rules.findings()), *about)
 
 
 def _prepare(fn, inputs):

@@ -52,8 +52,7 @@ NOT_CHECKED = {
     "no_input_requires_grad": "No input requires grad. Pass x.double().requires_grad_().",
     "complex_or_sparse_input": "Pass real, dense tensors, and build the other one from them in fn.",
     "half_precision": "16 bits are too few for finite differences. Pass float64 or float32.",
-    "output_without_graph": "fn returns no tensor with a graph. It may detach, run under no_grad, "
-    "or give tensors to a Function inside a list, where apply does not see them.",
+    "output_without_graph": "No output has a graph: fn detaches, or a Function got a list.",
     "fn_raises": "fn itself raises {}",
     "random_output": "fn gives different outputs for one input and one seed. Fix what is random.",
 }
@@ -120,8 +119,7 @@ class Rules(Evidence):
         requires grad; elsewhere the second derivative is wrong without a message ({}). Do not
         delete the decorator: write a Function for backward, with a backward of its own."""
         leaks = [name for name, row in self.probe.second.items() if row.outcome == "wrong"]
-        if any(f.once for f in self.functions):
-            return f"here: {', '.join(leaks)}" if leaks else "not in the four settings here"
+        return any(f.once for f in self.functions) and (", ".join(leaks) or "not seen here")
 
     @lesson(3)
     def extra_output_gradient_ignored(self):
@@ -159,9 +157,8 @@ class Rules(Evidence):
 
     @lesson(5)
     def untracked_backward(self):
-        """backward computes where autograd cannot follow (detach, .data, .item(), no_grad, NumPy, a
-        compiled kernel, a second Function without a gradient for the input). Write it in torch
-        operations on the saved tensors, or as a Function with a complete backward of its own."""
+        """backward computes where autograd cannot follow (detach, .item(), no_grad, NumPy, a C++
+        kernel). Write it in torch operations, or as a Function with a complete backward."""
         return self.unexplained("missing")
 
     @lesson(5)
@@ -175,9 +172,8 @@ class Rules(Evidence):
         """Wrong with a graph after it: backward calls autograd.grad on tensors that are connected,
         so one path counts twice. Use x.view_as(x) and grad_out.view_as(grad_out) there."""
         blamed = any(f.path_x != "right" or f.path_u != "right" for f in self.functions)
-        rows = self.probe.second
-        after = rows["alone"].outcome != "wrong" and rows["graph after"].outcome == "wrong"
-        return after and self.functions and not blamed
+        alone, after = (self.probe.second[name].outcome for name in ("alone", "graph after"))
+        return self.functions and not blamed and alone != "wrong" and after == "wrong"
 
     @lesson(3)
     def in_place_without_mark_dirty(self):
@@ -237,13 +233,18 @@ class Rules(Evidence):
         """torch.func cannot use it: it has no setup_context."""
         return "must override the setup_context" in self.torch_func
 
+    @lesson(1)
+    def computes_in_float32(self):
+        """fn computes in float32, so the tolerance was loose."""
+        return str(self.probe.dtype) == "torch.float32"
+
+    @lesson(1)
+    def seed_fixed(self):
+        """fn draws random numbers. It was checked with the seed fixed."""
+        return self.seeded
+
     @lesson(4)
-    def how_it_was_checked(self):
-        """{}."""
-        single = str(self.probe.dtype) == "torch.float32"
-        notes = {
-            "With a loose tolerance, since fn computes in float32": single,
-            "With a fixed seed, since fn draws random numbers": self.seeded,
-            "Beside your point, where the second derivative is 0 or jumps": self.moved,
-        }
-        return "; ".join(text for text, applies in notes.items() if applies)
+    def another_point(self):
+        """At your point the second derivative is 0, or jumps, and an error cannot show there. The
+        numbers are from a point beside it."""
+        return self.moved

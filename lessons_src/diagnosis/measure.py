@@ -10,6 +10,7 @@ where B is the first derivative weighted with the change of y, and C the first d
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -43,7 +44,7 @@ def measure(target, order, generator):
     direction, since a sum can hide an error. The worse of the two is returned.
     """
     draws = torch.ones_like, lambda x: torch.randn(x.shape, generator=generator, dtype=x.dtype)
-    large = sum(x.numel() for x in target.point) > 1e6
+    large = sum(x.numel() for x in target.point) > 1e6  # then one has to do
     probes = [Probe(target, draw, order) for draw in draws[large:]]
     surrogates = [p for p in probes if p.first.outcome == "wrong"]
     return (surrogates + [p for p in probes if p.wrong] + probes[-1:])[0]
@@ -104,30 +105,26 @@ class Probe:
         except Exception as error:  # whatever fn or its backward raises is the answer
             return None, None, first_line(error)
 
-    def _along(self, d):
-        def values_and_gradient(h):
-            try:
-                return torch.cat(vjp(*self.target.start(shift=h * d), self.w))
-            except Exception:  # outside the domain of fn
-                return torch.full((self.n + len(d),), torch.nan)
-
-        return values_and_gradient
+    def _along(self, d, h):
+        try:
+            return torch.cat(vjp(*self.target.start(shift=h * d), self.w))
+        except Exception:  # outside the domain of fn
+            return torch.full((self.n + len(d),), torch.nan)
 
     def measure(self, order):
         def second(h):
             got, _, _ = self.reported(name, 2, h * d)
             return torch.full_like(d, torch.nan) if got is None else got
 
-        d = self.d
         try:
-            _, gradient = vjp(*self.target.start(), self.w)
+            d, (_, gradient) = self.d, vjp(*self.target.start(), self.w)
         except Exception as error:
             return self._unjudged(Row("raises", text=first_line(error)))
-        beside = self._along(d)(1e-3 * self.scale)  # float32 values in a float64 tensor?
+        beside = self._along(d, 1e-3 * self.scale)  # float32 values in a float64 tensor?
         single = (beside.float().double() == beside).all() and (beside != beside.round()).any()
         if single or any(t.dtype != torch.float64 for t in [*self.y0, *self.target.point]):
             self.dtype = torch.float32
-        value, error = slope(self._along(d), self.dtype, self.scale)
+        value, error = slope(partial(self._along, d), self.dtype, self.scale)
         (dy, self.a), (error_y, error_a) = (v.split([self.n, len(d)]) for v in (value, error))
         first = self._judge_first(gradient, dy, error_y)
         self.tolerance = min(SURROGATE, max(TOLERANCE[self.dtype], 10 * first.relative))
@@ -170,7 +167,7 @@ class Probe:
             parts = [torch.arange(x.numel()) % split + k * split for k, x in enumerate(point)]
             index, rows = torch.arange(n) if n <= 16 else torch.cat(parts), []
             for part in (self.d * (index == k) for k in range(int(index.max()) + 1)):
-                value, error = slope(self._along(part), self.dtype, self.scale)
+                value, error = slope(partial(self._along, part), self.dtype, self.scale)
                 rows.append(compare(value[: self.n], error[: self.n], part))
         expected, got, error, terms = torch.stack(rows).T
         return self._judge((got, got != got, ""), expected, error, terms, terms, first=split)
