@@ -130,10 +130,12 @@ def pip(*arguments):
         text=True,
         errors="replace",
     )
-    return None if done.returncode == 0 else last_error(done.stderr)
+    return None if done.returncode == 0 else what_went_wrong(done.stderr)
 
 
-def last_error(text):
+def what_went_wrong(text):
+    if "WARNING: Retrying" in text:  # what pip says last is then often beside the point
+        return "no connection"
     lines = [line for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or lines or ["nothing"])[-1].strip()
