@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: lab fresh test check refresh environment
+.PHONY: lab fresh test check refresh workshop environment
 
 lab: environment
 	@$(RUN) scripts/open_lab.py
@@ -20,6 +20,9 @@ check: environment
 
 refresh: environment
 	@$(RUN) scripts/refresh.py $(LESSON)
+
+workshop: environment
+	@cd scripts && ../$(RUN) -m editions.workshop
 
 environment:
 	@$(PYTHON) scripts/make_environment.py

@@ -174,10 +174,10 @@ def install(*arguments):
 
 def install_the_rest():
     """Everything at its tested version, and the course itself as a link to this folder."""
-    print("Now about 120 smaller packages: a minute or a few, without a word.", flush=True)
+    print("Now about 140 smaller packages: a minute or a few, without a word.", flush=True)
     quiet = ("--quiet", "--progress-bar", "off")
     install(*quiet, "setuptools")  # builds the course; asked for first, it is the pinned one too
-    install(*quiet, "--no-build-isolation", "-e", ".[lab,test]", "-e", "./scripts/dot")
+    install(*quiet, "--no-build-isolation", "-e", ".[lab,test,workshop]", "-e", "./scripts/dot")
 
 
 def put_programs_on_kernel_path():

@@ -1,0 +1,84 @@
+"""A lesson as a handout and as slides: HTML that asks nobody on the network for anything."""
+
+import base64
+import copy
+import math
+import re
+from pathlib import Path
+
+from nbconvert import HTMLExporter, SlidesExporter
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+WIDTH, HEIGHT = 90, 26  # letters in a line and lines on a slide, about
+PICTURE = 15  # lines
+HEADING = re.compile(r"^##? ", re.MULTILINE)
+
+
+def handout(notebook):
+    return convert(HTMLExporter, "handout", notebook)
+
+
+def slides(notebook):
+    notebook = copy.deepcopy(notebook)
+    cut_into_slides(notebook)
+    return convert(SlidesExporter, "slides", notebook)
+
+
+def convert(exporter, template, notebook):
+    filters = {"alternative": alternative, "data_address": data_address}
+    exporter = exporter(
+        template_name=template,
+        extra_template_basedirs=[str(TEMPLATES)],
+        filters=filters,
+        exclude_anchor_links=True,
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+    )
+    return exporter.from_notebook_node(notebook, {"title": title(notebook)})[0]
+
+
+def title(notebook):
+    return notebook.cells[0].source.splitlines()[0].lstrip("# ")
+
+
+def alternative(output):
+    """What stands for a picture where it is not seen: its first line in words."""
+    first = output.data.get("text/plain", "").strip().splitlines()[:1]
+    if not first or first[0].startswith("<"):  # a library's own picture
+        return "A graph; the text below it says what it shows."
+    return first[0]
+
+
+def data_address(output):
+    svg = output.data["image/svg+xml"].encode()
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+
+
+def cut_into_slides(notebook):
+    """Mark where slides begin: at each heading one to the right, and below it one for each step.
+
+    A step is a text and the code it speaks of; code that does not fit goes to a slide of its own.
+    """
+    used, before = 0, None
+    for cell in notebook.cells:
+        size = lines(cell)
+        kind = "-"
+        if cell.cell_type == "markdown" and HEADING.search(cell.source):
+            kind = "slide"
+        elif cell.cell_type == "markdown" and before == "code" or used + size > HEIGHT:
+            kind = "subslide"
+        cell.metadata["slideshow"] = {"slide_type": kind}
+        used, before = size + (used if kind == "-" else 0), cell.cell_type
+
+
+def lines(cell):
+    """About how many lines a cell takes on a slide."""
+    count = sum(max(1, math.ceil(len(line) / WIDTH)) for line in cell.source.splitlines()) + 1
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        if "image/svg+xml" in data:
+            count += PICTURE
+        else:
+            text = output.get("text") or data.get("text/plain") or "\n".join(output.traceback)
+            count += len(text.splitlines()) + 1
+    return count

@@ -1,0 +1,16 @@
+"""The students' edition: a lesson to work through, with nothing in it that tells an answer."""
+
+import copy
+
+from .carry import carry
+from .folds import without_answers, without_outputs
+
+SOLUTIONS = {"exercises/solutions.py"}
+
+
+def student(notebook):
+    notebook = copy.deepcopy(notebook)
+    without_answers(notebook)
+    without_outputs(notebook)
+    carry(notebook, leave_out=SOLUTIONS)
+    return notebook

@@ -1,0 +1,81 @@
+"""`make workshop`: everything for a room full of people, in build/workshop/."""
+
+import os
+import shutil
+import sys
+
+import nbformat
+
+from . import pages
+from .carry import ROOT
+from .packages import package
+from .student import student
+
+NOTEBOOKS = ROOT / "notebooks"
+TARGET = ROOT / "build" / "workshop"
+ASSETS = {
+    "reveal.css": ("reveal.js", "dist", "reveal.css"),
+    "reveal.js": ("reveal.js", "dist", "reveal.js"),
+    "tex-svg.js": ("mathjax", "es5", "tex-svg.js"),
+}
+
+
+def main(notebooks=NOTEBOOKS, target=TARGET):
+    """Write all editions beside the old ones, then put them in their place: all or nothing."""
+    lessons = {path.stem: read(path) for path in sorted(notebooks.glob("[0-9]_*.ipynb"))}
+    if not lessons:
+        sys.exit(f"There are no lessons in {shown(notebooks)}: run this in a whole checkout.")
+    assets = {name: package(*path) for name, path in ASSETS.items()}
+    texts = {
+        f"{edition}/{name}.{ending}": make(notebook)
+        for edition, (ending, make) in EDITIONS.items()
+        for name, notebook in lessons.items()
+    }
+    fresh = target.with_name(target.name + ".new")
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        write(texts, assets, fresh)
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(fresh, target)
+    except OSError as error:
+        sys.exit(f"{shown(target)} cannot be written ({error.strerror}): make its folder writable.")
+    print(f"{len(lessons)} lessons, each as {', '.join(EDITIONS)}, are in {shown(target)}")
+
+
+def shown(path):
+    return os.path.relpath(path, ROOT) if path.is_relative_to(ROOT) else str(path)
+
+
+def read(path):
+    """The lesson, which must be a sound notebook with its outputs stored."""
+    try:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+    except Exception as error:  # whatever it is that nbformat trips over
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:80]
+        sys.exit(f"{shown(path)} is no sound notebook: restore it with git ({reason}).")
+    if any(cell.cell_type == "code" and not cell.execution_count for cell in notebook.cells):
+        sys.exit(f"{shown(path)} has cells without an output: run `make refresh`.")
+    return notebook
+
+
+EDITIONS = {
+    "student": ("ipynb", lambda notebook: nbformat.writes(student(notebook)) + "\n"),
+    "slides": ("html", pages.slides),
+    "handouts": ("html", pages.handout),
+}
+
+
+def write(texts, assets, folder):
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    (folder / "assets").mkdir()
+    for source in pages.TEMPLATES.glob("*.css"):
+        shutil.copyfile(source, folder / "assets" / source.name)
+    for name, source in assets.items():
+        shutil.copyfile(source, folder / "assets" / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""The workshop's editions: complete, without answers for students, sound in a browser offline."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+from editions import packages, pages, workshop
+from playwright.sync_api import sync_playwright
+from test_browser import CHROMIUM, QUIET
+
+ROOT = Path(__file__).resolve().parent.parent
+LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
+each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+FIRST, NEXT = "Reveal.slide(0, 0)", "Reveal.next()"
+AXE = """async rules => {
+    const found = await axe.run(document, rules);
+    return found.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 150)).slice(0, 3)])
+}"""
+# Levels A and AA, and that headings come in order.
+RULES = {
+    "preload": False,  # a page from disk may not read its own style sheets
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"],
+    "rules": {"heading-order": {"enabled": True}},
+}
+ACCEPTED = {}  # axe's rule: why a violation of it is none here
+TYPESET = """() => ({
+    shown: [...document.querySelectorAll('mjx-container')].filter(m =>
+        m.querySelector('svg path, svg use, svg rect')).length,
+    wrong: document.querySelectorAll('[data-mml-node="merror"]').length,
+    left: [...document.querySelectorAll('p, li, td')].map(p => p.innerText).filter(t =>
+        /\\$[^$]+\\$/.test(t)),
+})"""
+PICTURES = """() => [...document.images].filter(i => i.complete && i.naturalWidth > 0).length"""
+SLIDE = """() => {
+    const slide = Reveal.getCurrentSlide();
+    const { height, width } = Reveal.getConfig();
+    return {
+        text: slide.innerText,
+        fits: slide.scrollHeight <= height && slide.scrollWidth <= width,
+        size: parseFloat(getComputedStyle(slide).fontSize),
+        last: Reveal.isLastSlide(),
+    }
+}"""
+
+
+def sentence(notebooks, target):
+    """What `make workshop` says when it gives up."""
+    with pytest.raises(SystemExit) as stopped:
+        workshop.main(notebooks, target)
+    assert "\n" not in stopped.value.code and stopped.value.code.endswith(".")
+    return stopped.value.code
+
+
+@pytest.fixture
+def lesson_folder(tmp_path):
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    shutil.copy(LESSONS[1], folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", '{"cells": [', '{"cells": 1, "nbformat": 4, "nbformat_minor": 5}']
+)
+def test_broken_notebook(content, lesson_folder, tmp_path):
+    (lesson_folder / LESSONS[1].name).write_text(content)
+    said = sentence(lesson_folder, tmp_path / "workshop")
+    assert f"{LESSONS[1].name} is no sound notebook: restore it with git" in said
+
+
+def test_notebook_without_outputs(lesson_folder, tmp_path):
+    notebook = nbformat.read(LESSONS[1], as_version=4)
+    notebook.cells[1].update(outputs=[], execution_count=None)
+    nbformat.write(notebook, lesson_folder / LESSONS[1].name)
+    assert sentence(lesson_folder, tmp_path / "workshop").endswith("run `make refresh`.")
+
+
+def test_no_notebooks(tmp_path):
+    assert sentence(tmp_path, tmp_path / "workshop").startswith("There are no lessons in")
+
+
+def test_folder_that_cannot_be_written(lesson_folder, tmp_path):
+    (tmp_path / "build").write_text("a file")
+    said = sentence(lesson_folder, tmp_path / "build" / "workshop")
+    assert said.endswith("make its folder writable.")
+
+
+def test_npm_is_missing(lesson_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(packages, "MODULES", tmp_path / "node_modules")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert sentence(lesson_folder, tmp_path / "workshop").startswith("npm is missing: install")
+
+
+def test_failure_leaves_what_was_there(lesson_folder, tmp_path):
+    target = tmp_path / "workshop"
+    workshop.main(lesson_folder, target)
+    before = sorted(target.rglob("*"))
+    assert (target / "slides" / f"{LESSONS[1].stem}.html").exists()
+    (lesson_folder / LESSONS[0].name).write_text("{")
+    sentence(lesson_folder, target)
+    assert sorted(target.rglob("*")) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"notebooks", "workshop"}
+
+
+def test_lock_names_no_address():
+    """npm then asks the registry of whoever runs it."""
+    lock = json.loads((packages.HERE / "package-lock.json").read_text(encoding="utf-8"))
+    assert [p["resolved"] for p in lock["packages"].values() if "resolved" in p] == []
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    target = tmp_path_factory.mktemp("a teacher") / "workshop"
+    workshop.main(target=target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        reason = "no Chromium on the PATH: install one to open slides and handouts"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Open a file with the network cut; whatever goes wrong is in `page.troubles`."""
+    contexts = []
+
+    def open_file(path, scheme="light", view=""):
+        context = browser.new_context(
+            offline=True, color_scheme=scheme, viewport={"width": 1280, "height": 800}
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.troubles = []
+        page.on("console", lambda m: page.troubles.append(m.text) if m.type != "log" else None)
+        page.on("pageerror", lambda error: page.troubles.append(str(error)))
+        page.on("requestfailed", lambda request: page.troubles.append(request.url))
+        page.on("request", lambda r: None if is_here(r.url) else page.troubles.append(r.url))
+        page.goto(path.as_uri() + view)
+        page.evaluate("() => MathJax.startup.promise.then(() => true)")
+        return page
+
+    yield open_file
+    for context in contexts:
+        context.close()
+
+
+def is_here(url):
+    return url.startswith(("file:", "data:", "blob:"))
+
+
+def formulas(notebook):
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    text = re.sub(r"`[^`]*`", "", text)
+    return len(re.findall(r"\$\$[^$]+\$\$|\$[^$\n]+\$", text))
+
+
+def pictures(notebook):
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return sum("image/svg+xml" in output.get("data", {}) for output in outputs)
+
+
+def check_page(page, notebook):
+    assert page.evaluate(TYPESET) == {"shown": formulas(notebook), "wrong": 0, "left": []}
+    assert page.evaluate(PICTURES) == pictures(notebook)
+    assert page.evaluate("() => [...document.images].filter(i => !i.alt).length") == 0
+
+
+def violations(page):
+    page.add_script_tag(path=packages.package("axe-core", "axe.min.js"))
+    return [found for found in page.evaluate(AXE, RULES) if found[0] not in ACCEPTED]
+
+
+@pytest.mark.slow
+@each_lesson
+def test_handout(lesson, built, opened):
+    notebook = nbformat.read(lesson, as_version=4)
+    for scheme in ("light", "dark"):
+        page = opened(built / "handouts" / f"{lesson.stem}.html", scheme)
+        check_page(page, notebook)
+        page.evaluate("() => document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert violations(page) == []
+        assert page.troubles == []
+
+
+@pytest.mark.slow
+@each_lesson
+def test_slides(lesson, built, opened):
+    notebook = nbformat.read(lesson, as_version=4)
+    page = opened(built / "slides" / f"{lesson.stem}.html")
+    check_page(page, notebook)
+    seen = list(through_the_slides(page))
+    assert len(seen) == page.evaluate("Reveal.getTotalSlides()") == number_of_slides(notebook)
+    assert [slide["text"][:40] for slide in seen if not slide["fits"] or slide["size"] < 15] == []
+    for cell in notebook.cells:  # each on one slide
+        if cell.cell_type == "code":
+            assert sum(squeezed(cell.source) in squeezed(slide["text"]) for slide in seen) >= 1
+    assert page.troubles == []
+
+
+def through_the_slides(page):
+    page.wait_for_function("Reveal.isReady()")
+    for _ in range(200):
+        slide = page.evaluate(SLIDE)
+        yield slide
+        if slide["last"]:
+            return
+        page.evaluate(NEXT)
+
+
+def number_of_slides(notebook):
+    """One for each text that follows code or opens a section; the rest are overflows."""
+    pages.cut_into_slides(notebook)
+    return sum(cell.metadata.slideshow.slide_type != "-" for cell in notebook.cells)
+
+
+def squeezed(text):
+    return re.sub(r"\s", "", text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@each_lesson
+def test_slides_are_accessible(lesson, scheme, built, opened):
+    """As they are shown, with the arrows, and then all of them below each other, as for paper."""
+    for view in ("", "?view=print"):
+        page = opened(built / "slides" / f"{lesson.stem}.html", scheme, view)
+        page.wait_for_function("Reveal.isReady()")
+        if view:
+            page.wait_for_function("document.querySelectorAll('.pdf-page').length > 9")
+            page.evaluate("() => document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert violations(page) == []
+        assert page.troubles == []
