@@ -5,6 +5,7 @@ out.
 """
 
 import inspect
+import textwrap
 from collections import Counter
 from importlib import import_module
 
@@ -41,7 +42,7 @@ def hint(name):
         print(f'{task.name}: that was the last hint. solution("{task.name}") shows the code.')
         return
     _hints_given[task.name] += 1
-    print(f"{task.name}, hint {given + 1} of {every}: {task.hints[given]}")
+    _print(f"{task.name}, hint {given + 1} of {every}: {task.hints[given]}")
 
 
 def solution(name):
@@ -59,9 +60,13 @@ def solution(name):
     print("\n\n".join(inspect.getsource(part).rstrip() for part in parts))
 
 
+def _print(text):
+    print(textwrap.fill(text, 100, break_on_hyphens=False))
+
+
 def _task(name):
     """The exercise of that name, or None after saying which ones there are."""
     task = TASKS.get(name.strip().lower().replace(" ", "_") if isinstance(name, str) else name)
     if task is None:
-        print(f"There is no exercise {name!r}. There are: {', '.join(TASKS)}.")
+        _print(f"There is no exercise {name!r}. There are: {', '.join(TASKS)}.")
     return task

@@ -27,7 +27,10 @@ ADVICE = {  # by a part of the error's text
     "expected Variable or None": (
         "backward returns tensors. torch.as_tensor makes one of an array."
     ),
-    "in-place operation": "Do not change grad_out or a saved tensor in place. Make a new tensor.",
+    "in-place operation": (
+        "grad_out and the saved tensors belong to others too. Make a new tensor instead: "
+        "grad_out * 3, not grad_out.mul_(3)."
+    ),
     "view size is not compatible": "A gradient may have any layout. Use reshape instead of view.",
 }
 
