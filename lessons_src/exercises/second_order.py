@@ -23,10 +23,6 @@ CAUSES = (  # findings of diagnose that explain a wrong second derivative
     "in_place_without_mark_dirty",
     "no_derivative_formula",
 )
-OTHERWISE = (
-    "The first derivative is right, so look at how backward makes it: at what is saved, and at "
-    "each step from there."
-)
 
 
 def check_second_derivative(task, fn):
@@ -43,8 +39,9 @@ def check_second_derivative(task, fn):
         _extra_outputs(task, fn, args)
         or _second_function(task, fn, args, groups)
         or _cause(task, fn, dict.fromkeys((0, bad[0])))
+        or _missing(groups)
         or explain(groups)
-        or OTHERWISE
+        or _otherwise(fn, task.fresh(args))
     )
     seen = _seen(task, fn, args) or _differing(groups)
     wrong(f"the second derivative is wrong. {seen}.", advice)
@@ -207,3 +204,30 @@ def _cause(task, fn, where):
             if code in found:
                 return found[code]
     return ""
+
+
+def _missing(groups):
+    """The variables of backward to which no graph leads from what it returns."""
+    pairs = [pair for group in groups for pair in group]
+    found = {pair.what for pair in pairs if pair.yours.any()}
+    names = dict.fromkeys(pair.what for pair in pairs if pair.wrong and pair.what not in found)
+    return names and (
+        f"No graph leads from backward to {' and '.join(names)}. What backward takes for it is a "
+        "constant: a copy made in forward, a number, or something detached."
+    )
+
+
+def _otherwise(fn, xs):
+    """What is certain when no cause is known: the second derivative starts at what is kept."""
+    kept = [k for node in graph_walk.walk(fn(*xs)).nodes if node.custom for k in node.kept]
+    told = {}
+    for k in kept:
+        own = f"ctx.{k.name}" if k.on_ctx else "a saved tensor that is neither input nor output"
+        known = {graph_walk.INPUT: "an input", graph_walk.OUTPUT: "an output"}
+        told[known.get(k.role, own)] = None
+    if not told:
+        return "The first derivative is right. Look at how backward makes it, step by step."
+    return (
+        f"The first derivative is right. Look at how backward makes it from what is kept "
+        f"({', '.join(told)}), step by step: where does the graph end?"
+    )
