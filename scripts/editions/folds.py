@@ -1,15 +1,19 @@
-"""Folded parts of a lesson, `<details>`: what they are, and a lesson without them."""
+"""What a students' edition leaves out of a lesson: folded answers and outputs."""
 
 import re
 
-FOLD = re.compile(r"<details>.*?</details>\s*", re.DOTALL)
+ANSWER = re.compile(r"<details><summary>Answers?</summary>.*?</details>\s*", re.DOTALL)
+OFFER = re.compile(r", or <code>solution\([^)]*\)</code>")
 
 
 def without_answers(notebook):
-    """Take out, in place, every fold: answers to predictions, quizzes and exercises."""
+    """Take out, in place, answers to predictions and quizzes, and the offer of solutions.
+
+    Folds that help somebody who is stuck stay.
+    """
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = FOLD.sub("", cell.source).strip()
+            cell.source = OFFER.sub("", ANSWER.sub("", cell.source)).strip()
     notebook.cells = [cell for cell in notebook.cells if cell.source]
 
 

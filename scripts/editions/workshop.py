@@ -8,6 +8,7 @@ import nbformat
 
 from . import pages
 from .carry import ROOT
+from .instructor import instructor
 from .packages import package
 from .student import student
 
@@ -61,6 +62,7 @@ def read(path):
 
 EDITIONS = {
     "student": ("ipynb", lambda notebook: nbformat.writes(student(notebook)) + "\n"),
+    "instructor": ("ipynb", lambda notebook: nbformat.writes(instructor(notebook)) + "\n"),
     "slides": ("html", pages.slides),
     "handouts": ("html", pages.handout),
 }
