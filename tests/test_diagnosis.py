@@ -272,6 +272,24 @@ def absolute(ctx, x):
     return torch.abs(x)
 
 
+def quantised(ctx, x):
+    """Sixteen levels, in float32 whatever comes in."""
+    return (torch.round(4 * x) / 4).float()
+
+
+def sparse_product(ctx, values, x):
+    index = torch.arange(len(values)).repeat(2, 1)
+    matrix = torch.sparse_coo_tensor(index, values, check_invariants=True)
+    ctx.save_for_backward(values, x)
+    ctx.pattern = torch.sparse_coo_tensor(index, torch.ones_like(values), check_invariants=True)
+    return torch.sparse.mm(matrix, x)
+
+
+def sparse_product_backward(ctx, g):
+    values, x = ctx.saved_tensors
+    return (g * x).sum(1), values[:, None] * g
+
+
 def scaled(ctx, x):
     ctx.factors = torch.linspace(1.0, 2.0, x.numel(), dtype=x.dtype).view(x.shape)
     return x * ctx.factors
@@ -350,6 +368,21 @@ RIGHT = {
     "reversal inside": (lambda x: Reversed(torch.sin(x)) ** 2, many, "surrogate_gradient"),
     "spikes": (Spike, many, "surrogate_gradient"),
     "spikes stacked": (lambda x: Spike(3 * Spike(x) - x), many, "surrogate_gradient"),
+    "levels in float32": (
+        function(quantised, lambda ctx, g: g),
+        torch.tensor([0.82, -0.74, 1.9, -0.55, 0.31, -1.2], dtype=torch.float64).requires_grad_(),
+        "surrogate_gradient",
+    ),
+    "sparse tensor on ctx": (
+        function(sparse_product, sparse_product_backward),
+        (many[:, 0].detach().requires_grad_(), many),
+        "supported",
+    ),
+    "refuses a strided input": (
+        lambda x: torch.view_as_complex(x).abs() ** 3,
+        torch.tensor([[0.5, 1.0], [0.2, 0.3]], dtype=torch.float64, requires_grad=True),
+        "supported",
+    ),
     "large": (Cube.apply, (1e6 * many).detach().requires_grad_(), "supported"),
     "small": (Cube.apply, (1e-6 * many).detach().requires_grad_(), "supported"),
     "scalar": (Cube.apply, torch.tensor(0.7, requires_grad=True), "supported"),

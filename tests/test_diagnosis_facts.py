@@ -154,6 +154,11 @@ def without_x(ctx, gg):
     return gg * 3 * x**2, None
 
 
+def wrong_second_formula(ctx, gg):
+    g, x = ctx.saved_tensors
+    return gg * 3 * x**2, gg * g * 5 * x
+
+
 # A12: None.
 
 
@@ -438,6 +443,12 @@ ROWS = {
     "A22 recomputed": (cubic(recompute), x(), "supported", ""),
     "A23 no d/dgrad_out": (cube_with(without_grad_out), x(), "silently_wrong", "grad_out_path_cut"),
     "A23 no d/dx": (cube_with(without_x), x(), "silently_wrong", "untracked_backward"),
+    "A23 wrong formula": (
+        cube_with(wrong_second_formula),
+        x(),
+        "silently_wrong",
+        "wrong_formula",
+    ),
     # A24, A26.
     "A24": (SinhFunc.apply, x(), "silently_wrong", "intermediate_on_ctx"),
     "A26 no cast": (under_autocast(torch.float64), x(), "supported", ""),

@@ -49,7 +49,7 @@ def lesson(number):
 
 
 NOT_CHECKED = {
-    "no_input_requires_grad": "No input requires grad. Pass x.double().requires_grad_().",
+    "no_input_requires_grad": "Pass x.double().requires_grad_(), also for an integer x.",
     "complex_or_sparse_input": "Pass real, dense tensors, and build the other one from them in fn.",
     "half_precision": "16 bits are too few for finite differences. Pass float64 or float32.",
     "output_without_graph": "No output has a graph: fn detaches, or a Function got a list.",
@@ -67,8 +67,7 @@ class Rules(Evidence):
 
     def findings(self):
         for rule in self.all():
-            said = rule(self)
-            if said:
+            if said := rule(self):
                 message = " ".join(inspect.cleandoc(rule.__doc__).split()).format(said)
                 yield Finding(rule.__name__, message, rule.lesson)
 
@@ -129,16 +128,14 @@ class Rules(Evidence):
 
     @lesson(1)
     def input_copy_saved(self):
-        """forward saves a copy of an input under the input's name (contiguous, clamp, to, clone,
-        detach and the casts of autocast make one). A copy made in forward has no graph. Save the
-        input itself, and convert it after that."""
+        """forward saves a copy of an input (clamp, contiguous, to, clone, detach, autocast make
+        one), and a copy made there has no graph. Save the input itself, convert it after that."""
         return self.wrong and any(s.copy for s in self.saved("intermediate", on_ctx=False))
 
     @lesson(3)
     def intermediate_saved(self):
-        """forward saves a tensor it made itself. Autograd was not recording then, so the second
-        backward takes it for a constant. Save the input, or return this very tensor (not a copy or
-        a view of it) as an extra output."""
+        """forward saves a tensor it made itself, where autograd does not record: a constant to the
+        second backward. Save the input, or return this very tensor as an extra output."""
         return self.wrong and any(not s.copy for s in self.saved("intermediate", on_ctx=False))
 
     @lesson(4)
@@ -153,25 +150,19 @@ class Rules(Evidence):
     def grad_out_path_cut(self):
         """What backward returns cannot be differentiated by grad_out (detach, NumPy, or a second
         Function that returns None for it). Anything non-linear that follows needs that."""
-        return self.wrong and any(f.path_u != "right" for f in self.functions)
+        return self.wrong and any(f.path_u in ("missing", "wrong") for f in self.functions)
 
     @lesson(5)
     def untracked_backward(self):
         """backward computes where autograd cannot follow (detach, .item(), no_grad, NumPy, a C++
         kernel). Write it in torch operations, or as a Function with a complete backward."""
-        return self.unexplained("missing")
-
-    @lesson(5)
-    def wrong_formula(self):
-        """Autograd can follow backward, but finds another derivative than there is: a formula in
-        backward, or in the backward of backward, is wrong."""
-        return self.unexplained("wrong")
+        return self.untracked
 
     @lesson(5)
     def path_counted_twice(self):
         """Wrong with a graph after it: backward calls autograd.grad on tensors that are connected,
         so one path counts twice. Use x.view_as(x) and grad_out.view_as(grad_out) there."""
-        blamed = any(f.path_x != "right" or f.path_u != "right" for f in self.functions)
+        blamed = any({f.path_x, f.path_u} - {"right"} for f in self.functions)
         alone, after = (self.probe.second[name].outcome for name in ("alone", "graph after"))
         return self.functions and not blamed and alone != "wrong" and after == "wrong"
 
@@ -192,6 +183,15 @@ class Rules(Evidence):
         """backward hands a tensor to NumPy. Do not follow the advice to detach: that turns the
         error into a wrong number. Put the NumPy code into a Function with its own backward."""
         return any("Can't call numpy()" in text for text in self.texts)
+
+    @lesson(5)
+    def wrong_formula(self):
+        """Autograd finds another derivative than there is, and nothing that is kept explains it.
+        Look for a wrong formula in backward and in its own backward, or halve fn to find it."""
+        rules = self.all()
+        causes = rules[rules.index(Rules.once_differentiable) : rules.index(Rules.wrong_formula)]
+        wrong = self.verdict is Verdict.SILENTLY_WRONG
+        return wrong and not any(cause(self) for cause in causes)
 
     @lesson(2)
     def nan_in_second(self):

@@ -46,8 +46,9 @@ def measure(target, order, generator):
     draws = torch.ones_like, lambda x: torch.randn(x.shape, generator=generator, dtype=x.dtype)
     large = sum(x.numel() for x in target.point) > 1e6  # then one has to do
     probes = [Probe(target, draw, order) for draw in draws[large:]]
-    surrogates = [p for p in probes if p.first.outcome == "wrong"]
-    return (surrogates + [p for p in probes if p.wrong] + probes[-1:])[0]
+    worst = [p for p in probes if p.first.outcome == "wrong"]
+    worst += [p for p in probes if "wrong" in [row.outcome for row in p.rows]]
+    return (worst + [p for p in probes if p.wrong] + probes[-1:])[0]
 
 
 class Probe:
@@ -163,7 +164,7 @@ class Probe:
         rows, point = [compare(dy, error, self.d)], self.target.point
         expected, got, error, terms = rows[0]
         split = max(1, 16 // len(point))  # of each input, where elements are too many
-        if not (expected - got).abs() <= TOLERANCE[self.dtype] * terms + 5 * error:
+        if not (expected - got).abs() <= TOLERANCE[self.dtype] * terms:
             parts = [torch.arange(x.numel()) % split + k * split for k, x in enumerate(point)]
             index, rows = torch.arange(n) if n <= 16 else torch.cat(parts), []
             for part in (self.d * (index == k) for k in range(int(index.max()) + 1)):
@@ -182,14 +183,14 @@ class Probe:
         floor = 1e-2 * floor + 1e-8
         solid = terms * (error <= SURROGATE * terms + floor) * (not first)
         rms = [part.square().mean().sqrt().expand(len(part)) for part in solid.split(sizes)]
-        scale, noise = terms + torch.cat(rms), 5 * (error + error.median())
-        zero = bool((expected.abs() <= noise + 1e-7 * floor).all())
+        noise = 5 * (error + error.median() * (not first)) + 1e-4 * floor
+        scale, zero = terms + torch.cat(rms), bool((expected.abs() <= noise).all())
         if got is None:
             return Row("raises", text=text, zero=zero)
         off, broken = (got - expected).abs().nan_to_num(0.0), ~got.isfinite()
         trusted = (error <= SURROGATE * scale + floor) & ~broken
         wrong = (off > (SURROGATE if first else self.tolerance) * scale + noise) & ~broken
-        row = Row("unclear", text=text, zero=zero)
+        row = Row("unclear", text=text if missing.all() else "", zero=zero)
         if trusted.any():
             row.outcome, row.error = "right", off[trusted].max().item()
             row.relative = (off / (scale + floor))[trusted].max().item()
@@ -199,7 +200,7 @@ class Probe:
             i = int(shown.nonzero()[0])
             row.outcome = "not finite" if broken[i] else "raises" if missing[i] else "wrong"
             row.where = target.names[i // first] if first and len(self.d) > 16 else target.place(i)
-            row.expected, row.got = expected[i].item(), got[i].item()
+            row.expected, row.got, row.text = expected[i].item(), got[i].item(), text
         return row
 
 
@@ -211,7 +212,7 @@ def slope(at, dtype, scale):
         for h in (step * scale for step in pair):
             up, down = at(h), at(-h)
             coarse, value, sides = value, (up - down) / (2 * h), (up + down - 2 * zero).abs() / h
-        rounding = 64 * torch.finfo(dtype).eps * (zero.abs() + zero.abs().mean()) / h
+        rounding = 16 * torch.finfo(dtype).eps * (zero.abs() + zero.abs().mean()) / h
         error = ((value - coarse).abs() + sides + rounding).nan_to_num(torch.inf)
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
         doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
