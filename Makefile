@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: lab fresh test check refresh workshop environment
+.PHONY: lab fresh test check refresh workshop rehearse environment
 
 lab: environment
 	@$(RUN) scripts/open_lab.py
@@ -23,6 +23,9 @@ refresh: environment
 
 workshop: environment
 	@cd scripts && ../$(RUN) -m editions.workshop
+
+rehearse: environment
+	@$(RUN) scripts/rehearse.py $(LEARNERS)
 
 environment:
 	@$(PYTHON) scripts/make_environment.py
