@@ -1,0 +1,121 @@
+"""ERRORS.md quotes what torch says: every text on that page is produced here."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from test_diagnosis_facts import (
+    Cube,
+    NoneUnchecked,
+    Once,
+    SinhBad,
+    Square,
+    cube_op,
+    cubic,
+    flattening,
+    function,
+    matrix,
+    x,
+)
+from torch.autograd import grad, gradcheck, gradgradcheck
+
+PAGE = (Path(__file__).parents[1] / "ERRORS.md").read_text()
+QUOTED = [line.removeprefix("> ") for line in PAGE.splitlines() if line.startswith("> ")]
+
+
+def twice(f, x, after=lambda y: y):
+    (first,) = grad(after(f(x)).sum(), x, create_graph=True)
+    return grad(first.sum(), x)
+
+
+def once(f, *inputs):
+    return grad(f(*inputs).sum(), inputs[0])
+
+
+def freed():
+    point = x()
+    y = Square.apply(point).sum()
+    grad(y, point)
+    grad(y, point)
+
+
+def overwritten():
+    point = x()
+    middle = point * 1
+    y = Square.apply(middle)
+    middle.mul_(2)
+    grad(y.sum(), point)
+
+
+def numpy_backward(g, x):
+    return g * torch.from_numpy(x.numpy())
+
+
+def save_number(ctx, x):
+    ctx.save_for_backward(x, 3)
+    return x * 2
+
+
+in_place = cubic(lambda g, x: g.mul_(3) * x**2)
+one_short = function(lambda ctx, a, b: a * b, lambda ctx, g: g).apply
+number = function(save_number, lambda ctx, g: g).apply
+all_detached = cubic(lambda g, x: (g * 3 * x**2).detach())
+
+
+class WithSetup(Square):
+    @staticmethod
+    def forward(x):
+        return x**2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+
+PROVOKED = [
+    lambda: twice(SinhBad.apply, x()),
+    lambda: twice(Once.apply, x(), after=lambda y: y**2),
+    lambda: guarded(),
+    lambda: twice(torch.nn.functional.hardsigmoid, x()),
+    lambda: twice(lambda x: torch.cdist(x, x + 1), matrix),
+    lambda: twice(cube_op, x()),
+    lambda: twice(cubic(numpy_backward), x()),
+    freed,
+    overwritten,
+    lambda: once(in_place, x()),
+    lambda: once(lambda m: flattening("view")(m).t() * torch.ones(3, 2), matrix),
+    lambda: once(one_short, x(), x()),
+    lambda: once(lambda x: NoneUnchecked.apply(x)[1], x()),
+    lambda: number(x()),
+    lambda: torch.func.grad(lambda x: Square.apply(x).sum())(x()),
+    lambda: torch.func.vmap(WithSetup.apply)(x()),
+    lambda: gradcheck(cubic(lambda g, x: g * x), x()),
+    lambda: gradgradcheck(all_detached, x()),
+]
+
+
+def guarded():
+    point = x()
+    (first,) = grad((Once.apply(point) ** 2).sum(), point, create_graph=True)
+    first.sum().backward()
+
+
+@pytest.fixture(scope="module")
+def said():
+    texts = []
+    for provoke in PROVOKED:
+        try:
+            provoke()
+        except Exception as error:
+            texts.append(" ".join(str(error).split()))
+    return texts
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("quoted", QUOTED)
+def test_torch_says_this(quoted, said):
+    assert any(quoted in text for text in said), "\n".join(said)
+
+
+def test_cure_for_the_forgotten_create_graph():
+    assert twice(Cube.apply, x())[0].tolist() == [3.0, 6.0]
