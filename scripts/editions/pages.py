@@ -25,7 +25,7 @@ def slides(notebook):
 
 
 def convert(exporter, template, notebook):
-    filters = {"alternative": alternative, "data_address": data_address}
+    filters = {"words": words, "first_words": first_words, "data_address": data_address}
     exporter = exporter(
         template_name=template,
         extra_template_basedirs=[str(TEMPLATES)],
@@ -41,12 +41,15 @@ def title(notebook):
     return notebook.cells[0].source.splitlines()[0].lstrip("# ")
 
 
-def alternative(output):
-    """What stands for a picture where it is not seen: its first line in words."""
-    first = output.data.get("text/plain", "").strip().splitlines()[:1]
-    if not first or first[0].startswith("<"):  # a library's own picture
-        return "A graph; the text below it says what it shows."
-    return first[0]
+def words(output):
+    """What stands for a picture where it is not seen."""
+    text = output.data.get("text/plain", "<").strip()
+    # A library's own picture: its repr says nothing, and the rules ask for words below it.
+    return "A graph; the text below it says what it shows." if text.startswith("<") else text
+
+
+def first_words(output):
+    return words(output).splitlines()[0]
 
 
 def data_address(output):
