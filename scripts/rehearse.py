@@ -103,11 +103,11 @@ def report(learners, watch):
         say(f"{one.name:<12} {one.lesson:<25} {one.seconds:7.1f} {one.peak / 1e6:9.0f}   {failure}")
     slowest = max(learners, key=lambda learner: learner.seconds)
     failed = sum(bool(learner.failures) for learner in learners)
-    free = psutil.virtual_memory().available / 1e9
+    there = psutil.virtual_memory().total / 1e9
     say(
         f"\nIn all: {failed} of {len(learners)} failed; slowest {slowest.lesson}, "
         f"{slowest.seconds:.1f} s; peak memory {watch.peak / 1e9:.1f} GB, "
-        f"{watch.peak / 1e6 / len(learners):.0f} MB a learner; {free:.1f} GB are free now."
+        f"{watch.peak / 1e6 / len(learners):.0f} MB a learner; this machine has {there:.1f} GB."
     )
 
 
