@@ -107,7 +107,7 @@ def make_venv():
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < NEEDED_GB:
         stop("Setting up needs %.1f GB of disk and %.1f GB are free here." % (NEEDED_GB, free))
-    print("Setting up .venv, once: a few minutes and up to 1.7 GB.", flush=True)
+    print("Setting up .venv, once: a few minutes and up to 2 GB.", flush=True)
     made = subprocess.run(
         [sys.executable, "-m", "venv", "--clear", VENV], stdout=subprocess.PIPE, text=True
     )
