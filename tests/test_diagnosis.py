@@ -72,15 +72,24 @@ def test_module_keeps_gradients_and_buffers():
 
 def test_a_backward_that_fills_grad_leaves_it_as_it_was():
     weight = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    other = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     weight.grad = torch.tensor(7.0, dtype=torch.float64)
 
     def backward(ctx, g):
         with torch.enable_grad():
-            (weight * 3).backward()
+            (weight * other).backward()
         return g * weight
 
     diagnose(function(lambda ctx, x: 2 * x, backward), x)
     assert weight.grad.item() == 7.0
+    assert other.grad is None
+
+
+def test_grad_out_that_is_overwritten_does_not_spoil_the_comparison():
+    overwriting = function(lambda ctx, x: 2 * x, lambda ctx, g: g.mul_(2))
+    answer = diagnose(overwriting, x)
+    assert answer.verdict == "first_derivative_wrong"
+    assert answer.first.outcome == "right"
 
 
 # The same every time.
@@ -90,13 +99,14 @@ def test_same_text_in_a_new_process():
     code = (
         "import torch; from lessons_src import diagnose; "
         "from lessons_src.what_not_to_do import SinhBad; torch.manual_seed({seed}); "
-        "x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True); "
+        "x = torch.tensor([0.0, 0.0], dtype=torch.float64, requires_grad=True); "
         "print(diagnose(SinhBad.apply, x))"
     )
     run = [sys.executable, "-c", code.format(seed=7)]
     root = Path(__file__).parents[1]
     text = subprocess.run(run, capture_output=True, text=True, check=True, cwd=root).stdout
-    assert text == f"{diagnose(SinhBad.apply, x)}\n"
+    # At 0 another point is drawn, which shows in the text.
+    assert text == f"{diagnose(SinhBad.apply, torch.zeros_like(x).requires_grad_())}\n"
 
 
 def test_text():
@@ -131,6 +141,21 @@ def test_settings_and_saved_can_be_read():
         ("intermediate", 16, "expx"),
         ("intermediate", 16, "expnegx"),
     ]
+
+
+def test_a_mask_is_a_constant_and_is_not_blamed():
+    def forward(ctx, x):
+        ctx.mask = (x > 0.7).to(x)
+        ctx.save_for_backward(x)
+        return x**3 * ctx.mask
+
+    answer = diagnose(
+        function(forward, lambda ctx, g: g * 3 * ctx.mask * ctx.saved_tensors[0].detach() ** 2), x
+    )
+    assert [s.kind for s in answer.saved] == ["input", "constant"]
+    codes = [f.code for f in answer.findings]
+    assert "untracked_backward" in codes
+    assert "intermediate_on_ctx" not in codes
 
 
 def test_table_of_codes_is_in_the_docstring():
