@@ -138,11 +138,11 @@ def kernel(request, base, tmp_path_factory):
         "argv": [str(programs / "python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": "fresh",
         "language": "python",
-        "env": {"PATH": str(programs)},
+        "env": {"PATH": str(programs), "PYTHONPATH": ""},
     }
     (folder / "colab" / "kernel.json").write_text(json.dumps(spec))
     for missing in ("torchviz", "scipy", "pygraphviz", "lessons_src"):
-        command = [programs / "python", "-c", f"import {missing}"]
+        command = [programs / "python", "-E", "-c", f"import {missing}"]
         assert subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL).returncode == 1
     yield folder
     shutil.rmtree(folder)

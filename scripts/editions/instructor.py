@@ -57,5 +57,6 @@ def below_exercise(name):
 
 def changed(old, new):
     """One change to the solution, short enough for a table."""
-    old, new = (" ".join(text.split()).replace("|", "\\|") for text in (old, new))
+    old, new = ("; ".join(map(str.strip, text.strip().splitlines())) for text in (old, new))
+    old, new = old.replace("|", "\\|"), new.replace("|", "\\|")
     return f"`{old}` becomes `{new}`" if new else f"without `{old}`"
