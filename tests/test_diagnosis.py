@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lessons_src import assert_double_backward, diagnose, diagnosis
 from lessons_src.saving_inputs import Square
+from lessons_src.saving_outputs import Exp
 from lessons_src.untracked_backward import Cube, CubeNumPy
 from lessons_src.what_not_to_do import SinhBad
 
@@ -425,3 +426,42 @@ def test_no_false_conviction(name):
     answer = diagnose(fn, *(given if isinstance(given, tuple) else (given,)))
     allowed = {verdict} if verdict else {"supported", "not_checked", "surrogate_gradient"}
     assert answer.verdict in allowed, str(answer)
+
+
+def test_a_standard_deviation_on_ctx_is_an_intermediate_though_a_shift_leaves_it():
+    class Standardise(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.std = x.std()
+            out = (x - x.mean()) / ctx.std
+            ctx.save_for_backward(out)
+            return out
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            (out,) = ctx.saved_tensors
+            along = out * (grad_out * out).sum() / (out.numel() - 1)
+            return (grad_out - grad_out.mean() - along) / ctx.std
+
+    x = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64, requires_grad=True)
+    found = diagnose(Standardise.apply, x).findings
+    assert found[0].code == "intermediate_on_ctx" and "ctx.std" in found[0].message
+
+
+def test_wrong_at_third_order_only_is_said_so():
+    diagnosis = diagnose(CubeNumPy.apply, x, order=3)
+    assert str(diagnosis).startswith("CubeNumPy: silently wrong at third order\n")
+    assert diagnosis.findings[0].code == "third_order_not_tracked"
+
+
+def test_a_kept_copy_of_the_output_gets_the_cure_for_an_output():
+    class ExpDetached(Exp):
+        @staticmethod
+        def forward(ctx, x):
+            out = torch.exp(x)
+            ctx.save_for_backward(out.detach())
+            return out
+
+    (finding, *_) = diagnose(ExpDetached.apply, x).findings
+    assert finding.code == "intermediate_saved"
+    assert "save the very tensor that you return" in finding.message

@@ -119,12 +119,13 @@ class Diagnosis:
         for s in self.saved:
             by = f"ctx.{s.name}" if s.name else "save_for_backward"
             table.append(("saved", "", f"{s.kind} {s.shape} {s.dtype}, {s.bytes} bytes, {by}"))
-        lines, last = [f"{self.name}: {self.verdict.headline}", ""], ""
+        early = bool(self.third) and all(row.outcome == "right" for row in self.settings.values())
+        headline = self.verdict.headline.replace("second", "third" if early else "second")
+        lines, last = [f"{self.name}: {headline}", ""], ""
         for title, name, text in table:
             head = ("" if title == last else title).ljust(20) + (name.ljust(16) if name else "")
-            lines += textwrap.wrap(
-                head + text, subsequent_indent=" " * (44 if name else 28), **WRAP
-            )
+            indent = " " * (44 if name else 28)
+            lines += textwrap.wrap(head + text, subsequent_indent=indent, **WRAP)
             last = title
         lines += [""] if table else []
         width = max((len(f.code) for f in self.findings), default=0) + 2
@@ -188,8 +189,7 @@ def diagnose(fn, *inputs, order=2):
         order: 3 to check the third derivative also.
 
     Returns:
-        `Diagnosis`; nothing is raised for a wrong fn. Inputs, `.grad`, grad mode, random states,
-        default dtype and warning filters are left as they were.
+        `Diagnosis`; nothing is raised for a wrong fn, and nothing outside is changed.
     """
     name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
     with _no_trace() as met:

@@ -19,7 +19,7 @@ class Saved:
     shape: tuple
     dtype: str
     bytes: int
-    copy: bool  # an intermediate that only repeats an input
+    copy: str  # "input" or "output": an intermediate that only repeats one; else ""
 
 
 @dataclass
@@ -85,7 +85,7 @@ def custom_functions(target):
     """List of `Custom` in the order of the graph, the last one called first."""
     _, xs, ys = target.start()
     far = 1e-3 if xs[0].dtype == torch.float64 else 1e-2
-    beside = torch.full_like(flat(xs), far * target.scale)
+    beside = torch.linspace(1, 2, len(flat(xs)), dtype=xs[0].dtype) * far * target.scale
     nodes, moved = _nodes(ys), _nodes(target.start(shift=beside)[2])
     moved = moved if [len(n.kept) for n in moved] == [len(n.kept) for n in nodes] else nodes
     given = [s for s in target.slots if isinstance(s, torch.Tensor) and not s.requires_grad]
@@ -93,13 +93,14 @@ def custom_functions(target):
     for node, other in zip(nodes, moved, strict=True):
         saved = []
         for kept, beside in zip(node.kept, other.kept, strict=True):
-            tensor, kind, copy = kept.tensor, kept.role, False
+            tensor, kind, copy = kept.tensor, kept.role, ""
             if tensor is None:
                 continue
             if kind not in (graph_walk.INPUT, graph_walk.OUTPUT):
                 kind = "input" if _repeats(tensor, given) else "constant"  # a mask, for example
                 if tensor.is_floating_point() and not _repeats(tensor, [beside.tensor]):
-                    kind, copy = "intermediate", _repeats(tensor, xs)  # it changes with x
+                    kind = "intermediate"  # it changes with x
+                    copy = "input" if _repeats(tensor, xs) else "output" * _repeats(tensor, ys)
             count = tensor.numel() if tensor.layout == torch.strided else tensor._nnz()
             about = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
             saved.append(Saved(kept.name, kind, *about, count * tensor.element_size(), copy))
@@ -120,9 +121,8 @@ def _repeats(tensor, others):
 def _follow(probe, customs, generator):
     """Find which custom Functions have a backward that cannot be differentiated, and by what.
 
-    Each backward is called by itself, with a grad_out u that requires grad: how the result changes
-    with x is compared with what autograd says, and what autograd says of u with the result itself,
-    which is linear in u.
+    Each backward is called by itself with a grad_out u. Its change with x is compared with what
+    autograd says, and what autograd says of u with the result itself, which is linear in u.
     """
     weights = {}
 

@@ -41,11 +41,7 @@ class Finding:
 
 
 def lesson(number):
-    def mark(method):
-        method.lesson = number
-        return method
-
-    return mark
+    return lambda method: setattr(method, "lesson", number) or method
 
 
 NOT_CHECKED = {
@@ -56,6 +52,12 @@ NOT_CHECKED = {
     "fn_raises": "fn itself raises {}",
     "random_output": "fn gives different outputs for one input and one seed. Fix what is random.",
 }
+
+
+def cure(kept):
+    if all(s.copy == "output" for s in kept):
+        return "It repeats the output: save the very tensor that you return, not a copy."
+    return "Compute it in backward from a saved input, in torch, or return this very tensor, too."
 
 
 class Rules(Evidence):
@@ -89,8 +91,7 @@ class Rules(Evidence):
 
     @lesson(3)
     def mutates_grad_out(self):
-        """backward writes into {}, which other branches of the graph read too. Make a new tensor:
-        grad_out * 3 instead of grad_out.mul_(3)."""
+        """backward writes into {}, which others read too: make a new tensor, grad_out * 3."""
         return self.habits.get("mutates")
 
     @lesson(1)
@@ -109,8 +110,7 @@ class Rules(Evidence):
     def first_derivative_differs(self):
         """The first derivative is not that of forward. If you meant that (straight-through,
         gradient reversal, surrogate), gradcheck fails by design; if not, backward is wrong."""
-        differs = self.probe.first.outcome == "wrong"
-        return differs and not {"none", "mutates"} & set(self.habits)
+        return self.probe.first.outcome == "wrong" and not {"none", "mutates"} & set(self.habits)
 
     @lesson(4)
     def once_differentiable(self):
@@ -130,21 +130,20 @@ class Rules(Evidence):
     def input_copy_saved(self):
         """forward saves a copy of an input (clamp, contiguous, to, clone, detach, autocast make
         one), and a copy made there has no graph. Save the input itself, convert it after that."""
-        return self.wrong and any(s.copy for s in self.saved("intermediate", on_ctx=False))
+        return self.wrong and any(s.copy == "input" for s in self.saved("intermediate", False))
 
     @lesson(3)
     def intermediate_saved(self):
         """forward saves a tensor it made itself, where autograd does not record: a constant to the
-        second backward. Save the input, or return this very tensor as an extra output."""
-        return self.wrong and any(not s.copy for s in self.saved("intermediate", on_ctx=False))
+        second backward. {}"""
+        kept = [s for s in self.saved("intermediate", False) if s.copy != "input"]
+        return self.wrong and kept and cure(kept)
 
     @lesson(4)
     def intermediate_on_ctx(self):
-        """{}: made in forward, where autograd does not record, so the second backward takes it for
-        a constant. Compute it in backward from the saved input, or return it as an extra output and
-        save that (save_for_backward without returning it changes nothing)."""
-        if self.wrong:
-            return ", ".join(f"ctx.{s.name}" for s in self.saved("intermediate", on_ctx=True))
+        """Made in forward, where nothing is recorded, so constants to the second backward: {}"""
+        if self.wrong and (kept := self.saved("intermediate", True)):
+            return ", ".join(f"ctx.{s.name}" for s in kept) + ". " + cure(kept)
 
     @lesson(5)
     def grad_out_path_cut(self):
@@ -185,13 +184,18 @@ class Rules(Evidence):
         return any("Can't call numpy()" in text for text in self.texts)
 
     @lesson(5)
+    def third_order_not_tracked(self):
+        """Right at second order, not at third: the backward of your backward is not tracked."""
+        late = any(row.outcome in ("wrong", "raises") for row in self.probe.third.values())
+        return late and all(row.outcome == "right" for row in self.probe.second.values())
+
+    @lesson(5)
     def wrong_formula(self):
         """Autograd finds another derivative than there is, and nothing that is kept explains it.
         Look for a wrong formula in backward and in its own backward, or halve fn to find it."""
         rules = self.all()
         causes = rules[rules.index(Rules.once_differentiable) : rules.index(Rules.wrong_formula)]
-        wrong = self.verdict is Verdict.SILENTLY_WRONG
-        return wrong and not any(cause(self) for cause in causes)
+        return self.verdict is Verdict.SILENTLY_WRONG and not any(rule(self) for rule in causes)
 
     @lesson(2)
     def nan_in_second(self):
@@ -202,20 +206,17 @@ class Rules(Evidence):
 
     @lesson(1)
     def noncontiguous_input(self):
-        """For a non-contiguous input: {}. x.contiguous() is x itself or a copy without graph, as
-        the layout happens to be. Save the input first, and make it contiguous after that."""
+        """For a non-contiguous x: {}. Save x first: x.contiguous() may be a copy without graph."""
         return self.habits.get("noncontiguous")
 
     @lesson(1)
     def grad_out_layout(self):
-        """For a grad_out that is not contiguous, as .sum() or .t() after the Function makes it: {}.
-        Use reshape instead of view."""
+        """For a grad_out that is not contiguous (.sum() or .t() after fn): {}. Use reshape."""
         return self.habits.get("layout")
 
     @lesson(1)
     def input_on_ctx(self):
-        """{} is an input. The derivative is right, but an in-place edit goes unnoticed, and the
-        memory is not freed with the graph. Use save_for_backward."""
+        """On ctx, {} misses in-place edits, and lives longer. Use save_for_backward."""
         return ", ".join(f"ctx.{s.name}" for s in self.saved("input", on_ctx=True))
 
     @lesson(2)
@@ -245,6 +246,5 @@ class Rules(Evidence):
 
     @lesson(4)
     def another_point(self):
-        """At your point the second derivative is 0, or jumps, and an error cannot show there. The
-        numbers are from a point beside it."""
+        """At your point the second derivative is 0 or jumps: the numbers are from beside it."""
         return self.moved
