@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
-from editions import packages, pages, teaching, workshop
+from editions import colab, packages, pages, teaching, workshop
 from editions.instructor import EXERCISE, instructor
 from editions.student import student
 from nbclient import NotebookClient
@@ -69,6 +70,16 @@ def lesson_folder(tmp_path):
     folder.mkdir()
     shutil.copy(LESSONS[1], folder)
     return folder
+
+
+def test_no_edition_has_the_badge(lesson_folder, tmp_path):
+    notebook = nbformat.read(LESSONS[1], as_version=4)
+    colab.put_badge_into_lesson(notebook, LESSONS[1], "ada/course")
+    nbformat.write(notebook, lesson_folder / LESSONS[1].name)
+    workshop.main(lesson_folder, tmp_path / "workshop")
+    files = [*tmp_path.glob("workshop/*/*.html"), *tmp_path.glob("workshop/*/*.ipynb")]
+    assert len(files) == 4
+    assert [file for file in files if "colab.research" in file.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize(
@@ -181,6 +192,9 @@ def pictures(notebook):
 def check_page(page, notebook):
     assert page.evaluate(TYPESET) == {"shown": formulas(notebook), "wrong": 0, "left": []}
     assert page.evaluate(PICTURES) == pictures(notebook)
+    links = page.evaluate("() => [...document.links].map(link => link.href)")
+    for link in (urlsplit(link) for link in links):
+        assert link.scheme == "https" or Path(unquote(link.path)).exists()
     told = page.evaluate("() => [...document.images].map(image => image.alt)")
     assert [alt for alt in told if len(alt) < 30 or alt.startswith("No description")] == []
 

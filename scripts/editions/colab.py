@@ -17,10 +17,10 @@ def colab_copy(lesson):
     """The text of the copy, a function of the lesson and the modules alone."""
     notebook = nbformat.read(lesson, as_version=4)
     home = BADGE.search(notebook.cells[0].source)
+    take_badge_out(notebook)
     for cell in notebook.cells:
         cell.metadata.pop("expected", None)  # for a test of the course
         if cell.cell_type == "markdown":
-            cell.source = BADGE.sub("", cell.source)
             # A link to a file beside the notebook leads nowhere on Colab.
             target = rf"[\1]({home[1]}/\2)" if home else r"\1"
             cell.source = LESSON_LINK.sub(target, cell.source)
@@ -41,8 +41,12 @@ def badge(lesson, repository, pictures):
 
 def put_badge_into_lesson(notebook, lesson, repository):
     """Below the title's text, in place of the one that is there."""
-    title = notebook.cells[0]
-    title.source = BADGE.sub("", title.source) + "\n\n" + badge(lesson, repository, "../pictures")
+    take_badge_out(notebook)
+    notebook.cells[0].source += "\n\n" + badge(lesson, repository, "../pictures")
+
+
+def take_badge_out(notebook):
+    notebook.cells[0].source = BADGE.sub("", notebook.cells[0].source)
 
 
 def put_badges_into_readme(text, lessons, repository):

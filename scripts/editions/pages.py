@@ -15,7 +15,7 @@ HEADING = re.compile(r"^##? ", re.MULTILINE)
 
 
 def handout(notebook):
-    return convert(HTMLExporter, "handout", notebook)
+    return convert(HTMLExporter, "handout", copy.deepcopy(notebook))
 
 
 def slides(notebook):
@@ -25,6 +25,9 @@ def slides(notebook):
 
 
 def convert(exporter, template, notebook):
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":  # the next lesson is a page, too
+            cell.source = re.sub(r"\]\((\d_\w+)\.ipynb\)", r"](\1.html)", cell.source)
     filters = {"words": words, "first_words": first_words, "data_address": data_address}
     exporter = exporter(
         template_name=template,

@@ -8,6 +8,7 @@ import nbformat
 
 from . import pages
 from .carry import ROOT
+from .colab import take_badge_out
 from .instructor import instructor
 from .packages import package
 from .student import student
@@ -57,6 +58,7 @@ def read(path):
         sys.exit(f"{shown(path)} is no sound notebook: restore it with git ({reason}).")
     if any(cell.cell_type == "code" and not cell.execution_count for cell in notebook.cells):
         sys.exit(f"{shown(path)} has cells without an output: run `make refresh`.")
+    take_badge_out(notebook)  # it leads to the copy on Colab, which tells the answers
     return notebook
 
 
