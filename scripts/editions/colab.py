@@ -9,7 +9,7 @@ from .carry import ROOT, carry
 
 COPIES = ROOT / "colab"
 README = ROOT / "README.md"
-BADGE = re.compile(r"\s*\[!\[Open in Colab\]\([^)]*\)\]\((\S+?)/\w+\.ipynb\)")
+BADGE = re.compile(r"\s*\[(?:Open in Colab|!\[Open in Colab\]\([^)]*\))\]\((\S+?)/\w+\.ipynb\)")
 LESSON_LINK = re.compile(r"\[([^\]]+)\]\((\d_\w+\.ipynb)\)")
 
 
@@ -33,16 +33,15 @@ def check_repository(repository):
         sys.exit(f"REPO is owner/name on GitHub, as in REPO=ada/course, and not {repository!r}.")
 
 
-def badge(lesson, repository, pictures):
-    """Markdown; the picture is a file of ours, so that no page asks another site for it."""
+def address(lesson, repository):
     home = f"https://colab.research.google.com/github/{repository}/blob/main/colab"
-    return f"[![Open in Colab]({pictures}/open_in_colab.svg)]({home}/{lesson.name})"
+    return f"{home}/{lesson.name}"
 
 
 def put_badge_into_lesson(notebook, lesson, repository):
-    """Below the title's text, in place of the one that is there."""
+    """Below the title's text, in words: a picture would be missing in the reader's own copy."""
     take_badge_out(notebook)
-    notebook.cells[0].source += "\n\n" + badge(lesson, repository, "../pictures")
+    notebook.cells[0].source += f"\n\n[Open in Colab]({address(lesson, repository)})"
 
 
 def take_badge_out(notebook):
@@ -50,9 +49,10 @@ def take_badge_out(notebook):
 
 
 def put_badges_into_readme(text, lessons, repository):
-    """Behind each link to a lesson that is in a table."""
+    """Behind each link to a lesson that is in a table; the picture is a file of ours."""
     text = BADGE.sub("", text)
     for lesson in lessons:
         link = rf"(\|[^|\n]*\]\(notebooks/{re.escape(lesson.name)}\))"
-        text = re.sub(link, rf"\1 {badge(lesson, repository, 'pictures')}", text)
+        picture = "![Open in Colab](pictures/open_in_colab.svg)"
+        text = re.sub(link, rf"\1 [{picture}]({address(lesson, repository)})", text)
     return text
