@@ -65,7 +65,9 @@ def sentence(notebooks, target):
 
 
 @pytest.fixture
-def lesson_folder(tmp_path):
+def lesson_folder(tmp_path, monkeypatch):
+    """One lesson, and nothing from npm: `make test` runs without it."""
+    monkeypatch.setattr(workshop, "ASSETS", {})
     folder = tmp_path / "notebooks"
     folder.mkdir()
     shutil.copy(LESSONS[1], folder)
@@ -108,10 +110,11 @@ def test_folder_that_cannot_be_written(lesson_folder, tmp_path):
     assert said.endswith("make its folder writable.")
 
 
-def test_npm_is_missing(lesson_folder, tmp_path, monkeypatch):
+def test_npm_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(packages, "MODULES", tmp_path / "node_modules")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert sentence(lesson_folder, tmp_path / "workshop").startswith("npm is missing: install")
+    said = sentence(workshop.NOTEBOOKS, tmp_path / "workshop")
+    assert said.startswith("npm is missing: install")
 
 
 def test_failure_leaves_what_was_there(lesson_folder, tmp_path):
