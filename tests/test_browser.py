@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,23 +11,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-# A browser that asks nobody else for anything, or its own requests would be counted as the page's.
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 OPEN_LAB = """
 import sys, pathlib, open_lab
 open_lab.main(pathlib.Path(sys.argv[1]), ["--LabApp.expose_app_in_browser=True"])
@@ -107,19 +92,14 @@ def wait_until_up(address):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        reason = "no Chromium on the PATH: install one to run the lessons in a real browser"
-        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield started.new_context()  # one for all lessons: JupyterLab is loaded from its cache
-        started.close()
+def window(browser):
+    """One for all lessons: JupyterLab is then loaded from its cache."""
+    return browser.new_context()
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
-def test_lesson_runs_in_jupyterlab(address, browser, lesson):
-    page = browser.new_page()
+def test_lesson_runs_in_jupyterlab(address, window, lesson):
+    page = window.new_page()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("websocket", lambda websocket: asked.append(websocket.url))

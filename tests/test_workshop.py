@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -14,8 +13,6 @@ from editions import colab, packages, pages, teaching, workshop
 from editions.instructor import EXERCISE, instructor
 from editions.student import student
 from nbclient import NotebookClient
-from playwright.sync_api import sync_playwright
-from test_browser import CHROMIUM, QUIET
 
 from lessons_src.exercises.solutions import SOLUTIONS
 from lessons_src.exercises.tasks import TASKS
@@ -139,17 +136,6 @@ def built(tmp_path_factory):
     target = tmp_path_factory.mktemp("a teacher") / "workshop"
     workshop.main(target=target)
     return target
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        reason = "no Chromium on the PATH: install one to open slides and handouts"
-        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield started
-        started.close()
 
 
 @pytest.fixture
