@@ -7,8 +7,8 @@ import time
 
 import torch
 
-from lessons_src.graph_outline import outline
-from lessons_src.graph_sketch import Sketch
+from lessons_src.graphs.outline import outline_text
+from lessons_src.graphs.sketch import Sketch
 
 
 def seconds(length, repeats=3):
@@ -19,7 +19,7 @@ def seconds(length, repeats=3):
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
-        outline(Sketch({"out": out, "x": x}))
+        outline_text(Sketch({"out": out, "x": x}))
         times.append(time.perf_counter() - start)
     return min(times)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lessons_src import graph_layout
+from lessons_src.graphs import layout
 
 ROOT = Path(__file__).resolve().parent.parent
-RUN = [sys.executable, "-m", "lessons_src.graph_layout"]
+RUN = [sys.executable, "-P", layout.__file__]
 
 
 def stand_in(*arguments, text="digraph { a -> b }", path="", cwd=None):
@@ -73,12 +73,12 @@ def test_a_stand_in_is_not_taken_for_a_real_dot(tmp_path, monkeypatch):
     one, two, three = (tmp_path / name for name in "123")
     for folder in (one, two, three):
         folder.mkdir()
-    program(one, "exec python -m lessons_src.graph_layout")
-    program(two, "from dot_stand_in import main")
+    program(one, f"# {layout.STAND_IN}")
+    program(two, "from dot_stand_in import main")  # as pip writes the script of `scripts/dot`
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, (one, two, three))))
-    assert graph_layout.find_dot() is None
+    assert layout.find_dot() is None
     real = program(three, "echo real")
-    assert graph_layout.find_dot() == str(real)
+    assert layout.find_dot() == str(real)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the programs of this test are shell scripts")
@@ -93,8 +93,8 @@ def test_a_stand_in_is_not_taken_for_a_real_dot(tmp_path, monkeypatch):
 def test_a_dot_that_fails_is_a_sentence(tmp_path, monkeypatch, behaviour, sentence):
     program(tmp_path, behaviour)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(graph_layout.LayoutError, match=re.escape(sentence)):
-        graph_layout.to_svg("digraph { a }")
+    with pytest.raises(layout.LayoutError, match=re.escape(sentence)):
+        layout.to_svg("digraph { a }")
 
 
 def sanitized(text):
@@ -116,7 +116,7 @@ def test_sanitized_pictures_of_two_graphviz_versions_are_equal(monkeypatch):
     """The stored picture was drawn by Graphviz 2.43 from the DOT text beside it."""
     monkeypatch.setenv("PATH", "")
     stored = (ROOT / "tests" / "test_graph_layout_2.43.svg").read_text()
-    ours = graph_layout.to_svg((ROOT / "tests" / "test_graph_layout.dot").read_text())
+    ours = layout.to_svg((ROOT / "tests" / "test_graph_layout.dot").read_text())
     assert ours != stored
     assert sanitized(ours) == sanitized(stored)
 
@@ -144,7 +144,7 @@ def test_two_runs_of_a_plain_torchviz_picture_compare_equal():
     torchviz = pytest.importorskip("torchviz")
     x = torch.ones(2, requires_grad=True)
     outs = [(x * x).sum(), (x * x).sum()]
-    pictures = [graph_layout.to_svg(torchviz.make_dot(out).source) for out in outs]
+    pictures = [layout.to_svg(torchviz.make_dot(out).source) for out in outs]
     assert pictures[0] != pictures[1]
     assert sanitized(pictures[0]) == sanitized(pictures[1])
     assert "MulBackward0" in sanitized(pictures[0])

@@ -10,8 +10,17 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from lessons_src import graph_walk
-from lessons_src.graph_walk import ELSEWHERE, INPUT, INTERMEDIATE, NO_GRAPH, OUTPUT, walk
+from lessons_src.graphs.walk import (
+    ELSEWHERE,
+    FREED,
+    INPUT,
+    INTERMEDIATE,
+    NO_GRAPH,
+    OUTPUT,
+    OVERWRITTEN,
+    UNREADABLE,
+    walk,
+)
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.saving_outputs import Exp
@@ -261,8 +270,8 @@ def test_reachable_is_the_way_autograd_would_go():
 @pytest.mark.parametrize(
     "spoil, reason",
     [
-        (lambda z, out: out.sum().backward(), graph_walk.FREED),
-        (lambda z, out: z.mul_(2), graph_walk.OVERWRITTEN),
+        (lambda z, out: out.sum().backward(), FREED),
+        (lambda z, out: z.mul_(2), OVERWRITTEN),
     ],
 )
 @pytest.mark.parametrize("fn", [Square.apply, torch.square], ids=["custom", "built-in"])
@@ -280,7 +289,7 @@ def test_a_hook_that_fails_is_not_our_traceback():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: 0, refuse):
         out = Square.apply(leaf())
     (kept,) = walk(out).nodes[0].kept
-    assert kept.role == graph_walk.UNREADABLE
+    assert kept.role == UNREADABLE
 
 
 def test_depth_costs_no_recursion():
@@ -304,7 +313,7 @@ def test_a_walk_keeps_nothing_alive():
 
 FREE_A_DEEP_GRAPH = """
 import torch
-from lessons_src.graph_walk import walk
+from lessons_src.graphs.walk import walk
 out = torch.ones(1, requires_grad=True)
 for _ in range(100_000):
     out = out.sin()

@@ -14,8 +14,7 @@ import torch
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-from lessons_src import graph_layout
-from lessons_src.graphs import draw
+from lessons_src.graphs import draw, layout
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
 from lessons_src.saving_outputs import Exp
@@ -325,11 +324,11 @@ def test_a_knot_of_operations_comes_back_in_seconds():
     for _ in range(48):  # just small enough for a picture
         tangle = tangle.sin() * x
     assert draw(out=tangle, x=x).svg
-    assert time.monotonic() - started < graph_layout.SECONDS + 5
+    assert time.monotonic() - started < layout.SECONDS + 5
 
 
 def test_a_layout_that_takes_too_long_leaves_the_outline(monkeypatch):
-    monkeypatch.setattr(graph_layout, "SECONDS", 0.001)
+    monkeypatch.setattr(layout, "SECONDS", 0.001)
     drawing = drawn(Square.apply)
     assert drawing.svg is None
     assert lines(drawing)[-1] == "No picture: the layout took more than 0.001 seconds."

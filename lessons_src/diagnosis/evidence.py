@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from lessons_src import graph_walk
+from lessons_src.graphs import walk
 
 from .measure import SETTINGS, Probe, first_line, flat, shaped, slope, vjp
 
@@ -78,7 +78,7 @@ class Evidence:
 
 
 def _nodes(ys):
-    return [node for node in graph_walk.walk(*ys).nodes if node.custom][:20]
+    return [node for node in walk.walk(*ys).nodes if node.custom][:20]
 
 
 def custom_functions(target):
@@ -96,7 +96,7 @@ def custom_functions(target):
             tensor, kind, copy = kept.tensor, kept.role, ""
             if tensor is None:
                 continue
-            if kind not in (graph_walk.INPUT, graph_walk.OUTPUT):
+            if kind not in (walk.INPUT, walk.OUTPUT):
                 kind = "input" if _repeats(tensor, given) else "constant"  # a mask, for example
                 if tensor.is_floating_point() and not _repeats(tensor, [beside.tensor]):
                     kind = "intermediate"  # it changes with x
@@ -175,9 +175,7 @@ def _compare(custom, node, t, u, value, steps, change, error):
     terms = [0.0 if g is None else (g * s).sum().item() for g, s in pairs]
     custom.path_x = path(terms[: len(t)], change.item(), error.item())
     custom.path_u = path(terms[len(t) :], value.item(), 1e-9)
-    extra = [
-        grads[len(t) + k.position] for k in node.kept if k.role == graph_walk.OUTPUT and k.position
-    ]
+    extra = [grads[len(t) + k.position] for k in node.kept if k.role == walk.OUTPUT and k.position]
     custom.ignored = value.requires_grad and any(g is None or not g.any() for g in extra)
 
 

@@ -12,8 +12,8 @@ from types import FunctionType
 import torch
 from torch.autograd import Function, grad
 
-from lessons_src import graph_walk
 from lessons_src.diagnosis import diagnose
+from lessons_src.graphs import walk
 
 from .compare import Pair, explain
 from .reply import Reply, Said, is_stub, neutral, raised, wrong
@@ -108,7 +108,7 @@ def _check_graph(out):
     if not out.requires_grad:
         advice = "Call the Function through apply, and detach nothing around it."
         wrong("the value is right, but no graph leads from it to the input.", advice)
-    if not any(node.custom for node in graph_walk.walk(out).nodes):
+    if not any(node.custom for node in walk.walk(out).nodes):
         advice = "Write one, with forward and backward, and call it through apply."
         wrong("right numbers, but there is no Function of yours in the graph.", advice)
 

@@ -3,8 +3,8 @@
 import torch
 from torch.autograd import grad
 
-from lessons_src import graph_walk
 from lessons_src.diagnosis import diagnose
+from lessons_src.graphs import walk
 
 from .compare import Pair, explain, relation
 from .reply import raised, wrong
@@ -171,8 +171,8 @@ def _extra_advice(number, pair):
 
 def _kept_extras(out):
     """The saved tensors that are an output of their Function other than the first."""
-    kept = [k for node in graph_walk.walk(out).nodes if node.custom for k in node.kept]
-    return [k.tensor for k in kept if k.role == graph_walk.OUTPUT and k.position]
+    kept = [k for node in walk.walk(out).nodes if node.custom for k in node.kept]
+    return [k.tensor for k in kept if k.role == walk.OUTPUT and k.position]
 
 
 def _second_function(task, fn, args, groups):
@@ -180,9 +180,9 @@ def _second_function(task, fn, args, groups):
     xs = task.fresh(args)
     out = fn(*xs)
     first = grad(out.sum(), task.tensors(xs), create_graph=True, allow_unused=True)
-    before = {node.fn for node in graph_walk.walk(out).nodes if node.custom}
+    before = {node.fn for node in walk.walk(out).nodes if node.custom}
     made = [g for g in first if g is not None and g.requires_grad]
-    nodes = graph_walk.walk(*made).nodes if made else []
+    nodes = walk.walk(*made).nodes if made else []
     own = [node for node in nodes if node.custom and node.fn not in before]
     if not own:
         return ""
@@ -219,11 +219,11 @@ def _missing(groups):
 
 def _otherwise(fn, xs):
     """What is certain when no cause is known: the second derivative starts at what is kept."""
-    kept = [k for node in graph_walk.walk(fn(*xs)).nodes if node.custom for k in node.kept]
+    kept = [k for node in walk.walk(fn(*xs)).nodes if node.custom for k in node.kept]
     told = {}
     for k in kept:
         own = f"ctx.{k.name}" if k.on_ctx else "a saved tensor that is neither input nor output"
-        known = {graph_walk.INPUT: "an input", graph_walk.OUTPUT: "an output"}
+        known = {walk.INPUT: "an input", walk.OUTPUT: "an output"}
         told[known.get(k.role, own)] = None
     if not told:
         return "The first derivative is right. Look at how backward makes it, step by step."

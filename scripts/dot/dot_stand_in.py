@@ -3,11 +3,14 @@
 import os
 import runpy
 import sys
+from importlib.util import find_spec
 
 
 def main():
     leave_path(os.path.dirname(sys.executable))
-    runpy.run_module("lessons_src.graph_layout", run_name="__main__", alter_sys=True)
+    (course,) = find_spec("lessons_src").submodule_search_locations
+    # By its path: as a module of the course it would import torch first.
+    runpy.run_path(os.path.join(course, "graphs", "layout.py"), run_name="__main__")
 
 
 def leave_path(folder):

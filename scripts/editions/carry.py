@@ -51,9 +51,11 @@ for name, text in modules.items():
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
 if not shutil.which("dot"):  # so that a plain torchviz call draws too
-    layout = Path(course_folder.name, "lessons_src", "graph_layout.py")
+    from lessons_src.graphs import layout
+
     dot = Path(course_folder.name, "dot")
-    dot.write_text(f'#!/bin/sh\\nexec "{sys.executable}" -P "{layout}" "$@"\\n')
+    command = f'exec "{sys.executable}" -P "{layout.__file__}" "$@"'
+    dot.write_text(f"#!/bin/sh\\n# {layout.STAND_IN}\\n{command}\\n")
     dot.chmod(0o755)
     os.environ["PATH"] += os.pathsep + course_folder.name
 """

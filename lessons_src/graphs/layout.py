@@ -3,8 +3,9 @@
 A real `dot` on the PATH is used where there is one. Elsewhere the wheel `pygraphviz`, which brings
 Graphviz along, draws in a child process: its warnings would land in the cell, and it can crash.
 
-`python -m lessons_src.graph_layout` answers like `dot`, as far as the library `graphviz` (and with
-it torchviz) calls it, so that a small script named `dot` can stand in for the program.
+Run as a program, this file answers like `dot`, as far as the library `graphviz` (and with it
+torchviz) calls it, so that a small script named `dot` can stand in for the program. Run it by its
+path: `python -m` would import the package around it, and with it torch.
 """
 
 import argparse
@@ -15,6 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SECONDS = 10  # a picture that takes longer is given up
+# Every script named `dot` that hands over to this file holds this word. `scripts/dot` does because
+# its module is called so: pip writes "from dot_stand_in import main" into the script.
+STAND_IN = "dot_stand_in"
 # Set for whatever `dot` is started from here: if that is a stand-in after all, it must draw itself
 # instead of starting the next one, and so on without end.
 STARTED = "LESSONS_SRC_STARTED_DOT"
@@ -61,15 +65,14 @@ def to_svg(dot_text):
 
 
 def find_dot():
-    """Path of the first real `dot` on the PATH, or None. Stand-ins are told by what they call."""
+    """Path of the first real `dot` on the PATH, or None. Stand-ins are told by `STAND_IN`."""
     endings = os.environ.get("PATHEXT", ".EXE").split(os.pathsep) if os.name == "nt" else [""]
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         for ending in endings:
             file = Path(folder or os.curdir, f"dot{ending}")
-            if file.is_file() and os.access(file, os.R_OK | os.X_OK):
-                content = file.read_bytes()
-                if b"graph_layout" not in content and b"dot_stand_in" not in content:
-                    return str(file)
+            runs = file.is_file() and os.access(file, os.R_OK | os.X_OK)
+            if runs and STAND_IN.encode() not in file.read_bytes():
+                return str(file)
     return None
 
 

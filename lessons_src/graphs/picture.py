@@ -9,7 +9,7 @@ import re
 import textwrap
 from xml.sax.saxutils import escape
 
-from lessons_src.graph_outline import (
+from lessons_src.graphs.outline import (
     cut_off_words,
     kept_words,
     leaf_name,
@@ -32,7 +32,7 @@ def dot_text(sketch, notes=()):
     """The graph in the DOT language.
 
     Args:
-        sketch: `graph_sketch.Sketch`.
+        sketch: `sketch.Sketch`.
         notes: sentences to stand below the graph.
 
     Returns:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from lessons_src.graph_walk import Node, origin, walk
+from lessons_src.graphs.walk import Node, origin, walk
 
 MOST = 100  # nodes: more are neither readable as a picture nor laid out in seconds
 ENDS = 8  # nodes shown at either end of a larger graph
@@ -82,7 +82,7 @@ class Sketch:
         return len(getattr(node.fn, "_input_metadata", ())) or 1
 
     def troubles(self):
-        """Dict from reason (`graph_walk.FREED`, ...) to the first node that says so."""
+        """Dict from reason (`walk.FREED`, ...) to the first node that says so."""
         found = {}
         for node in self.shown:
             for kept in node.kept:

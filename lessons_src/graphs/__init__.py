@@ -2,10 +2,10 @@
 
 import torch
 
-from lessons_src.graph_layout import LayoutError, to_svg
-from lessons_src.graph_outline import joined, outline
-from lessons_src.graph_picture import dot_text, finish
-from lessons_src.graph_sketch import MOST, Sketch
+from lessons_src.graphs.layout import LayoutError, to_svg
+from lessons_src.graphs.outline import joined, outline_text
+from lessons_src.graphs.picture import dot_text, finish
+from lessons_src.graphs.sketch import MOST, Sketch
 
 __all__ = ["Drawing", "draw"]
 
@@ -58,8 +58,8 @@ def draw(*unnamed, **named):
         return Drawing("\n".join([NOTHING, *notes]))
     if len(sketch.nodes) > MOST:
         notes.append(f"No picture: more than {MOST} operations are too many to read in one.")
-        return Drawing(outline(sketch, notes))
-    dot, words = dot_text(sketch, notes), outline(sketch, notes)
+        return Drawing(outline_text(sketch, notes))
+    dot, words = dot_text(sketch, notes), outline_text(sketch, notes)
     try:
         svg = to_svg(dot)
     except LayoutError as error:

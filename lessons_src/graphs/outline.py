@@ -1,27 +1,27 @@
 """A graph in words: what the picture shows, one line a thing, in the order it was made."""
 
-from lessons_src import graph_walk
-from lessons_src.graph_sketch import ENDS, is_gradient
+from lessons_src.graphs import walk
+from lessons_src.graphs.sketch import ENDS, is_gradient
 
 ORDINALS = ("forward", "first backward", "second backward", "third backward", "fourth backward")
 
 TROUBLES = {
-    graph_walk.FREED: (
+    walk.FREED: (
         "This graph was freed by a backward pass: what {} kept is gone, and nothing can be "
         "differentiated through it again. Compute it once more, or pass retain_graph=True."
     ),
-    graph_walk.OVERWRITTEN: (
+    walk.OVERWRITTEN: (
         "A tensor that {} saved was changed in place afterwards: torch refuses to hand it out."
     ),
-    graph_walk.UNREADABLE: "What {} saved could not be read: torch, or a hook on it, refused.",
+    walk.UNREADABLE: "What {} saved could not be read: torch, or a hook on it, refused.",
 }
 
 
-def outline(sketch, notes=()):
+def outline_text(sketch, notes=()):
     """The text twin of the picture.
 
     Args:
-        sketch: `graph_sketch.Sketch`.
+        sketch: `sketch.Sketch`.
         notes: sentences to end with.
 
     Returns:
@@ -51,7 +51,7 @@ def sentences(sketch):
         elif is_gradient(name) and name in sketch.targets:
             lines.append(f"{name} leads back to {joined(sketch.targets[name])}")
     for node in sketch.shown:
-        loose = [kept for kept in node.kept if node.custom and kept.role == graph_walk.INTERMEDIATE]
+        loose = [kept for kept in node.kept if node.custom and kept.role == walk.INTERMEDIATE]
         if loose:
             lines.append(_constant_words(sketch.title(node), loose))
         if node.title in ("Error", "NotImplemented") and not node.custom:
@@ -95,14 +95,14 @@ def kept_words(sketch, node, kept):
     The second is empty for an input or an output, whose graph leads on.
     """
     where = "saved" if not kept.on_ctx else f"on ctx as {kept.name}"
-    if kept.role == graph_walk.INPUT:
+    if kept.role == walk.INPUT:
         return f"{_one_of('input', kept.position, len(node.inputs))}, {where}", ""
-    if kept.role == graph_walk.OUTPUT:
+    if kept.role == walk.OUTPUT:
         return f"{_one_of('output', kept.position, sketch.outputs(node))}, {where}", ""
-    if kept.role == graph_walk.ELSEWHERE:
+    if kept.role == walk.ELSEWHERE:
         return f"neither input nor output, {where}", "it has a graph of its own"
     on = "no graph leads on from here"
-    if kept.role == graph_walk.INTERMEDIATE:
+    if kept.role == walk.INTERMEDIATE:
         return f"intermediate, {where}", on
     if sketch.box_of(kept.tensor).names:
         return where, on  # the reader knows what it is
