@@ -14,9 +14,7 @@ from editions.instructor import EXERCISE, instructor
 from editions.student import student
 from nbclient import NotebookClient
 
-from lessons_src.exercises.solutions import SOLUTIONS
-from lessons_src.exercises.tasks import TASKS
-from lessons_src.exercises.wrong_answers import CATALOGUE
+from lessons_src.exercises import exercises, solution_code
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
@@ -203,9 +201,7 @@ def test_students_edition_tells_no_answer(lesson):
     course = nbformat.read(lesson, as_version=4)
     edition = student(course)
     file = nbformat.writes(edition)
-    assert not re.search(
-        r"<summary>Answer|es/(solutions|wrong_answers)\.py|or <code>solution", file
-    )
+    assert not re.search(r'<summary>Answer|"# (The solution|Wrong an)|or <code>solution', file)
     for cell in course.cells:
         for answer in re.findall(r"<summary>Answers?</summary>(.*?)</details>", cell.source, re.S):
             assert json.dumps(answer.strip())[1:-1] not in file
@@ -214,16 +210,16 @@ def test_students_edition_tells_no_answer(lesson):
     assert all(not cell.outputs for cell in edition.cells if cell.cell_type == "code")
     assert all(set(cell.metadata) <= {"tags", "jupyter", "cellView"} for cell in edition.cells)
     joined = file.replace('",\n    "', "")
-    for name, parts in SOLUTIONS.items():
-        for part in parts:
+    for exercise in exercises().values():
+        for part in exercise.SOLUTION:
             code = inspect.getsource(part).rstrip()
-            if not TASKS[name].given:  # where a bug is to be found, half of the answer is given
+            if not exercise.TASK.given:  # where a bug is to be found, half of the answer is given
                 code = code.split("def backward")[-1]
             given = code in texts(course)  # a stub's glue
             assert given or json.dumps(code)[1:-1] not in joined
 
 
-def exercises(notebook):
+def checked(notebook):
     found = [re.findall(r'^check\("(\w+)"', cell.source, re.M) for cell in notebook.cells]
     return [name for names in found for name in names]
 
@@ -234,11 +230,11 @@ def test_instructors_edition_has_every_solution_and_wrong_answer(lesson):
     edition = instructor(course)
     nbformat.validate(edition)
     text = texts(edition)
-    for name in exercises(course):
-        for part in SOLUTIONS[name]:
-            assert inspect.getsource(part).rstrip() in text
-        expected = [wrong for wrong in CATALOGUE if wrong.exercise == name]
-        assert expected and all(f"| {w.name} | " in text and w.say in text for w in expected)
+    for name in checked(course):
+        exercise = exercises()[name]
+        assert solution_code(exercise) in text
+        assert all(f"**{wrong.name}**: {wrong.say}" in text for wrong in exercise.wrong)
+        assert text.count("<summary>Code</summary>") >= len(exercise.wrong) > 3
     for heading, (minutes, stuck) in teaching.sections(int(lesson.name[0])).items():
         assert f"## {heading}\n\n> **For you: {minutes} min.** {stuck}".rstrip() in text
 
@@ -272,11 +268,11 @@ def test_minutes_of_the_sections_add_up(lesson):
         [*plan, "Going further"], key=headings(notebook).index
     )
     assert set(plan) == set(headings(notebook)) - {"Going further"}
-    exercises, _ = plan.pop("Your turn")
+    turn, _ = plan.pop("Your turn")
     stated = re.search(r"\*\*About (\d+) minutes", notebook.cells[0].source)[1]
     assert sum(minutes for minutes, _ in plan.values()) == int(stated)
     assert f"### Lesson {lesson.name[0]}: {stated} minutes" in TEACHING
-    assert f"about {exercises} minutes" in texts(notebook)
+    assert f"about {turn} minutes" in texts(notebook)
 
 
 @pytest.mark.parametrize("title, total", [("90 minutes", 90), ("Half a day: 240 minutes", 240)])

@@ -11,8 +11,9 @@ import lessons_src
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "lessons_src"
-# Catalogues for the tests and for teachers: no lesson imports them.
-NEVER = {"exercises/wrong_answers.py"}
+# The file of an exercise has these two lines, in this order: a copy ends above one of them.
+SOLUTION = "# The solution"
+WRONG_ANSWERS = "# Wrong answers"  # for the tests and for teachers
 
 SET_UP = """\
 # Set-up: installs what is missing here; the second time there is nothing to do.
@@ -61,13 +62,15 @@ if not shutil.which("dot"):  # so that a plain torchviz call draws too
 """
 
 
-def carry(notebook, leave_out=()):
-    """Put the set-up and the modules that the lesson imports below its title, in place."""
-    names = [name for name in needed(notebook) if name not in NEVER.union(leave_out)]
+def carry(notebook, end=WRONG_ANSWERS):
+    """Put the set-up and the modules that the lesson imports below its title, in place.
+
+    A module that has the line `end` is carried as far as that.
+    """
     folded = {"cellView": "form", "jupyter": {"source_hidden": True}}
     notebook.cells[1:1] = [
         new_code_cell(set_up(), id="set-up"),
-        new_code_cell(modules_cell(names), id="modules", metadata=folded),
+        new_code_cell(modules_cell(needed(notebook), end), id="modules", metadata=folded),
     ]
 
 
@@ -89,11 +92,16 @@ def set_up():
     )
 
 
-def modules_cell(names):
-    files = [
-        f'modules["{name}"] = {literal((PACKAGE / name).read_text("utf-8"))}' for name in names
-    ]
+def modules_cell(names, end):
+    files = [f'modules["{name}"] = {literal(carried(name, end))}' for name in names]
     return MODULES.strip().replace("FILES", "\n".join(files))
+
+
+def carried(name, end):
+    """The text of a file of lessons_src, as far as the line `end` if it has one."""
+    text = (PACKAGE / name).read_text("utf-8")
+    above, found, _ = text.partition(f"\n{end}\n")
+    return above.rstrip() + "\n" if found else text
 
 
 def literal(text):

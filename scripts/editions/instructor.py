@@ -1,13 +1,13 @@
 """The instructors' edition: the lesson with what a teacher needs below headings and exercises."""
 
+import ast
 import copy
 import inspect
 import re
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from lessons_src.exercises.solutions import SOLUTIONS
-from lessons_src.exercises.wrong_answers import CATALOGUE
+from lessons_src.exercises import exercises, solution_code
 
 from .carry import carry
 from .teaching import sections
@@ -41,22 +41,18 @@ def note(notes, heading):
 
 def below_exercise(name):
     """The solution, not executed, and the wrong answers that people give."""
-    solution = "\n\n".join(inspect.getsource(part).rstrip() for part in SOLUTIONS[name])
-    rows = []
-    for wrong in CATALOGUE:
-        if wrong.exercise == name:
-            changes = "; ".join(changed(*change) for change in wrong.changes)
-            rows.append(f"| {wrong.name} | {changes} | {wrong.say} |")
-    table = "| wrong answer | the change | say |\n|---|---|---|\n" + "\n".join(rows)
+    exercise = exercises()[name]
+    wrong = "\n\n".join(told(answer) for answer in exercise.wrong)
     return [
         new_markdown_cell(f"> **For you:** the solution of `{name}`.", id=f"solution-{name}"),
-        new_code_cell(solution, id=f"code-{name}"),
-        new_markdown_cell(f"> **For you:** expect these.\n\n{table}", id=f"wrong-{name}"),
+        new_code_cell(solution_code(exercise), id=f"code-{name}"),
+        new_markdown_cell(f"> **For you:** expect these.\n\n{wrong}", id=f"wrong-{name}"),
     ]
 
 
-def changed(old, new):
-    """One change to the solution, short enough for a table."""
-    old, new = ("; ".join(map(str.strip, text.strip().splitlines())) for text in (old, new))
-    old, new = old.replace("|", "\\|"), new.replace("|", "\\|")
-    return f"`{old}` becomes `{new}`" if new else f"without `{old}`"
+def told(answer):
+    """A wrong answer: its name, what to say, and folded the code, without its decorator."""
+    source = inspect.getsource(answer.code)
+    code = ast.get_source_segment(source, ast.parse(source).body[0])
+    fold = f"<details><summary>Code</summary>\n\n```python\n{code}\n```\n\n</details>"
+    return f"**{answer.name}**: {answer.say}\n\n{fold}"

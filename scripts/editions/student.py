@@ -2,15 +2,13 @@
 
 import copy
 
-from .carry import carry
+from .carry import SOLUTION, carry
 from .folds import without_answers, without_outputs
-
-SOLUTIONS = {"exercises/solutions.py"}
 
 
 def student(notebook):
     notebook = copy.deepcopy(notebook)
     without_answers(notebook)
     without_outputs(notebook)
-    carry(notebook, leave_out=SOLUTIONS)
+    carry(notebook, end=SOLUTION)
     return notebook

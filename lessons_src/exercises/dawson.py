@@ -1,0 +1,139 @@
+"""Exercise of lesson 5: scipy.special.dawsn of x, as a tensor."""
+
+import torch
+from scipy.special import dawsn
+from torch.autograd import Function
+
+from lessons_src.untracked_backward import in_numpy
+
+from .task import Task, WrongAnswers
+
+
+def dawson(x):
+    """Dawson function, exp(-x²) times the integral of exp(t²) from 0 to x, by a power series.
+
+    The terms of the integral all have one sign, so nothing cancels; enough of them for |x| <= 2.5.
+    """
+    power = total = x
+    for k in range(1, 45):
+        power = power * x**2 / k
+        total = total + power / (2 * k + 1)
+    return torch.exp(-(x**2)) * total
+
+
+def first(x):
+    return 1 - 2 * x * dawson(x)
+
+
+TASK = Task(
+    "dawson",
+    5,
+    "scipy.special.dawsn of x, as a tensor",
+    dawson,
+    [
+        "in_numpy(dawsn, x) calls dawsn on the array behind x and makes the result a tensor.",
+        "Write a function of one array for D', with dawsn in it, and call it through in_numpy.",
+        "D'(x) = 1 - 2 x D(x). backward returns grad_out times that.",
+    ],
+    order=1,
+    slips={
+        "That is grad_out * (1 + 2 x D). Look at the sign.": (
+            lambda g, x: g * (1 + 2 * x * dawson(x))
+        ),
+        "That is grad_out * (1 - 2 D). A factor x is missing in the second term.": (
+            lambda g, x: g * (1 - 2 * dawson(x))
+        ),
+        "That is grad_out * (-2 x D). The 1 is missing.": lambda g, x: g * (-2 * x * dawson(x)),
+    },
+)
+
+# The solution
+
+
+def dawson_first(x):
+    return 1 - 2 * x * dawsn(x)
+
+
+class Dawson(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return in_numpy(dawsn, x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * in_numpy(dawson_first, x)
+
+
+SOLUTION = (
+    dawson_first,
+    Dawson,
+)
+
+# Wrong answers
+
+wrong = WrongAnswers()
+
+
+def plus(x):
+    return 1 + 2 * x * dawsn(x)
+
+
+@wrong(
+    "plus instead of minus",
+    say="The curve falls for a large x. Can this derivative be negative there?",
+)
+class PlusInsteadOfMinus(Dawson):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * in_numpy(plus, x)
+
+
+def without_x(x):
+    return 1 - 2 * dawsn(x)
+
+
+@wrong("x forgotten", say="Copy the formula once more, slowly.")
+class XForgotten(Dawson):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * in_numpy(without_x, x)
+
+
+def without_1(x):
+    return -2 * x * dawsn(x)
+
+
+@wrong("1 forgotten", say="What is the slope at 0?")
+class OneForgotten(Dawson):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * in_numpy(without_1, x)
+
+
+@wrong("grad_out forgotten", say="backward returns a product. Of what?")
+class GradOutForgotten(Dawson):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return in_numpy(dawson_first, x)
+
+
+@wrong("an array returned", say="What type does autograd expect from backward?")
+class AnArrayReturned(Dawson):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out.numpy() * dawson_first(x.detach().numpy())
+
+
+@wrong("an array as the result", say="What type does forward return?")
+class AnArrayAsTheResult(Dawson):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return dawsn(x.numpy())

@@ -1,0 +1,209 @@
+"""Exercise of lesson 5: scipy.special.dawsn of x, as a tensor."""
+
+from scipy.special import dawsn
+from torch.autograd import Function
+
+from lessons_src.untracked_backward import in_numpy
+
+from .dawson import dawson, first
+from .task import Task, WrongAnswers
+
+TASK = Task(
+    "dawson_twice",
+    5,
+    "scipy.special.dawsn of x, as a tensor",
+    dawson,
+    [
+        "DawsonBackward computes grad_x = g D'(x), a function of two variables, g and x.",
+        "Its backward gets h and returns two products: h D'(x) for g, and h g D''(x) for x.",
+        "D'' is the derivative of 1 - 2 x D: by the product rule -2 D - 2 x D'.",
+    ],
+    second_slips={
+        "That is h g (-2 D): the product rule has a second term, -2 x D'.": (
+            lambda h, g, x: h * g * (-2 * dawson(x))
+        ),
+        "That is h g (-2 x D'): the product rule has a second term, -2 D.": (
+            lambda h, g, x: h * g * (-2 * x * first(x))
+        ),
+        "That is h g D', with the first derivative: for x, the second one is needed.": (
+            lambda h, g, x: h * g * first(x)
+        ),
+    },
+)
+
+# The solution
+
+
+def dawson_first(x):
+    return 1 - 2 * x * dawsn(x)
+
+
+def dawson_second(x):
+    return -2 * dawsn(x) - 2 * x * dawson_first(x)
+
+
+class DawsonBackward(Function):
+    @staticmethod
+    def forward(ctx, grad_out, x):
+        ctx.save_for_backward(grad_out, x)
+        return grad_out * in_numpy(dawson_first, x)
+
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return (
+            grad_grad_x * in_numpy(dawson_first, x),
+            grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        )
+
+
+class DawsonTwice(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return in_numpy(dawsn, x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return DawsonBackward.apply(grad_out, x)
+
+
+SOLUTION = (dawson_first, dawson_second, DawsonBackward, DawsonTwice)
+
+# Wrong answers
+
+
+def twice_with(backward):
+    """`DawsonTwice` with another Function in the place of DawsonBackward."""
+
+    class Twice(DawsonTwice):
+        @staticmethod
+        def backward(ctx, grad_out):
+            (x,) = ctx.saved_tensors
+            return backward.apply(grad_out, x)
+
+    return Twice.apply
+
+
+wrong = WrongAnswers()
+
+
+@wrong(
+    "None for grad_out",
+    say="In a network grad_out depends on x: lesson 5, break it 2.",
+    answer=twice_with,
+)
+class NoneForGradOut(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return (
+            None,
+            grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        )
+
+
+@wrong("None for x", say="What is the second derivative alone?", answer=twice_with)
+class NoneForX(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return (
+            grad_grad_x * in_numpy(dawson_first, x),
+            None,
+        )
+
+
+@wrong(
+    "products swapped",
+    say="In which order does DawsonBackward get its arguments?",
+    answer=twice_with,
+)
+class ProductsSwapped(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return (
+            grad_grad_x * grad_out * in_numpy(dawson_second, x),
+            grad_grad_x * in_numpy(dawson_first, x),
+        )
+
+
+@wrong("grad_out forgotten", say="Which of the two products still contains g?", answer=twice_with)
+class GradOutForgotten(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return (
+            grad_grad_x * in_numpy(dawson_first, x),
+            grad_grad_x * in_numpy(dawson_second, x),
+        )
+
+
+@wrong("grad_grad_x forgotten for grad_out", say="Both products begin with h.", answer=twice_with)
+class GradGradXForgottenForGradOut(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return (
+            in_numpy(dawson_first, x),
+            grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        )
+
+
+def halfway(x):
+    return -2 * x * dawson_first(x)
+
+
+@wrong(
+    "product rule stopped halfway",
+    say="2 x D is a product of two functions of x.",
+    answer=twice_with,
+)
+class ProductRuleStoppedHalfway(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return (
+            grad_grad_x * in_numpy(dawson_first, x),
+            grad_grad_x * grad_out * in_numpy(halfway, x),
+        )
+
+
+def bent_up(x):
+    return 2 * dawsn(x) + 2 * x * dawson_first(x)
+
+
+@wrong(
+    "sign of the second derivative",
+    say="D begins with slope 1 at 0 and bends down: which sign has D'' at 0.5?",
+    answer=twice_with,
+)
+class SignOfTheSecondDerivative(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return (
+            grad_grad_x * in_numpy(dawson_first, x),
+            grad_grad_x * grad_out * in_numpy(bent_up, x),
+        )
+
+
+@wrong("the first derivative again", say="For x you need one derivative more.", answer=twice_with)
+class TheFirstDerivativeAgain(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return (
+            grad_grad_x * in_numpy(dawson_first, x),
+            grad_grad_x * grad_out * in_numpy(dawson_first, x),
+        )
+
+
+@wrong("no second Function", say="What does detach hide here?")
+class NoSecondFunction(DawsonTwice):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * in_numpy(dawson_first, x)

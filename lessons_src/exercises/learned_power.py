@@ -1,0 +1,148 @@
+"""Exercise of lesson 4: x**alpha."""
+
+import torch
+from torch.autograd import Function
+
+from .task import Task, WrongAnswers
+
+
+class Given(Function):
+    """x ** alpha, elementwise, for x > 0 and one alpha (shape ()) that is learned too."""
+
+    @staticmethod
+    def forward(ctx, x, alpha):
+        ctx.alpha = alpha.expand_as(x)
+        ctx.save_for_backward(x)
+        return x**ctx.alpha
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        grad_x = grad_out * ctx.alpha * x ** (ctx.alpha - 1)
+        grad_alpha = grad_out * x**ctx.alpha * torch.log(x)
+        return grad_x, grad_alpha.sum()
+
+
+TASK = Task(
+    "learned_power",
+    4,
+    "x**alpha",
+    lambda x, alpha: torch.exp(alpha * torch.log(x)),
+    [
+        "Differentiate twice by x, then twice by alpha: which of the two is wrong?",
+        "alpha.expand_as(x) is a new tensor, made in forward. And it is kept on ctx.",
+        "alpha is an input: save it beside x, as it came.",
+    ],
+    points=(
+        (
+            torch.tensor([0.5, 1.0, 1.7], dtype=torch.float64),
+            torch.tensor(2.5, dtype=torch.float64),
+        ),
+    ),
+    inputs=("x", "alpha"),
+    slips={
+        "For alpha you multiply by log(alpha). It should be log(x).": (
+            lambda g, x, alpha: (g * x**alpha * torch.log(alpha)).sum()
+        )
+    },
+    given=Given,
+)
+
+# The solution
+
+
+class LearnedPower(Function):
+    @staticmethod
+    def forward(ctx, x, alpha):
+        ctx.save_for_backward(x, alpha)
+        return x**alpha
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, alpha = ctx.saved_tensors
+        grad_x = grad_out * alpha * x ** (alpha - 1)
+        grad_alpha = grad_out * x**alpha * torch.log(x)
+        return grad_x, grad_alpha.sum()
+
+
+SOLUTION = (LearnedPower,)
+
+# Wrong answers
+
+wrong = WrongAnswers()
+
+
+@wrong("expanded alpha saved", say="save_for_backward does not make an input of it.")
+class ExpandedAlphaSaved(LearnedPower):
+    @staticmethod
+    def forward(ctx, x, alpha):
+        alpha = alpha.expand_as(x)
+        ctx.save_for_backward(x, alpha)
+        return x**alpha
+
+
+@wrong(
+    "alpha itself on ctx",
+    say="Right numbers now. And if the optimiser changes alpha in place before backward?",
+)
+class AlphaItselfOnCtx(LearnedPower):
+    @staticmethod
+    def forward(ctx, x, alpha):
+        ctx.alpha = alpha
+        ctx.save_for_backward(x)
+        return x**ctx.alpha
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        grad_x = grad_out * ctx.alpha * x ** (ctx.alpha - 1)
+        grad_alpha = grad_out * x**ctx.alpha * torch.log(x)
+        return grad_x, grad_alpha.sum()
+
+
+@wrong("alpha as a number", say="Can autograd see a Python number change?")
+class AlphaAsANumber(LearnedPower):
+    @staticmethod
+    def forward(ctx, x, alpha):
+        ctx.alpha = alpha.item()
+        ctx.save_for_backward(x)
+        return x**ctx.alpha
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        grad_x = grad_out * ctx.alpha * x ** (ctx.alpha - 1)
+        grad_alpha = grad_out * x**ctx.alpha * torch.log(x)
+        return grad_x, grad_alpha.sum()
+
+
+@wrong("None for alpha", say="Is alpha learned or not?")
+class NoneForAlpha(LearnedPower):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, alpha = ctx.saved_tensors
+        grad_x = grad_out * alpha * x ** (alpha - 1)
+        return grad_x, None
+
+
+@wrong("log of the wrong variable", say="Differentiate 2 to the alpha with respect to alpha.")
+class LogOfTheWrongVariable(LearnedPower):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, alpha = ctx.saved_tensors
+        grad_x = grad_out * alpha * x ** (alpha - 1)
+        grad_alpha = grad_out * x**alpha * torch.log(alpha)
+        return grad_x, grad_alpha.sum()
+
+
+@wrong(
+    "mean instead of sum",
+    say="Each result depends on the one alpha: how do their gradients come together?",
+)
+class MeanInsteadOfSum(LearnedPower):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, alpha = ctx.saved_tensors
+        grad_x = grad_out * alpha * x ** (alpha - 1)
+        grad_alpha = grad_out * x**alpha * torch.log(x)
+        return grad_x, grad_alpha.mean()

@@ -1,0 +1,152 @@
+"""Exercise of lesson 3: x / sqrt(sum of x²)."""
+
+import torch
+from torch.autograd import Function
+
+from .task import Task, WrongAnswers
+
+
+def _length(x):
+    return torch.linalg.vector_norm(x)
+
+
+TASK = Task(
+    "normalise",
+    3,
+    "x / sqrt(sum of x²)",
+    lambda x: x / _length(x),
+    [
+        "The root of the sum is the intermediate worth keeping. Call it norm.",
+        "Every x is in norm, so the derivative has two terms: "
+        "(grad_out - out * sum(grad_out * out)) / norm.",
+        "The derivative of norm with respect to x is x / norm, which is out. So add "
+        "grad_norm * out to grad_x.",
+    ],
+    slips={
+        "That is grad_out / norm. The norm depends on x too, so a second term is missing.": (
+            lambda g, x: g / _length(x)
+        ),
+        "In your second term, every x knows of itself only: take the sum of grad_out * out "
+        "over all elements.": lambda g, x: g * (1 - (x / _length(x)) ** 2) / _length(x),
+        "Your two terms are added. The second belongs subtracted.": (
+            lambda g, x: (g + x * (g * x).sum() / _length(x) ** 2) / _length(x)
+        ),
+    },
+)
+
+# The solution
+
+
+class Normalise(Function):
+    @staticmethod
+    def forward(ctx, x):
+        norm = torch.sqrt((x**2).sum())
+        out = x / norm
+        ctx.save_for_backward(out, norm)
+        return out, norm
+
+    @staticmethod
+    def backward(ctx, grad_out, grad_norm):
+        out, norm = ctx.saved_tensors
+        grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        grad_x = grad_x + grad_norm * out
+        return grad_x
+
+
+def normalise(x):
+    out, _norm = Normalise.apply(x)
+    return out
+
+
+SOLUTION = (
+    Normalise,
+    normalise,
+)
+
+# Wrong answers
+
+wrong = WrongAnswers()
+
+
+@wrong("norm taken for a constant", say="If one element grows, what happens to the others?")
+class NormTakenForAConstant(Normalise):
+    @staticmethod
+    def backward(ctx, grad_out, grad_norm):
+        out, norm = ctx.saved_tensors
+        grad_x = grad_out / norm
+        grad_x = grad_x + grad_norm * out
+        return grad_x
+
+
+@wrong("sum forgotten", say="Does the third result depend on the first x?")
+class SumForgotten(Normalise):
+    @staticmethod
+    def backward(ctx, grad_out, grad_norm):
+        out, norm = ctx.saved_tensors
+        grad_x = (grad_out - out * (grad_out * out)) / norm
+        grad_x = grad_x + grad_norm * out
+        return grad_x
+
+
+@wrong(
+    "terms added", say="Stretch x as a whole: the result must not move, so the terms must cancel."
+)
+class TermsAdded(Normalise):
+    @staticmethod
+    def backward(ctx, grad_out, grad_norm):
+        out, norm = ctx.saved_tensors
+        grad_x = (grad_out + out * (grad_out * out).sum()) / norm
+        grad_x = grad_x + grad_norm * out
+        return grad_x
+
+
+@wrong("saved and not returned", say="out is an output. What is norm?")
+class SavedAndNotReturned(Normalise):
+    @staticmethod
+    def forward(ctx, x):
+        norm = torch.sqrt((x**2).sum())
+        out = x / norm
+        ctx.save_for_backward(out, norm)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        out, norm = ctx.saved_tensors
+        grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        return grad_x
+
+
+@wrong("extra gradient ignored", say="When does grad_norm differ from 0?")
+class ExtraGradientIgnored(Normalise):
+    @staticmethod
+    def backward(ctx, grad_out, grad_norm):
+        out, norm = ctx.saved_tensors
+        grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        return grad_x
+
+
+@wrong("extra gradient subtracted", say="Does norm grow or shrink with a positive x?")
+class ExtraGradientSubtracted(Normalise):
+    @staticmethod
+    def backward(ctx, grad_out, grad_norm):
+        out, norm = ctx.saved_tensors
+        grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        grad_x = grad_x - grad_norm * out
+        return grad_x
+
+
+@wrong("norm on ctx", say="ctx holds it, and does autograd know where it comes from?")
+class NormOnCtx(Normalise):
+    @staticmethod
+    def forward(ctx, x):
+        norm = torch.sqrt((x**2).sum())
+        out = x / norm
+        ctx.save_for_backward(out)
+        ctx.norm = norm
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,), norm = ctx.saved_tensors, ctx.norm
+        grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        return grad_x

@@ -1,0 +1,122 @@
+"""Exercise of lesson 1: 1 / x."""
+
+from torch.autograd import Function
+
+from .task import Task, WrongAnswers
+
+TASK = Task(
+    "reciprocal",
+    1,
+    "1 / x",
+    lambda x: x**-1,
+    [
+        "Which tensor does the formula for the derivative need? Save that one, unchanged.",
+        "Write 1/x as a power, x to the -1. The power rule gives the derivative.",
+        "The derivative is -1/x². backward returns grad_out times that.",
+    ],
+)
+
+# The solution
+
+
+class Reciprocal(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 1 / x
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return -grad_out / x**2
+
+
+SOLUTION = (Reciprocal,)
+
+# Wrong answers
+
+wrong = WrongAnswers()
+
+
+@wrong("sign lost", say="Which way does 1/x go when x grows?")
+class SignLost(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out / x**2
+
+
+@wrong("exponent not lowered", say="Write 1/x as a power and apply the power rule aloud.")
+class ExponentNotLowered(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return -grad_out / x
+
+
+@wrong(
+    "grad_out forgotten",
+    say="What would backward return if the result were multiplied by 5 afterwards?",
+)
+class GradOutForgotten(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return -1 / x**2
+
+
+@wrong(
+    "input on ctx",
+    say="Edit x in place between forward and backward, as lesson 1 does, and watch the numbers.",
+)
+class InputOnCtx(Reciprocal):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return 1 / x
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x = ctx.x
+        return -grad_out / x**2
+
+
+@wrong("a copy saved", say="Ask whether the saved tensor is x: `saved is x`, as in lesson 1.")
+class ACopySaved(Reciprocal):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        ctx.save_for_backward(x)
+        return 1 / x
+
+
+@wrong(
+    "1/x saved, another 1/x returned",
+    say="Two tensors with the same values: which of them has a node?",
+)
+class InverseSavedAnotherInverseReturned(Reciprocal):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(1 / x)
+        return 1 / x
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (inverse,) = ctx.saved_tensors
+        return -grad_out * inverse**2
+
+
+@wrong("detached in backward", say="Does autograd see the step that detach makes?")
+class DetachedInBackward(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return -grad_out / x.detach() ** 2
+
+
+@wrong("no return in backward", say="What does a Python function return without a return?")
+class NoReturnInBackward(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        grad_x = -grad_out / x**2  # noqa: F841

@@ -1,0 +1,143 @@
+"""Exercise of lesson 4: (x - mean) / sqrt(var + 1e-5)."""
+
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .task import Task, WrongAnswers
+
+
+class Given(Function):
+    """(x - mean) / sqrt(var + 1e-5) over all elements; x is real, of any shape."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        out = (x - x.mean()) / ctx.sqrt_var
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        along_out = out * (grad_out * out).mean()
+        return (grad_out - grad_out.mean() - along_out) / ctx.sqrt_var
+
+
+TASK = Task(
+    "standardise",
+    4,
+    "(x - mean) / sqrt(var + 1e-5)",
+    lambda x: F.layer_norm(x, x.shape, eps=1e-5),
+    [
+        "backward uses two tensors that forward made. Which of them comes back with a graph?",
+        "out is an output, so it is fine. ctx.sqrt_var is an intermediate: a constant.",
+        "Save x as well and compute sqrt_var again in backward; or return it as an extra "
+        "output, with its own gradient.",
+    ],
+    weights=torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64),
+    given=Given,
+)
+
+# The solution
+
+
+class Standardise(Function):
+    @staticmethod
+    def forward(ctx, x):
+        sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        out = (x - x.mean()) / sqrt_var
+        ctx.save_for_backward(x, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        along_out = out * (grad_out * out).mean()
+        return (grad_out - grad_out.mean() - along_out) / sqrt_var
+
+
+SOLUTION = (Standardise,)
+
+# Wrong answers
+
+wrong = WrongAnswers()
+
+
+@wrong(
+    "sqrt_var through save_for_backward",
+    say="Lesson 4, break it 2: does save_for_backward give a tensor a graph?",
+)
+class SqrtVarThroughSaveForBackward(Standardise):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        sqrt_var = ctx.sqrt_var
+        del ctx.sqrt_var
+        out = (x - x.mean()) / sqrt_var
+        ctx.save_for_backward(out, sqrt_var)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        out, sqrt_var = ctx.saved_tensors
+        along_out = out * (grad_out * out).mean()
+        return (grad_out - grad_out.mean() - along_out) / sqrt_var
+
+
+@wrong("another name on ctx", say="The name is new. Where is the tensor made?")
+class AnotherNameOnCtx(Standardise):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.scale = 1 / torch.sqrt(x.var(correction=0) + 1e-5)
+        out = (x - x.mean()) * ctx.scale
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        along_out = out * (grad_out * out).mean()
+        return (grad_out - grad_out.mean() - along_out) * ctx.scale
+
+
+@wrong(
+    "declared once_differentiable",
+    say="That is honest, and the exercise asks for the second derivative.",
+)
+class DeclaredOnceDifferentiable(Standardise):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        out = (x - x.mean()) / ctx.sqrt_var
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        along_out = out * (grad_out * out).mean()
+        return (grad_out - grad_out.mean() - along_out) / ctx.sqrt_var
+
+
+@wrong("recomputed from a detached x", say="What does detach do to the graph of x?")
+class RecomputedFromADetachedX(Standardise):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        sqrt_var = torch.sqrt(x.detach().var(correction=0) + 1e-5)
+        along_out = out * (grad_out * out).mean()
+        return (grad_out - grad_out.mean() - along_out) / sqrt_var
+
+
+@wrong("variance with n - 1 in backward", say="Compare the two lines that compute sqrt_var.")
+class VarianceWithNOneInBackward(Standardise):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        sqrt_var = torch.sqrt(x.var() + 1e-5)
+        along_out = out * (grad_out * out).mean()
+        return (grad_out - grad_out.mean() - along_out) / sqrt_var

@@ -1,0 +1,127 @@
+"""Exercise of lesson 4: x * sigmoid(x), in the shape of x."""
+
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+
+from .task import TURNED, Task, WrongAnswers, X
+
+
+class Given(Function):
+    """x * sigmoid(x), elementwise."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.contiguous()
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad_out * s * (1 + x * (1 - s))
+
+
+TASK = Task(
+    "swish",
+    4,
+    "x * sigmoid(x), in the shape of x",
+    F.silu,
+    [
+        "With the x of the lessons, everything is right, in every formula. Try a transposed "
+        "matrix.",
+        "x.contiguous() is x itself where x is contiguous already. Otherwise it is a copy.",
+        "Save the input first. Or leave out the line: nothing here needs it.",
+    ],
+    points=((X,), (TURNED,)),
+    given=Given,
+)
+
+# The solution
+
+
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        x = x.contiguous()
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad_out * s * (1 + x * (1 - s))
+
+
+SOLUTION = (Swish,)
+
+# Wrong answers
+
+wrong = WrongAnswers()
+
+
+@wrong("clone instead of contiguous", say="Now it is a copy for every x, not for some.")
+class CloneInsteadOfContiguous(Swish):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+
+@wrong("contiguous inside save_for_backward", say="It is one line shorter. Is the saved tensor x?")
+class ContiguousInsideSaveForBackward(Swish):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.contiguous())
+        return x * torch.sigmoid(x)
+
+
+@wrong("other layouts refused", say="Would you want to use it?")
+class OtherLayoutsRefused(Swish):
+    @staticmethod
+    def forward(ctx, x):
+        if not x.is_contiguous():
+            raise ValueError("x must be contiguous")
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+
+@wrong("flattened", say="What shape does the caller expect?")
+class Flattened(Swish):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.reshape(-1)
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+
+@wrong(
+    "gradient viewed as a row",
+    say="A gradient has a layout of its own: try .t() after the Function.",
+)
+class GradientViewedAsARow(Swish):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        grad_out = grad_out.view(-1).view(x.shape)
+        return grad_out * s * (1 + x * (1 - s))
+
+
+@wrong("sigmoid kept from forward", say="The copy is gone. Is s an input or an output?")
+class SigmoidKeptFromForward(Swish):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        x = x.contiguous()
+        ctx.s = torch.sigmoid(x)
+        return x * ctx.s
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        s = ctx.s
+        return grad_out * s * (1 + x * (1 - s))

@@ -1,0 +1,168 @@
+"""Exercise of lesson 3: (exp(x) - exp(-x)) / (exp(x) + exp(-x))."""
+
+import torch
+from torch.autograd import Function
+
+from .task import Task, WrongAnswers
+
+TASK = Task(
+    "tanh_exp",
+    3,
+    "(exp(x) - exp(-x)) / (exp(x) + exp(-x))",
+    torch.tanh,
+    [
+        "This is Sinh of lesson 3 with another formula: the two exponentials are kept.",
+        "The derivative is 4 / (e^x + e^-x)².",
+        "Save both exponentials and return both besides the result. The function below the "
+        "class returns the first output only.",
+        "backward gets three gradients. Each extra one is multiplied by the derivative of its "
+        "own output: e^x for e^x, -e^-x for e^-x. Add both to grad_x.",
+    ],
+    slips={
+        "That is grad_out / cosh(x). The sum of the exponentials belongs squared.": (
+            lambda g, x: g / torch.cosh(x)
+        ),
+        "That is grad_out * (1 + tanh(x)²). In the quotient rule the second product is "
+        "subtracted.": lambda g, x: g * (1 + torch.tanh(x) ** 2),
+    },
+)
+
+# The solution
+
+
+class TanhExp(Function):
+    @staticmethod
+    def forward(ctx, x):
+        expx = torch.exp(x)
+        expnegx = torch.exp(-x)
+        ctx.save_for_backward(expx, expnegx)
+        return (expx - expnegx) / (expx + expnegx), expx, expnegx
+
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        grad_x = grad_x + grad_expx * expx
+        grad_x = grad_x - grad_expnegx * expnegx
+        return grad_x
+
+
+def tanh_exp(x):
+    out, _expx, _expnegx = TanhExp.apply(x)
+    return out
+
+
+SOLUTION = (
+    TanhExp,
+    tanh_exp,
+)
+
+# Wrong answers
+
+wrong = WrongAnswers()
+
+
+@wrong("saved and not returned", say="Which of the saved tensors is an input or an output?")
+class SavedAndNotReturned(TanhExp):
+    @staticmethod
+    def forward(ctx, x):
+        expx = torch.exp(x)
+        expnegx = torch.exp(-x)
+        ctx.save_for_backward(expx, expnegx)
+        return (expx - expnegx) / (expx + expnegx)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        return grad_x
+
+
+@wrong(
+    "extra gradients ignored",
+    say="Print the three gradients in both passes, as the spy of lesson 3 does.",
+)
+class ExtraGradientsIgnored(TanhExp):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        return grad_x
+
+
+@wrong(
+    "extra gradients without the exponential",
+    say="The extra gradient, too, is multiplied by the derivative of its own output.",
+)
+class ExtraGradientsWithoutTheExponential(TanhExp):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        grad_x = grad_x + grad_expx
+        grad_x = grad_x - grad_expnegx * expnegx
+        return grad_x
+
+
+@wrong("second exponential added", say="What is the derivative of exp(-x)?")
+class SecondExponentialAdded(TanhExp):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        grad_x = grad_x + grad_expx * expx
+        grad_x = grad_x + grad_expnegx * expnegx
+        return grad_x
+
+
+@wrong("second extra gradient forgotten", say="Each extra output has its own line.")
+class SecondExtraGradientForgotten(TanhExp):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        grad_x = grad_x + grad_expx * expx
+        return grad_x
+
+
+@wrong("kept on ctx", say="Is autograd recording in forward?")
+class KeptOnCtx(TanhExp):
+    @staticmethod
+    def forward(ctx, x):
+        expx = torch.exp(x)
+        expnegx = torch.exp(-x)
+        ctx.expx, ctx.expnegx = expx, expnegx
+        return (expx - expnegx) / (expx + expnegx)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        expx, expnegx = ctx.expx, ctx.expnegx
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        return grad_x
+
+
+@wrong("the Function without the function", say="How many results does apply return?")
+def three_results(x):
+    return TanhExp.apply(x)
+
+
+@wrong("sum not squared", say="Write the quotient rule down.")
+class SumNotSquared(TanhExp):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) / 2
+        grad_x = grad_x + grad_expx * expx
+        grad_x = grad_x - grad_expnegx * expnegx
+        return grad_x
+
+
+@wrong("4 forgotten", say="What is the slope at 0, where both exponentials are 1?")
+class FourForgotten(TanhExp):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out / (expx + expnegx) ** 2
+        grad_x = grad_x + grad_expx * expx
+        grad_x = grad_x - grad_expnegx * expnegx
+        return grad_x
