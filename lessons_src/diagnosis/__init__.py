@@ -1,140 +1,85 @@
-"""diagnose: is the second derivative right, and if not, why. The findings and their lessons:"""
+"""diagnose: is the second derivative right, and if not, why. The findings and their lessons:
 
-import contextlib
-import gc
+    mutates_grad_out               3
+    backward_not_linear            1
+    returns_none                   1
+    first_derivative_differs       1
+    once_differentiable            4
+    extra_output_gradient_ignored  3
+    input_copy_saved               1
+    intermediate_saved             3
+    intermediate_on_ctx            4
+    grad_out_path_cut              5
+    untracked_backward             5
+    path_counted_twice             5
+    in_place_without_mark_dirty    3
+    no_derivative_formula          5
+    numpy_in_backward              5
+    third_order_not_tracked        5
+    wrong_formula                  5
+    nan_in_second                  2
+    noncontiguous_input            1
+    grad_out_layout                1
+    input_on_ctx                   1
+    output_on_ctx                  2
+    reference_cycle                2
+    no_setup_context               1
+    computes_in_float32            1
+    seed_fixed                     1
+    another_point                  4
+
+and, all of lesson 1, why nothing was checked: no_input_requires_grad, complex_or_sparse_input,
+half_precision, output_without_graph, fn_raises, random_output.
+"""
+
 import html
-import random
-import sys
-import textwrap
-import time
-import traceback
-import warnings
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from .evidence import kinds
-from .findings import NOT_CHECKED, Finding, Rules, Verdict
-from .measure import Row, flat, measure, shaped
+from .evidence import Evidence
+from .functions import Saved, convict_surrogates, custom_functions, follow
+from .habits import observe, torch_func
+from .judge import Outcome, Row
+from .measure import Measured, measure
+from .prepare import NotChecked, prepare
+from .report import text_of
+from .rules import Finding, findings_of
+from .settings import Setting
+from .target import Target
+from .undisturbed import undisturbed
+from .verdict import Verdict, verdict_of
 
-__doc__ += "\n".join(f"    {rule.__name__:<31}{rule.lesson}" for rule in Rules.all())
-WRAP = {"width": 100, "break_long_words": False, "break_on_hyphens": False}
 __all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
 
 
-class NotChecked(Exception):
-    """A code of `NOT_CHECKED`, and the text for its {}."""
-
-
-class Target:
-    """fn as a function of the tensors that require grad, all in one dtype, under one seed.
-
-    Everything else is handed over as a copy, the parameters and buffers of a module too.
-    """
-
-    def __init__(self, fn, inputs, dtype):
-        self.fn, self.seed, self.calls, self.layout, self.kept = fn, 0, 0, None, None
-        slots, self.tree = tree_flatten(inputs)
-        module = fn if isinstance(fn, torch.nn.Module) else torch.nn.Module()
-        state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        self.state, self.slots = list(state), [*slots, *state.values()]
-        for i, slot in enumerate(self.slots):
-            if isinstance(slot, torch.Tensor):
-                wanted = dtype if slot.is_floating_point() else None
-                self.slots[i] = slot.detach().clone().to(wanted or slot.dtype)
-                self.slots[i].requires_grad_(slot.requires_grad)
-        names = ["x"] if len(slots) == 1 else [f"input {i}" for i in range(len(slots))]
-        self.where = [i for i, s in enumerate(self.slots) if getattr(s, "requires_grad", False)]
-        self.names = [(names + self.state)[i] for i in self.where]
-        self.point = [self.slots[i].detach() for i in self.where]
-
-    def __call__(self, xs):
-        """The outputs that have a graph, complex ones as pairs of real numbers."""
-        slots = [s.detach().clone() if isinstance(s, torch.Tensor) else s for s in self.slots]
-        n, before = len(slots) - len(self.state), time.perf_counter()
-        for i, x in zip(self.where, xs, strict=True):
-            slots[i] = self.layout(x) if self.layout and i < n else x  # parameters are contiguous
-        args = tree_unflatten(slots[:n], self.tree)
-        for seed in (torch.manual_seed, np.random.seed, random.seed):
-            seed(self.seed)
-        state = dict(zip(self.state, slots[n:], strict=True))
-        out = torch.func.functional_call(self.fn, state, args) if state else self.fn(*args)
-        self.calls, seconds = self.calls + 1, time.perf_counter() - before
-        if seconds > 2:
-            print(f"diagnose: call {self.calls} of fn, {seconds:.0f} s", file=sys.stderr)
-        ys = [y for y in tree_flatten(out)[0] if isinstance(y, torch.Tensor)]
-        if self.kept is None:
-            self.kept = [i for i, y in enumerate(ys) if y.requires_grad]
-        kept = (ys[i] for i in self.kept)
-        return [torch.view_as_real(y) if y.is_complex() else y for y in kept]
-
-    def start(self, bent=False, shift=0.0):
-        """Leaves t, and the inputs point + t (+ t**2/2 if bent) and outputs of fn."""
-        zeros = [torch.zeros_like(x) for x in self.point]
-        t = [s.requires_grad_() for s in shaped(flat(zeros) + shift, zeros)]
-        xs = [x + s + s * s / 2 if bent else x + s for x, s in zip(self.point, t, strict=True)]
-        return t, xs, self(xs)
-
-    @property
-    def scale(self):
-        """Inputs of size 1 or more are moved by a step itself, smaller ones in proportion."""
-        sizes = [x.abs().mean().item() for x in self.point if x.numel()]
-        return min([1.0, *(max(size, 1e-3) for size in sizes if size > 0)])
-
-    def place(self, index):
-        """Where an element of the flattened inputs is: "x = 0.5" or "x[3, 7] = 0.5"."""
-        for name, x in zip(self.names, self.point, strict=True):
-            if index < x.numel():
-                at = ", ".join(str(int(i)) for i in np.unravel_index(index, x.shape))
-                alone = x.dim() == 0 or (x.numel() <= 8 and x.unique().numel() == x.numel())
-                return f"{name if alone else f'{name}[{at}]'} = {x.reshape(-1)[index].item():.4g}"
-            index -= x.numel()
-
-
-@dataclass
+@dataclass(frozen=True)
 class Diagnosis:
     """The answer of `diagnose`; printed, a text to read."""
 
     name: str  # of what was diagnosed
     verdict: Verdict  # also a string
-    findings: list  # of `Finding`: code, message, lesson; the most important first
+    findings: list[Finding]  # code, message, lesson; the most important first
     first: Row | None = None  # the first derivative
-    settings: dict = field(default_factory=dict)  # the second in each setting: name -> `Row`
-    third: dict = field(default_factory=dict)  # the same for order=3, else empty
-    saved: list = field(default_factory=list)  # of `Saved`: what custom Functions keep
+    settings: dict[Setting, Row] = field(default_factory=dict)  # the second in each setting
+    third: dict[Setting, Row] = field(default_factory=dict)  # the same for order=3, else empty
+    saved: list[Saved] = field(default_factory=list)  # what custom Functions keep
     torch_func: str = ""  # "right", "zeros", "wrong" or the error that torch.func raises
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         return self.verdict is Verdict.SUPPORTED
 
+    @property
+    def headline(self) -> str:
+        """The name and the verdict in words."""
+        second_is_right = all(row.outcome is Outcome.RIGHT for row in self.settings.values())
+        order = "third" if self.third and second_is_right else "second"
+        return f"{self.name}: {self.verdict.headline.replace('second', order)}"
+
     def __str__(self):
-        table = [("first derivative", "", _outcome(self.first))] if self.first else []
-        for title, rows in (("second derivative", self.settings), ("third derivative", self.third)):
-            table += [(title, name, _outcome(row)) for name, row in rows.items()]
-        if self.torch_func and "setup_context" not in self.torch_func:
-            table.append(("torch.func", "", self.torch_func))
-        for s in self.saved:
-            by = f"ctx.{s.name}" if s.name else "save_for_backward"
-            table.append(("saved", "", f"{s.kind} {s.shape} {s.dtype}, {s.bytes} bytes, {by}"))
-        early = bool(self.third) and all(row.outcome == "right" for row in self.settings.values())
-        headline = self.verdict.headline.replace("second", "third" if early else "second")
-        lines, last = [f"{self.name}: {headline}", ""], ""
-        for title, name, text in table:
-            head = ("" if title == last else title).ljust(20) + (name.ljust(16) if name else "")
-            indent = " " * (44 if name else 28)
-            lines += textwrap.wrap(head + text, subsequent_indent=indent, **WRAP)
-            last = title
-        lines += [""] if table else []
-        width = max((len(f.code) for f in self.findings), default=0) + 2
-        for f in self.findings:
-            text, mark = f.code.ljust(width) + f.message, f"-> lesson {f.lesson}"
-            text = textwrap.wrap(text, subsequent_indent=" " * width, **WRAP)
-            text += [""] if len(text[-1]) + len(mark) > 98 else []
-            lines += [*text[:-1], text[-1].ljust(100 - len(mark)) + mark]
-        return "\n".join(lines).rstrip()
+        return text_of(self)
 
     __repr__ = __str__
 
@@ -143,42 +88,7 @@ class Diagnosis:
         return f'<pre style="color: inherit; background: none">{html.escape(str(self))}</pre>'
 
 
-def _outcome(row):
-    if row.outcome == "wrong" and row.where:
-        digits = "z.4f" if 1e-2 <= max(abs(row.expected), abs(row.got)) < 1e5 else "z.4g"
-        expected, got = format(row.expected, digits), format(row.got, digits)
-        return f"WRONG   expected {expected:>7}, got {got} at {row.where}"
-    return {
-        "right": "right   (0; autograd raises: nothing depends on x)" if row.text else "right",
-        "wrong": "WRONG   not the derivative of what backward returns",
-        "raises": f"raises: {row.text}",
-        "not finite": f"NOT FINITE at {row.where}" if row.where else "NOT FINITE",
-        "unclear": "unclear (not smooth here, or noise)",
-    }[row.outcome]
-
-
-@contextlib.contextmanager
-def _no_trace():
-    """Put back what a call of fn may change, and collect its warnings."""
-    default, python, numpy = torch.get_default_dtype(), random.getstate(), np.random.get_state()
-    kinds = torch.Tensor, torch.nn.Parameter
-    leaves = [t for t in gc.get_objects() if type(t) in kinds and t.is_leaf and t.requires_grad]
-    grads = [t.grad if t.grad is None else (t.grad, t.grad.clone()) for t in leaves]
-    fork, mode, grad = torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()
-    with fork, mode, grad, warnings.catch_warnings(record=True, action="always") as met:
-        try:
-            yield met
-        finally:
-            torch.set_default_dtype(default)
-            random.setstate(python)
-            np.random.set_state(numpy)
-            for t, grad in zip(leaves, grads, strict=True):
-                t.grad = grad and grad[0]
-                if grad:
-                    grad[0].data.copy_(grad[1])
-
-
-def diagnose(fn, *inputs, order=2):
+def diagnose(fn: Callable, *inputs, order: int = 2) -> Diagnosis:
     """Check first and second derivative of fn, and explain what is wrong.
 
     Args:
@@ -192,59 +102,62 @@ def diagnose(fn, *inputs, order=2):
         `Diagnosis`; nothing is raised for a wrong fn, and nothing outside is changed.
     """
     name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
-    with _no_trace() as met:
+    with undisturbed() as met:
         try:
-            target, seeded = _prepare(fn, inputs)
+            target, seeded = prepare(fn, inputs)
         except NotChecked as reason:
-            code, *text = reason.args
-            finding = Finding(code, NOT_CHECKED[code].format(*text), 1)
+            finding = Finding(reason.code, reason.message, lesson=1)
             return Diagnosis(name, Verdict.NOT_CHECKED, [finding])
         generator = torch.Generator().manual_seed(0)
-        probe, moved, given = measure(target, order, generator), False, target.point
-        if not probe.wrong and probe.telling < 2:
-            draws = [torch.rand(x.shape, generator=generator, dtype=x.dtype) for x in given]
-            target.point = [x + 0.1 * target.scale * r for x, r in zip(given, draws, strict=True)]
-            other = measure(target, order, generator)
-            moved = other.wrong or other.telling > probe.telling
-            moved = moved and other.first.outcome not in ("raises", "not finite")
-            probe, target.point = (other, target.point) if moved else (probe, given)
-        rules = Rules(probe, moved, seeded, generator, [str(w.message) for w in met])
-    saved = [s for f in rules.functions for s in f.saved]
-    about = probe.first, probe.second, probe.third, saved, rules.torch_func
-    return Diagnosis(name, rules.verdict, list(rules.findings()), *about)
+        measured, moved = _measure_where_it_tells(target, order, generator)
+        evidence = _gather(measured, generator)
+    warnings = tuple(str(warning.message) for warning in met)
+    evidence = replace(evidence, moved=moved, seeded=seeded, warnings=warnings)
+    measured = evidence.measured
+    return Diagnosis(
+        name,
+        verdict_of(evidence),
+        findings_of(evidence),
+        first=measured.first,
+        settings=measured.second,
+        third=measured.third,
+        saved=[saved for function in evidence.functions for saved in function.saved],
+        torch_func=evidence.torch_func,
+    )
 
 
-def _prepare(fn, inputs):
-    """A `Target` that can be measured, and whether its output depends on the seed."""
-    given = Target(fn, inputs, None)
-    dtypes = {x.dtype for x in given.point}
-    if not dtypes:
-        raise NotChecked("no_input_requires_grad")
-    if any(x.is_complex() or x.layout != torch.strided for x in given.point):
-        raise NotChecked("complex_or_sparse_input")
-    try:
-        kept = kinds(given)
-    except Exception as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
-        where = f"in {frames[-1].name}, line {frames[-1].lineno}"
-        raise NotChecked("fn_raises", f"{type(error).__name__}: {error} ({where}).") from error
-    if not given.kept:
-        raise NotChecked("output_without_graph")
-    if dtypes & {torch.bfloat16, torch.float16}:
-        raise NotChecked("half_precision")
-    target = given
-    with contextlib.suppress(Exception):  # fn may refuse float64, or do something else there
-        double = Target(fn, inputs, torch.float64)
-        target = double if kinds(double) == kept else given
-    runs = []
-    for target.seed in (1, 0, 0):
-        runs.append(target.start()[2])
-    if not all(map(torch.equal, *runs[1:])):
-        raise NotChecked("random_output")
-    return target, not all(map(torch.equal, *runs[:2]))
+def _measure_where_it_tells(
+    target: Target, order: int, generator: torch.Generator
+) -> tuple[Measured, bool]:
+    """At the given point; beside it where the second derivative is 0 there, or jumps."""
+    here = measure(target, order, generator)
+    if here.wrong or here.telling == 2:
+        return here, False
+    beside = []
+    for x in target.point:
+        draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
+        beside.append(x + 0.1 * target.scale * draw)
+    there = measure(target.at(beside), order, generator)
+    tells_more = there.wrong or there.telling > here.telling
+    exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
+    return (there, True) if tells_more and exists else (here, False)
 
 
-def assert_double_backward(fn, *inputs):
+def _gather(measured: Measured, generator: torch.Generator) -> Evidence:
+    """Look at fn once more, at the point where it was measured."""
+    functions = custom_functions(measured.probe.target)
+    if measured.a is None:
+        return Evidence(measured, functions)
+    surrogate = measured.first.outcome is not Outcome.RIGHT
+    if measured.wrong or surrogate:
+        functions = follow(measured, functions, generator)
+    if surrogate:
+        measured = replace(measured, second=convict_surrogates(measured, functions))
+    return Evidence(measured, functions, observe(measured), torch_func(measured))
+
+
+def assert_double_backward(fn: Callable, *inputs) -> None:
     """Raise AssertionError with the text of `diagnose` unless its verdict is "supported"."""
-    if not (diagnosis := diagnose(fn, *inputs)).ok:
+    diagnosis = diagnose(fn, *inputs)
+    if not diagnosis.ok:
         raise AssertionError(str(diagnosis))

@@ -1,4 +1,4 @@
-"""The numbers: values against the first derivative, the first derivative against the second.
+"""The experiment: derivatives of fn by finite differences, beside those that autograd reports.
 
 The truth is finite differences of fn's own first derivative along a direction d. With the weights
 on the outputs held fixed, call that difference A. At the given point, with x = x0 + t + t**2/2
@@ -9,242 +9,207 @@ before fn and z = y + (y - y0)**2/2 after it, the second derivative along d is
 where B is the first derivative weighted with the change of y, and C the first derivative times d.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
+from torch import Tensor
 
-SETTINGS = {"alone": (0, 0), "graph after": (0, 1), "graph before": (1, 0), "both": (1, 1)}
-TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # relative
-SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
-STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two differ
-    torch.float64: ((1e-3, 1e-4), (1e-5, 1e-6), (2e-2, 1e-2)),
-    torch.float32: ((3e-2, 1e-2), (1e-1, 3e-2), (1e-2, 1e-3)),
-}
+from .differences import Slope, flat, shaped, slope, vjp
+from .judge import SURROGATE, TOLERANCE, Outcome, Row, judge, limits_of_first, limits_of_second
+from .settings import Probe, Reported, Setting, first_line, reported
+from .target import Target
 
-
-@dataclass
-class Row:
-    """One comparison, a line of the report."""
-
-    outcome: str  # "right", "wrong", "raises", "not finite", "unclear" (not smooth, or noise)
-    error: float | None = None  # the largest, absolute
-    relative: float = 0.0  # the same in proportion to the terms
-    expected: float = 0.0  # at the element shown
-    got: float = 0.0
-    where: str = ""
-    text: str = ""  # first line of the error that autograd raises
-    zero: bool = False  # nothing but 0 was expected
+MANY = 1e6  # elements; from here on one probe has to do
+ONE_BY_ONE = 16  # elements; with more, parts of the inputs are compared
 
 
-def measure(target, order, generator):
-    """A `Probe` that has compared first, second and (for order=3) third derivatives.
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured with one `Probe`."""
+
+    probe: Probe
+    first: Row  # the first derivative
+    second: dict[Setting, Row]
+    third: dict[Setting, Row] = field(default_factory=dict)  # empty unless it was asked for
+    dtype: torch.dtype = torch.float64  # the precision in which fn computes
+    tolerance: float = TOLERANCE[torch.float32]  # relative
+    a: Tensor | None = None  # the second derivative alone, flat; None if fn's backward raises
+
+    @property
+    def rows(self) -> list[Row]:
+        return [*self.second.values(), *self.third.values()]
+
+    @property
+    def wrong(self) -> bool:
+        """Something is wrong with the second derivative, or with the third."""
+        bad = Outcome.WRONG, Outcome.NOT_FINITE, Outcome.RAISES
+        return any(row.outcome in bad for row in self.rows)
+
+    @property
+    def severity(self) -> int:
+        if self.first.outcome is Outcome.WRONG:
+            return 3
+        if any(row.outcome is Outcome.WRONG for row in self.rows):
+            return 2
+        return int(self.wrong)
+
+    @property
+    def telling(self) -> int:
+        """2, or 1 where nothing but 0 was expected, or 0 where nothing can be trusted."""
+        alone = self.second[Setting.ALONE]
+        if Outcome.UNCLEAR in (self.first.outcome, alone.outcome):
+            return 0
+        return 1 if alone.zero else 2
+
+
+def measure(target: Target, order: int, generator: torch.Generator) -> Measured:
+    """Compare first, second and (for order=3) third derivatives.
 
     Twice: with sums, whose numbers a reader can recognise, and with random weights in a random
     direction, since a sum can hide an error. The worse of the two is returned.
     """
-    draws = torch.ones_like, lambda x: torch.randn(x.shape, generator=generator, dtype=x.dtype)
-    large = sum(x.numel() for x in target.point) > 1e6  # then one has to do
-    probes = [Probe(target, draw, order) for draw in draws[large:]]
-    worst = [p for p in probes if p.first.outcome == "wrong"]
-    worst += [p for p in probes if "wrong" in [row.outcome for row in p.rows]]
-    return (worst + [p for p in probes if p.wrong] + probes[-1:])[0]
+
+    def random(like):
+        return torch.randn(like.shape, generator=generator, dtype=like.dtype)
+
+    large = sum(x.numel() for x in target.point) > MANY
+    draws = [random] if large else [torch.ones_like, random]
+    several = [measure_with(make_probe(target, draw), order) for draw in draws]
+    worst = max(several, key=lambda measured: measured.severity)
+    return worst if worst.severity else several[-1]
 
 
-class Probe:
-    """fn with weights w on its outputs and a direction d, and what was measured with them."""
-
-    def __init__(self, target, draw, order):
-        self.target, ys = target, target.start()[2]
-        self.w, self.y0 = [draw(y) for y in ys], [y.detach().clone() for y in ys]
-        self.d, self.scale, self.n = draw(flat(target.point)), target.scale, len(flat(ys))
-        self.tolerance, self.dtype, self.a = TOLERANCE[torch.float32], torch.float64, None
-        self.first, self.second, self.third = None, {}, {}  # Row, and name of setting -> Row
-        self.measure(order)
-
-    @property
-    def rows(self):
-        return [*self.second.values(), *self.third.values()]
-
-    @property
-    def wrong(self):
-        return any(row.outcome in ("wrong", "not finite", "raises") for row in self.rows)
-
-    @property
-    def telling(self):
-        """2, or 1 where nothing but 0 was expected, or 0 where nothing can be trusted."""
-        alone = self.second["alone"]
-        return 0 if "unclear" in (self.first.outcome, alone.outcome) else 2 - alone.zero
-
-    def loss(self, ys, after=False):
-        terms = [w * y for w, y in zip(self.w, ys, strict=True)]
-        if after:
-            terms += [w * (y - at) ** 2 / 2 for w, y, at in zip(self.w, ys, self.y0, strict=True)]
-        return sum(term.sum() for term in terms)
-
-    def reported(self, setting, order=2, shift=0.0):
-        """The derivative that autograd gives, along d: (flat vector, where it is None, error)."""
-        (bent, after), text = SETTINGS[setting], ""
-        try:
-            t, _, ys = self.target.start(bent, shift)
-            loss, options = self.loss(ys, after), {"create_graph": True, "allow_unused": True}
-            grads = torch.autograd.grad(loss, t, **options)
-            for step in range(2, order + 1):
-                along = zip(grads, shaped(self.d, t), strict=True)
-                scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
-                options = {"retain_graph": True, "create_graph": step < order}
-                try:
-                    grads = torch.autograd.grad(scalar, t, **options)
-                except RuntimeError as error:  # what a reader would see; is it about all of t?
-                    text, grads = first_line(error), [None] * len(t)
-                    if "appears to not have been used" in text:
-                        grads = torch.autograd.grad(scalar, t, allow_unused=True, **options)
-                    elif "does not require grad" not in text:
-                        raise
-            missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])
-            return _filled(grads, t), missing > 0, text
-        except Exception as error:  # whatever fn or its backward raises is the answer
-            return None, None, first_line(error)
-
-    def _along(self, d, h):
-        try:
-            return torch.cat(vjp(*self.target.start(shift=h * d), self.w))
-        except Exception:  # outside the domain of fn
-            return torch.full((self.n + len(d),), torch.nan)
-
-    def measure(self, order):
-        def second(h):
-            got, _, _ = self.reported(name, 2, h * d)
-            return torch.full_like(d, torch.nan) if got is None else got
-
-        try:
-            d, (_, gradient) = self.d, vjp(*self.target.start(), self.w)
-        except Exception as error:
-            return self._unjudged(Row("raises", text=first_line(error)))
-        beside = self._along(d, 1e-3 * self.scale)  # float32 values in a float64 tensor?
-        single = (beside.float().double() == beside).all() and (beside != beside.round()).any()
-        if single or any(t.dtype != torch.float64 for t in [*self.y0, *self.target.point]):
-            self.dtype = torch.float32
-        value, error = slope(partial(self._along, d), self.dtype, self.scale)
-        (dy, self.a), (error_y, error_a) = (v.split([self.n, len(d)]) for v in (value, error))
-        first = self._judge_first(gradient, dy, error_y)
-        self.tolerance = min(SURROGATE, max(TOLERANCE[self.dtype], 10 * first.relative))
-        if first.outcome != "right":  # finite differences do not go where backward goes
-            return self._unjudged(first)
-        changes = (shaped(flat(self.w) * v.clamp(max=1e30), self.y0) for v in (dy, error_y))
-        b, error_b = (vjp(*self.target.start(), change)[1] for change in changes)
-        self.first, c = first, gradient * d
-        for name, (before, after) in SETTINGS.items():
-            expected, error = self.a + after * b + before * c, error_a + after * error_b.abs()
-            terms, got = self.a.abs() + after * b.abs() + before * c.abs(), self.reported(name)
-            self.second[name] = self._judge(got, expected, error, terms, gradient.abs())
-        for name in SETTINGS if order == 3 and not self.wrong else ():
-            (value, error), here = slope(second, self.dtype, self.scale), second(0.0).abs()
-            compared = self.reported(name, 3), value, error, value.abs() + here, here
-            self.third[name] = self._judge(*compared)
-
-    def _unjudged(self, first):
-        self.first = first
-        for name in SETTINGS:
-            got, _, text = self.reported(name)
-            outcome = "raises" if got is None else "right" if got.isfinite().all() else "not finite"
-            self.second[name] = Row(outcome, text=text)
-
-    def _judge_first(self, gradient, dy, error):
-        """First derivative against values: along d and, where that differs, part by part."""
-        w, n = flat(self.w), len(self.d)
-        if not (gradient.isfinite().all() and flat(self.y0).isfinite().all()):
-            return Row("not finite")
-
-        def compare(dy, error, d):
-            a, b = w * dy, gradient * d
-            sizes = a.square().sum().sqrt(), b.square().sum().sqrt(), a.sum().abs(), b.sum().abs()
-            return torch.stack([a.sum(), b.sum(), (w * error).square().sum().sqrt(), max(sizes)])
-
-        rows, point = [compare(dy, error, self.d)], self.target.point
-        expected, got, error, terms = rows[0]
-        split = max(1, 16 // len(point))  # of each input, where elements are too many
-        if not (expected - got).abs() <= TOLERANCE[self.dtype] * terms:
-            parts = [torch.arange(x.numel()) % split + k * split for k, x in enumerate(point)]
-            index, rows = torch.arange(n) if n <= 16 else torch.cat(parts), []
-            for part in (self.d * (index == k) for k in range(int(index.max()) + 1)):
-                value, error = slope(partial(self._along, part), self.dtype, self.scale)
-                rows.append(compare(value[: self.n], error[: self.n], part))
-        expected, got, error, terms = torch.stack(rows).T
-        return self._judge((got, got != got, ""), expected, error, terms, terms, first=split)
-
-    def _judge(self, reported, expected, error, terms, floor, first=0):
-        """Compare a vector with finite differences; no element is asked more than its input is.
-
-        `terms` is the size of what is added up, `floor` what an error must be small against.
-        """
-        (got, missing, text), target = reported, self.target
-        sizes = [len(expected)] if first else [x.numel() for x in target.point]
-        floor = 1e-2 * floor + 1e-8
-        solid = terms * (error <= SURROGATE * terms + floor) * (not first)
-        rms = [part.square().mean().sqrt().expand(len(part)) for part in solid.split(sizes)]
-        noise = 5 * (error + error.median() * (not first)) + 1e-4 * floor
-        scale, zero = terms + torch.cat(rms), bool((expected.abs() <= noise).all())
-        if got is None:
-            return Row("raises", text=text, zero=zero)
-        off, broken = (got - expected).abs().nan_to_num(0.0), ~got.isfinite()
-        trusted = (error <= SURROGATE * scale + floor) & ~broken
-        wrong = (off > (SURROGATE if first else self.tolerance) * scale + noise) & ~broken
-        row = Row("unclear", text=text if missing.all() else "", zero=zero)
-        if trusted.any():
-            row.outcome, row.error = "right", off[trusted].max().item()
-            row.relative = (off / (scale + floor))[trusted].max().item()
-        if broken.any() or wrong.any():
-            shown = wrong & ~missing if (wrong & ~missing).any() else wrong
-            shown = broken if broken.any() else shown & (off >= 0.1 * off[shown].max())
-            i = int(shown.nonzero()[0])
-            row.outcome = "not finite" if broken[i] else "raises" if missing[i] else "wrong"
-            row.where = target.names[i // first] if first and len(self.d) > 16 else target.place(i)
-            row.expected, row.got, row.text = expected[i].item(), got[i].item(), text
-        return row
+def make_probe(target: Target, draw) -> Probe:
+    ys = [y.detach().clone() for y in target.start().ys]
+    return Probe(target, tuple(draw(y) for y in ys), tuple(ys), draw(flat(target.point)))
 
 
-def slope(at, dtype, scale):
-    """d at(h)/dh at 0 and its error: what two steps, and the two sides, disagree by."""
-    zero, best = at(0.0), None
-    for pair in STEPS[dtype]:
-        value = None
-        for h in (step * scale for step in pair):
-            up, down = at(h), at(-h)
-            coarse, value, sides = value, (up - down) / (2 * h), (up + down - 2 * zero).abs() / h
-        rounding = 16 * torch.finfo(dtype).eps * (zero.abs() + zero.abs().mean()) / h
-        error = ((value - coarse).abs() + sides + rounding).nan_to_num(torch.inf)
-        size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
-        doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
-        if best is None or doubt < best[0]:
-            best = doubt, value.nan_to_num(0.0, 0.0, 0.0), error
-        if doubt < 1e-2:
-            break
-    return best[1:]
+def measure_with(probe: Probe, order: int) -> Measured:
+    """First derivative against values, second against the first, third against the second."""
+    target, d = probe.target, probe.d
+    try:
+        call = target.start()
+        gradient = vjp(call.ys, call.t, probe.w)
+    except Exception as error:  # of fn, or of its backward
+        first = Row(Outcome.RAISES, text=first_line(error))
+        return Measured(probe, first, unjudged(probe))
+    dtype = _precision(probe)
+    n = len(flat(probe.y0))
+    value, error = slope(partial(_values_and_gradient, probe, d), dtype, target.scale)
+    dy, a = Slope(value[:n], error[:n]), Slope(value[n:], error[n:])
+    first = judge_first(probe, gradient, dy, dtype)
+    tolerance = min(SURROGATE, max(TOLERANCE[dtype], 10 * first.relative))
+    common = {"probe": probe, "first": first, "dtype": dtype, "tolerance": tolerance, "a": a.value}
+    if first.outcome is not Outcome.RIGHT:  # finite differences do not go where backward goes
+        return Measured(second=unjudged(probe), **common)
+    changes = (shaped(flat(probe.w) * v.clamp(max=1e30), probe.y0) for v in dy)
+    b = Slope(*(vjp(call.ys, call.t, change) for change in changes))
+    second = _judge_second(probe, gradient, a, b, tolerance)
+    found = Measured(second=second, **common)
+    if order < 3 or found.wrong:
+        return found
+    return Measured(second=second, third=_judge_third(probe, dtype, tolerance), **common)
 
 
-def vjp(t, _, ys, w):
-    """Values and first derivative of the outputs weighted with w, both flat."""
-    kept = [i for i, y in enumerate(ys) if y.requires_grad]
-    used, w = [ys[i] for i in kept], [w[i].clone() for i in kept]  # backward may write into w
-    options = {"retain_graph": True, "allow_unused": True}
-    grads = torch.autograd.grad(used, t, w, **options) if used else [None] * len(t)
-    return flat(ys), _filled(grads, t)
+def unjudged(probe: Probe) -> dict[Setting, Row]:
+    """Whether the second derivative exists at all, where there is nothing to compare it with."""
+    rows = {}
+    for setting in Setting:
+        got = reported(probe, setting)
+        if got.vector is None:
+            outcome = Outcome.RAISES
+        else:
+            outcome = Outcome.RIGHT if got.vector.isfinite().all() else Outcome.NOT_FINITE
+        rows[setting] = Row(outcome, text=got.text)
+    return rows
 
 
-def _filled(grads, t):
-    return flat([torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)])
+def judge_first(probe: Probe, gradient: Tensor, dy: Slope, dtype: torch.dtype) -> Row:
+    """First derivative against values: along d and, where that differs, part by part."""
+    target, w, d = probe.target, flat(probe.w), probe.d
+    if not (gradient.isfinite().all() and flat(probe.y0).isfinite().all()):
+        return Row(Outcome.NOT_FINITE)
+
+    def compare(dy, along):
+        """Expected, got, error and size of the change of the loss along a direction."""
+        a, b = w * dy.value, gradient * along
+        sizes = a.square().sum().sqrt(), b.square().sum().sqrt(), a.sum().abs(), b.sum().abs()
+        return torch.stack([a.sum(), b.sum(), (w * dy.error).square().sum().sqrt(), max(sizes)])
+
+    whole = expected, got, _, terms = compare(dy, d)
+    if (expected - got).abs() <= TOLERANCE[dtype] * terms:
+        return _judge_parts([whole], target.place)
+    names, parts = _parts(target)
+    rows = []
+    for part in parts:
+        value, error = slope(partial(_values_and_gradient, probe, d * part), dtype, target.scale)
+        rows.append(compare(Slope(value[: len(w)], error[: len(w)]), d * part))
+    return _judge_parts(rows, names)
 
 
-def flat(tensors):
-    return torch.cat([t.detach().reshape(-1).to(torch.float64) for t in tensors])
+def _parts(target):
+    """Where a part is, as a function of its number, and the masks of the parts."""
+    sizes = [x.numel() for x in target.point]
+    n, parts_each = sum(sizes), max(1, ONE_BY_ONE // len(sizes))
+    if n <= ONE_BY_ONE:
+        return target.place, [torch.arange(n) == k for k in range(n)]
+    parts = [torch.arange(size) % parts_each + k * parts_each for k, size in enumerate(sizes)]
+    index = torch.cat(parts)
+    masks = [index == k for k in range(int(index.max()) + 1)]
+    return lambda k: target.names[k // parts_each], masks
 
 
-def shaped(vector, like):
-    parts = vector.split([t.numel() for t in like])
-    return [part.view(t.shape).to(t) for part, t in zip(parts, like, strict=True)]
+def _judge_parts(rows, place):
+    expected, got, error, terms = torch.stack(rows).T
+    reported_parts = Reported(got, torch.zeros_like(got, dtype=torch.bool))
+    return judge(reported_parts, Slope(expected, error), limits_of_first(terms, error), place)
 
 
-def first_line(error):
-    line = (str(error).strip().splitlines() or [""])[0]
-    return line if type(error) is RuntimeError else f"{type(error).__name__}: {line}"
+def _judge_second(probe, gradient, a, b, tolerance):
+    target, c, rows = probe.target, gradient * probe.d, {}
+    sizes = [x.numel() for x in target.point]
+    for setting in Setting:
+        after, before = setting.after, setting.before
+        expected = Slope(
+            a.value + after * b.value + before * c,
+            a.error + after * b.error.abs(),
+        )
+        terms = a.value.abs() + after * b.value.abs() + before * c.abs()
+        limits = limits_of_second(terms, expected.error, gradient.abs(), sizes, tolerance)
+        rows[setting] = judge(reported(probe, setting), expected, limits, target.place)
+    return rows
+
+
+def _judge_third(probe, dtype, tolerance):
+    target, rows = probe.target, {}
+    sizes = [x.numel() for x in target.point]
+    for setting in Setting:
+
+        def second(h, setting=setting):
+            got = reported(probe, setting, 2, h * probe.d).vector
+            return torch.full_like(probe.d, torch.nan) if got is None else got
+
+        expected, here = slope(second, dtype, target.scale), second(0.0).abs()
+        terms = expected.value.abs() + here
+        limits = limits_of_second(terms, expected.error, here, sizes, tolerance)
+        rows[setting] = judge(reported(probe, setting, 3), expected, limits, target.place)
+    return rows
+
+
+def _values_and_gradient(probe, d, h):
+    """Outputs and first derivative at the point + h d, flat; NaN outside the domain of fn."""
+    try:
+        call = probe.target.start(shift=h * d)
+        return torch.cat([flat(call.ys), vjp(call.ys, call.t, probe.w)])
+    except Exception:  # of fn, or of its backward
+        return torch.full((len(flat(probe.y0)) + len(d),), torch.nan)
+
+
+def _precision(probe):
+    """float32 if fn computes in it, also where it hands its result over in float64."""
+    beside = _values_and_gradient(probe, probe.d, 1e-3 * probe.target.scale)
+    single = (beside.float().double() == beside).all() and (beside != beside.round()).any()
+    if single or any(t.dtype != torch.float64 for t in [*probe.y0, *probe.target.point]):
+        return torch.float32
+    return torch.float64

@@ -1,0 +1,83 @@
+"""Numbers: finite differences, vector-Jacobian products, and lists of tensors as flat vectors."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two differ
+    torch.float64: ((1e-3, 1e-4), (1e-5, 1e-6), (2e-2, 1e-2)),
+    torch.float32: ((3e-2, 1e-2), (1e-1, 3e-2), (1e-2, 1e-3)),
+}
+AGREED = 1e-2  # a mean relative error below this ends the trying
+
+
+class Slope(NamedTuple):
+    """A derivative by finite differences, and what it may be off by, elementwise."""
+
+    value: Tensor
+    error: Tensor
+
+
+def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Slope:
+    """d at(h)/dh at h = 0, by central differences.
+
+    Args:
+        at: a flat vector as a function of a number; NaN where it has no value.
+        dtype: the precision in which `at` computes, float64 or float32.
+        scale: steps are multiplied by it.
+
+    Returns:
+        `Slope`. The error is what two steps, and the two sides, disagree by, and rounding; it is
+        infinite where `at` is not finite.
+    """
+    zero, best, least = at(0.0), None, None
+    for coarse_step, fine_step in STEPS[dtype]:
+        coarse, _ = _central(at, coarse_step * scale, zero)
+        value, sides = _central(at, fine_step * scale, zero)
+        eps = 16 * torch.finfo(dtype).eps
+        rounding = eps * (zero.abs() + zero.abs().mean()) / (fine_step * scale)
+        error = ((value - coarse).abs() + sides + rounding).nan_to_num(torch.inf)
+        size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
+        doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
+        if best is None or doubt < least:
+            best, least = Slope(value.nan_to_num(0.0, 0.0, 0.0), error), doubt
+        if doubt < AGREED:
+            break
+    return best
+
+
+def _central(at, h, zero):
+    """The derivative with one step, and by how much its two sides differ: a kink shows there."""
+    up, down = at(h), at(-h)
+    return (up - down) / (2 * h), (up + down - 2 * zero).abs() / h
+
+
+def vjp(ys: Sequence[Tensor], t: Sequence[Tensor], w: Sequence[Tensor]) -> Tensor:
+    """The first derivative by `t` of the sum of w * y, flat, float64; 0 where nothing depends.
+
+    Raises whatever backward raises.
+    """
+    used = [i for i, y in enumerate(ys) if y.requires_grad]
+    if not used:
+        return filled([None] * len(t), t)
+    weights = [w[i].clone() for i in used]  # backward may write into them
+    options = {"retain_graph": True, "allow_unused": True}
+    return filled(torch.autograd.grad([ys[i] for i in used], t, weights, **options), t)
+
+
+def filled(grads: Sequence[Tensor | None], t: Sequence[Tensor]) -> Tensor:
+    """Gradients as a flat vector, 0 for None."""
+    return flat([torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)])
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """All elements in one float64 vector, without graph."""
+    return torch.cat([t.detach().reshape(-1).to(torch.float64) for t in tensors])
+
+
+def shaped(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """A flat vector in the shapes and dtypes of `like`."""
+    parts = vector.split([t.numel() for t in like])
+    return [part.view(t.shape).to(t) for part, t in zip(parts, like, strict=True)]

@@ -1,0 +1,125 @@
+"""How fn and its backward behave when they are called as a larger model calls them."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from .differences import flat, shaped, vjp
+from .measure import Measured
+from .settings import Setting, first_line, reported
+
+WRONG_NUMBER = "a wrong number"
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What was seen; "" where there is nothing to say, else the words for the report."""
+
+    edits_input: bool = False  # in place, without mark_dirty
+    no_gradient: str = ""  # names of inputs for which autograd returns None
+    mutates: str = ""  # what backward writes into
+    not_linear: str = ""  # what happens if grad_out is scaled
+    grad_out_layout: str = ""  # what happens if grad_out is not contiguous
+    input_layout: str = ""  # what happens if an input is not contiguous
+
+
+def observe(measured: Measured) -> Habits:
+    """Call backward on its own, then with other grad_outs and for other layouts."""
+    probe, found = measured.probe, Habits()
+    t, xs, ys = probe.target.start()
+    if any(x._version and x.grad_fn.name().startswith("Add") for x in xs):
+        found = replace(found, edits_input=True)
+    before, w = [v.detach().clone() for v in [*xs, *ys]], [v.clone() for v in probe.w]
+    once = torch.autograd.grad(ys, t, w, retain_graph=True, allow_unused=True)
+    pairs = zip(probe.target.names, once, strict=True)
+    found = replace(found, no_gradient=", ".join(name for name, g in pairs if g is None))
+    if not all(map(torch.equal, w, probe.w)):
+        return replace(found, mutates="grad_out")
+    if not all(map(torch.equal, [*xs, *ys], before)):
+        return replace(found, mutates="the tensors that it saved")
+    return replace(
+        found,
+        not_linear=_try_scaled(measured, t, ys),
+        grad_out_layout=_try_grad_out_layouts(measured, t, ys),
+        input_layout=_try_input_layout(measured),
+    )
+
+
+def _try_scaled(measured, t, ys):
+    w = measured.probe.w
+    expected = vjp(ys, t, w)
+    for factor in (1, -3):
+        got, text = _vjp(ys, t, [factor * v for v in w])
+        if got is None or not _agree(got, factor * expected, measured.tolerance):
+            return text or WRONG_NUMBER
+    return ""
+
+
+def _try_grad_out_layouts(measured, t, ys):
+    w = list(measured.probe.w)
+    ones = [torch.ones_like(y) for y in ys]
+    expanded = [v.new_ones(()).expand(v.shape) for v in ones]
+    for laid_out, plain in (([strided(v) for v in w], w), (expanded, ones)):
+        got, text = _vjp(ys, t, laid_out)
+        if got is None or not _agree(got, vjp(ys, t, plain), measured.tolerance):
+            return text or WRONG_NUMBER
+    return ""
+
+
+def _try_input_layout(measured):
+    """First and second derivative with a graph around fn, for inputs that are not contiguous."""
+    probe = measured.probe
+    other = replace(probe, target=probe.target.in_layout(strided))
+    try:
+        other.target.start()
+    except Exception:  # a forward that refuses such an input is not to blame
+        return ""
+    for order in (1, 2):
+        expected = reported(probe, Setting.BOTH, order).vector
+        got = reported(other, Setting.BOTH, order)
+        if expected is None:
+            continue
+        if got.vector is None or not _agree(got.vector, expected, measured.tolerance):
+            return got.text or WRONG_NUMBER
+    return ""
+
+
+def _vjp(ys, t, w):
+    """(first derivative, "") or (None, the error that backward raises)."""
+    try:
+        return vjp(ys, t, w), ""
+    except Exception as error:
+        return None, first_line(error)
+
+
+def _agree(got, expected, tolerance):
+    size = tolerance * (expected.abs() + expected.abs().nanmean()) + 1e-12
+    return bool((((got - expected).abs() <= size) | ~expected.isfinite()).all())
+
+
+def strided(x: Tensor) -> Tensor:
+    """The same values in another order or with gaps in memory, still in the graph."""
+    if x.dim() > 1:
+        return x.mT.clone(memory_format=torch.contiguous_format).mT
+    return torch.stack([x, torch.zeros_like(x)], -1)[..., 0]
+
+
+def torch_func(measured: Measured) -> str:
+    """What torch.func.grad of torch.func.grad gives: "right", "zeros", "wrong" or the error."""
+    probe, truth = measured.probe, measured.a
+
+    def along(xs):
+        grads = torch.func.grad(lambda xs: probe.loss(probe.target.tensors(xs)))(xs)
+        return sum((g * s).sum() for g, s in zip(grads, shaped(probe.d, xs), strict=True))
+
+    try:
+        got = flat(torch.func.grad(along)(list(probe.target.point)))
+    except Exception as error:  # of fn under torch.func
+        return first_line(error)
+    size = 10 * measured.tolerance * (truth.abs() + truth.abs().mean()) + 1e-6
+    if ((got - truth).abs() <= size).all():
+        return "right"
+    if not got.isfinite().all():
+        return "not finite"
+    return "wrong" if got.any() else "zeros"

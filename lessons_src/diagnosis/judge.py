@@ -1,0 +1,117 @@
+"""Comparing what autograd reports with finite differences: rows, outcomes, tolerances."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from .differences import Slope
+from .settings import Reported
+
+TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # relative
+SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
+
+
+class Outcome(StrEnum):
+    """How a comparison ended."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    RAISES = "raises"
+    NOT_FINITE = "not finite"
+    UNCLEAR = "unclear"  # not smooth, or noise
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison, a line of the report."""
+
+    outcome: Outcome
+    error: float | None = None  # the largest, absolute
+    relative: float = 0.0  # the same in proportion to the terms
+    expected: float = 0.0  # at the element shown
+    got: float = 0.0
+    where: str = ""
+    text: str = ""  # first line of the error that autograd raises
+    zero: bool = False  # nothing but 0 was expected
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """How far apart two numbers may be, elementwise: tolerance * scale + noise."""
+
+    tolerance: float
+    scale: Tensor  # the size of what is added up
+    noise: Tensor  # what finite differences are off by
+    floor: Tensor  # below this, an error is small whatever the scale is
+
+    def trusted(self, error: Tensor) -> Tensor:
+        """Mask: where finite differences are good enough to judge by."""
+        return error <= SURROGATE * self.scale + self.floor
+
+
+def limits_of_first(terms: Tensor, error: Tensor) -> Limits:
+    """For a first derivative: inexact solvers and surrogates differ, which is no conviction."""
+    floor = 1e-2 * terms + 1e-8
+    return Limits(SURROGATE, terms, 5 * error + 1e-4 * floor, floor)
+
+
+def limits_of_second(
+    terms: Tensor, error: Tensor, gradient: Tensor, sizes: list[int], tolerance: float
+) -> Limits:
+    """For a second derivative, or a third: no element is asked more than its input is.
+
+    Args:
+        terms: the size of the terms that a chain rule adds up, flat like the inputs.
+        error: what finite differences are off by.
+        gradient: the size of the derivative before, against which an error may be small.
+        sizes: the number of elements of each input.
+        tolerance: relative.
+    """
+    floor = 1e-2 * gradient + 1e-8
+    solid = terms * (error <= SURROGATE * terms + floor)
+    rms = [part.square().mean().sqrt().expand(len(part)) for part in solid.split(sizes)]
+    noise = 5 * (error + error.median()) + 1e-4 * floor
+    return Limits(tolerance, terms + torch.cat(rms), noise, floor)
+
+
+def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int], str]) -> Row:
+    """Compare a vector with finite differences.
+
+    Args:
+        got: what autograd reports.
+        expected: the truth and its error.
+        limits: how far apart they may be.
+        place: where an element is, in words, for the row.
+    """
+    truth, error = expected
+    zero = bool((truth.abs() <= limits.noise).all())
+    if got.vector is None:
+        return Row(Outcome.RAISES, text=got.text, zero=zero)
+    broken = ~got.vector.isfinite()
+    off = (got.vector - truth).abs().nan_to_num(0.0)
+    wrong = (off > limits.tolerance * limits.scale + limits.noise) & ~broken
+    trusted = limits.trusted(error) & ~broken
+    sure = bool(trusted.any())
+    worst = off[trusted].max().item() if sure else None
+    relative = (off / (limits.scale + limits.floor))[trusted].max().item() if sure else 0.0
+    if not (broken.any() or wrong.any()):
+        text = got.text if got.missing.all() else ""
+        outcome = Outcome.RIGHT if sure else Outcome.UNCLEAR
+        return Row(outcome, worst, relative, text=text, zero=zero)
+    i, outcome = _shown(broken, wrong, got.missing, off)
+    numbers = truth[i].item(), got.vector[i].item()
+    return Row(outcome, worst, relative, *numbers, place(i), got.text, zero)
+
+
+def _shown(broken, wrong, missing, off):
+    """The element to show, and what it is: of the worst ones, the first."""
+    if broken.any():
+        return int(broken.nonzero()[0]), Outcome.NOT_FINITE
+    numbers = wrong & ~missing  # a wrong number tells more than one that is not there
+    shown = numbers if numbers.any() else wrong
+    shown = shown & (off >= 0.1 * off[shown].max())
+    i = int(shown.nonzero()[0])
+    return i, Outcome.RAISES if missing[i] else Outcome.WRONG

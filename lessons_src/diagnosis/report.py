@@ -1,0 +1,94 @@
+"""A `Diagnosis` as text: a headline, a table of what was measured, then the findings."""
+
+import textwrap
+from typing import NamedTuple
+
+from .functions import Saved
+from .judge import Outcome, Row
+from .rules import Finding
+
+WIDTH = 100
+TITLE = 20  # columns: "second derivative"
+SETTING = 16  # "graph before"
+OUTCOME = 8  # "WRONG"
+WRAP = {"width": WIDTH, "break_long_words": False, "break_on_hyphens": False}
+
+
+class Line(NamedTuple):
+    """One line of the table, before it is wrapped."""
+
+    title: str
+    setting: str  # "" if there is none, then the text begins in its column
+    text: str
+
+
+def text_of(diagnosis) -> str:
+    parts = [[diagnosis.headline], _table(_lines(diagnosis)), _findings(diagnosis.findings)]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _lines(diagnosis):
+    lines = []
+    if diagnosis.first:
+        lines.append(Line("first derivative", "", outcome_text(diagnosis.first)))
+    for setting, row in diagnosis.settings.items():
+        lines.append(Line("second derivative", setting, outcome_text(row)))
+    for setting, row in diagnosis.third.items():
+        lines.append(Line("third derivative", setting, outcome_text(row)))
+    if diagnosis.torch_func and "setup_context" not in diagnosis.torch_func:
+        lines.append(Line("torch.func", "", diagnosis.torch_func))
+    return lines + [Line("saved", "", _saved_text(saved)) for saved in diagnosis.saved]
+
+
+def outcome_text(row: Row) -> str:
+    if row.outcome is Outcome.WRONG and row.where:
+        expected, got = _digits(row.expected, row.got)
+        return f"{'WRONG':{OUTCOME}}expected {expected:>7}, got {got} at {row.where}"
+    if row.outcome is Outcome.WRONG:
+        return f"{'WRONG':{OUTCOME}}not the derivative of what backward returns"
+    if row.outcome is Outcome.RIGHT and row.text:
+        return f"{'right':{OUTCOME}}(0; autograd raises: nothing depends on x)"
+    if row.outcome is Outcome.RAISES:
+        return f"raises: {row.text}"
+    if row.outcome is Outcome.NOT_FINITE:
+        return f"NOT FINITE at {row.where}" if row.where else "NOT FINITE"
+    if row.outcome is Outcome.UNCLEAR:
+        return "unclear (not smooth here, or noise)"
+    return "right"
+
+
+def _digits(*numbers):
+    largest = max(abs(number) for number in numbers)
+    spec = "z.4f" if 1e-2 <= largest < 1e5 else "z.4g"
+    return [format(number, spec) for number in numbers]
+
+
+def _saved_text(saved: Saved) -> str:
+    by = f"ctx.{saved.name}" if saved.name else "save_for_backward"
+    return f"{saved.kind} {saved.shape} {saved.dtype}, {saved.bytes} bytes, {by}"
+
+
+def _table(lines: list[Line]) -> list[str]:
+    """Every title once; what does not fit into a line goes on below its outcome."""
+    table, last = [], ""
+    for title, setting, text in lines:
+        head = f"{'' if title == last else title:{TITLE}}"
+        head += f"{setting:{SETTING}}" if setting else ""
+        table += textwrap.wrap(head + text, subsequent_indent=" " * (len(head) + OUTCOME), **WRAP)
+        last = title
+    return table
+
+
+def _findings(findings: list[Finding]) -> list[str]:
+    """The code, its message beside it, and the lesson at the right end of the last line."""
+    code = max((len(finding.code) for finding in findings), default=0) + 2
+    lines = []
+    for finding in findings:
+        mark = f"-> lesson {finding.lesson}"
+        head = f"{finding.code:{code}}{finding.message}"
+        text = textwrap.wrap(head, subsequent_indent=" " * code, **WRAP)
+        if len(text[-1]) + len(mark) > WIDTH - 2:
+            text.append("")
+        text[-1] = text[-1].ljust(WIDTH - len(mark)) + mark
+        lines += text
+    return lines

@@ -1,0 +1,146 @@
+"""fn as a function of the tensors that require grad, at a point."""
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from .differences import flat, shaped
+
+SLOW = 2.0  # seconds; a call that takes longer is announced on stderr
+
+
+class Call(NamedTuple):
+    """One call of fn.
+
+    Up to torch 2.12 the node of a Function is dead once its output is gone: whoever keeps a node
+    keeps its Call.
+    """
+
+    t: list[Tensor]  # leaves: how far each input is moved from the point
+    xs: list[Tensor]  # the inputs, point + t, or point + t + t**2/2
+    ys: list[Tensor]  # the outputs, complex ones as pairs of real numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """fn, and the point at which it is called. Nothing is called before `start`.
+
+    Everything but the inputs is handed over as a copy, the parameters and buffers of a module too.
+    `at`, `in_layout` and `with_seed` return new ones.
+    """
+
+    fn: Callable
+    slots: tuple  # all that fn gets: its arguments one by one, then parameters and buffers
+    tree: TreeSpec  # how the arguments were nested
+    state: tuple[str, ...]  # the names of parameters and buffers
+    where: tuple[int, ...]  # which slots are differentiated: "the inputs"
+    names: tuple[str, ...]  # of these, for the report
+    point: tuple[Tensor, ...]  # and where
+    outputs: tuple[int, ...] | None = None  # which tensors to look at; None: all
+    layout: Callable[[Tensor], Tensor] | None = None  # how arguments lie in memory; None: as given
+    seed: int = 0
+    calls: Iterator[int] = field(default_factory=lambda: count(1))  # counted over all copies
+
+    @classmethod
+    def of(cls, fn: Callable, inputs: tuple, dtype: torch.dtype | None = None) -> "Target":
+        """The point is where `inputs` are; floating tensors in `dtype`, if one is given."""
+        arguments, tree = tree_flatten(inputs)
+        module = fn if isinstance(fn, torch.nn.Module) else torch.nn.Module()
+        state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        slots = tuple(_copy(slot, dtype) for slot in [*arguments, *state.values()])
+        one = len(arguments) == 1
+        names = ["x"] if one else [f"input {i}" for i in range(len(arguments))]
+        where = tuple(i for i, s in enumerate(slots) if getattr(s, "requires_grad", False))
+        return cls(
+            fn=fn,
+            slots=slots,
+            tree=tree,
+            state=tuple(state),
+            where=where,
+            names=tuple((names + list(state))[i] for i in where),
+            point=tuple(slots[i].detach() for i in where),
+        )
+
+    def at(self, point: list[Tensor]) -> "Target":
+        return replace(self, point=tuple(point))
+
+    def in_layout(self, layout: Callable[[Tensor], Tensor]) -> "Target":
+        return replace(self, layout=layout)
+
+    def with_seed(self, seed: int) -> "Target":
+        return replace(self, seed=seed)
+
+    def with_outputs(self, outputs: tuple[int, ...]) -> "Target":
+        return replace(self, outputs=outputs)
+
+    @property
+    def constants(self) -> list[Tensor]:
+        """The tensors that fn gets and that are not differentiated."""
+        given = [s for i, s in enumerate(self.slots) if i not in self.where]
+        return [s for s in given if isinstance(s, Tensor)]
+
+    @property
+    def scale(self) -> float:
+        """Inputs of size 1 or more are moved by a step itself, smaller ones in proportion."""
+        sizes = [x.abs().mean().item() for x in self.point if x.numel()]
+        return min([1.0, *(max(size, 1e-3) for size in sizes if size > 0)])
+
+    def start(self, bent: bool = False, shift: float | Tensor = 0.0) -> Call:
+        """Call fn at point + t (+ t**2/2 if bent), where t is `shift`, a flat vector or a number.
+
+        Raises whatever fn raises.
+        """
+        zeros = [torch.zeros_like(x) for x in self.point]
+        t = [s.requires_grad_() for s in shaped(flat(zeros) + shift, zeros)]
+        xs = [x + s + s * s / 2 if bent else x + s for x, s in zip(self.point, t, strict=True)]
+        return Call(t, xs, self.tensors(xs))
+
+    def tensors(self, xs: list[Tensor]) -> list[Tensor]:
+        """The outputs of fn for these inputs, also those inside containers."""
+        slots = [s.detach().clone() if isinstance(s, Tensor) else s for s in self.slots]
+        arguments = len(slots) - len(self.state)
+        for i, x in zip(self.where, xs, strict=True):
+            # Parameters lie as they are: only arguments come to fn in every layout.
+            slots[i] = self.layout(x) if self.layout and i < arguments else x
+        out = self._call(slots[:arguments], dict(zip(self.state, slots[arguments:], strict=True)))
+        ys = [y for y in tree_flatten(out)[0] if isinstance(y, Tensor)]
+        chosen = range(len(ys)) if self.outputs is None else self.outputs
+        return [torch.view_as_real(ys[i]) if ys[i].is_complex() else ys[i] for i in chosen]
+
+    def _call(self, arguments, state):
+        for seed in (torch.manual_seed, np.random.seed, random.seed):
+            seed(self.seed)
+        args, before = tree_unflatten(arguments, self.tree), time.perf_counter()
+        out = torch.func.functional_call(self.fn, state, args) if state else self.fn(*args)
+        number, seconds = next(self.calls), time.perf_counter() - before
+        if seconds > SLOW:
+            print(f"diagnose: call {number} of fn, {seconds:.0f} s", file=sys.stderr)
+        return out
+
+    def place(self, index: int) -> str:
+        """Where an element of the flattened inputs is: "x = 0.5" or "x[3, 7] = 0.5"."""
+        which = 0
+        while index >= self.point[which].numel():
+            index -= self.point[which].numel()
+            which += 1
+        name, x = self.names[which], self.point[which]
+        told_by_value = x.dim() == 0 or (x.numel() <= 8 and x.unique().numel() == x.numel())
+        if not told_by_value:
+            name += f"[{', '.join(str(int(i)) for i in np.unravel_index(index, x.shape))}]"
+        return f"{name} = {x.reshape(-1)[index].item():.4g}"
+
+
+def _copy(slot, dtype):
+    if not isinstance(slot, Tensor):
+        return slot
+    wanted = dtype if dtype and slot.is_floating_point() else slot.dtype
+    return slot.detach().clone().to(wanted).requires_grad_(slot.requires_grad)

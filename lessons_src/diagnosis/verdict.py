@@ -1,0 +1,50 @@
+"""What `diagnose` concludes."""
+
+from enum import StrEnum
+
+from .evidence import Evidence
+from .judge import Outcome
+
+
+class Verdict(StrEnum):
+    """A word to compare with; `headline` says it in words."""
+
+    FIRST_DERIVATIVE_WRONG = "first_derivative_wrong", "the first derivative is wrong"
+    ONCE_DIFFERENTIABLE = "once_differentiable", "declared differentiable only once"
+    SILENTLY_WRONG = "silently_wrong", "silently wrong at second order"
+    LAYOUT_DEPENDENT = "layout_dependent", "right for contiguous tensors only"
+    NOT_FINITE = "not_finite", "a derivative is not finite"
+    RAISES = "raises", "raises an error when differentiated"
+    SURROGATE_GRADIENT = "surrogate_gradient", "backward is not the derivative of forward"
+    SUPPORTED = "supported", "double backward is right"
+    NOT_CHECKED = "not_checked", "not checked"
+
+    def __new__(cls, value, headline):
+        verdict = str.__new__(cls, value)
+        verdict._value_, verdict.headline = value, headline
+        return verdict
+
+
+def _any_row(e, outcome):
+    return any(row.outcome is outcome for row in e.measured.rows)
+
+
+def _anywhere(e, outcome):
+    return e.measured.first.outcome is outcome or _any_row(e, outcome)
+
+
+PRECEDENCE = [  # the first that applies
+    (Verdict.FIRST_DERIVATIVE_WRONG, lambda e: e.habits.mutates or e.habits.not_linear),
+    (Verdict.ONCE_DIFFERENTIABLE, lambda e: any(f.once for f in e.functions)),
+    (Verdict.SILENTLY_WRONG, lambda e: _any_row(e, Outcome.WRONG)),
+    (Verdict.LAYOUT_DEPENDENT, lambda e: e.habits.input_layout or e.habits.grad_out_layout),
+    (Verdict.NOT_FINITE, lambda e: _anywhere(e, Outcome.NOT_FINITE)),
+    (Verdict.RAISES, lambda e: _anywhere(e, Outcome.RAISES)),
+    (Verdict.SURROGATE_GRADIENT, lambda e: e.measured.first.outcome is Outcome.WRONG),
+    (Verdict.SUPPORTED, lambda e: e.measured.telling > 0),
+    (Verdict.NOT_CHECKED, lambda e: True),
+]
+
+
+def verdict_of(evidence: Evidence) -> Verdict:
+    return next(verdict for verdict, applies in PRECEDENCE if applies(evidence))
