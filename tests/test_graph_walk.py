@@ -311,6 +311,14 @@ def test_a_walk_keeps_nothing_alive():
         gc.enable()
 
 
+def test_a_node_is_read_after_its_output_is_gone():
+    """Up to torch 2.12 nothing but `Node.owner` keeps it readable."""
+    first, behind = (node for node in walk(Square.apply(Square.apply(leaf()))).nodes if node.custom)
+    for node in (first, behind):
+        assert [kept.role for kept in node.kept] == [INPUT]
+        assert node.fn.next_functions
+
+
 FREE_A_DEEP_GRAPH = """
 import torch
 from lessons_src.graphs.walk import walk

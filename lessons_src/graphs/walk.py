@@ -51,10 +51,12 @@ class Node:
         title: the class of a custom Function ("Square"), else torch's name ("MulBackward0").
         inputs: one entry for each tensor input of the operation: (node, which of its outputs),
             or None where no graph leads on.
+        owner: what keeps `fn` alive, see `owner_of`.
     """
 
     fn: object
     title: str
+    owner: object = field(default=None, repr=False)
     inputs: list = field(default_factory=list, repr=False)
 
     @property
@@ -119,10 +121,25 @@ def origin(tensor):
         return None  # made where nothing is recorded: requires_grad is set, but it leads nowhere
     if tensor.grad_fn is not None:
         return tensor.grad_fn, tensor.output_nr
+    # The node of a leaf can be seen only behind an operation.
+    return _behind(tensor).grad_fn.next_functions[0]
+
+
+def owner_of(tensor):
+    """Something that keeps the graph behind `tensor` readable for as long as it is held.
+
+    Up to torch 2.12 the node of a custom Function is dead once its output is gone: it belongs to
+    the operations that lead to it, and what Python holds as `grad_fn` reads "already been freed".
+    So whoever keeps a node keeps an operation of torch in front of it, as
+    `torch.autograd.graph.get_gradient_edge` does, too.
+    """
+    return _behind(tensor).grad_fn
+
+
+def _behind(tensor):
     with torch.enable_grad():
-        # The node of a leaf can be seen only behind an operation; a sparse tensor has no views.
-        behind = tensor.view_as(tensor) if tensor.layout is torch.strided else tensor.clone()
-    return behind.grad_fn.next_functions[0]
+        # A sparse tensor has no views.
+        return tensor.view_as(tensor) if tensor.layout is torch.strided else tensor.clone()
 
 
 def same_tensor(a, b):
@@ -146,7 +163,8 @@ def walk(*tensors):
         edge = origin(tensor)
         if edge is None or edge[0] in made:
             continue
-        stack = [_open(edge[0], made)]
+        owner = owner_of(tensor)
+        stack = [_open(edge[0], made, owner)]
         while stack:
             node, edges = stack[-1]
             for fn, number in edges:
@@ -155,7 +173,7 @@ def walk(*tensors):
                     continue
                 new = fn not in made
                 if new:
-                    stack.append(_open(fn, made))
+                    stack.append(_open(fn, made, owner))
                     _free_in_steps(stack)
                 node.inputs.append((made[fn], number))
                 if new:
@@ -165,8 +183,8 @@ def walk(*tensors):
     return Graph(done[::-1])
 
 
-def _open(fn, made):
-    made[fn] = Node(fn, _title(fn))
+def _open(fn, made, owner):
+    made[fn] = Node(fn, _title(fn), owner)
     return made[fn], iter(getattr(fn, "next_functions", ()))
 
 
