@@ -3,11 +3,14 @@
 import os
 import sys
 import tempfile
+from pathlib import Path
+
+from own_settings import keep_apart
 
 # The stand-in `dot` must be found, after a real one: as in the kernels that JupyterLab starts.
 os.environ["PATH"] += os.pathsep + os.path.dirname(sys.executable)
 # Two workers with a kernel each on two cores: more threads only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# The tester's own IPython profile must not change an output, nor two kernels share a history.
-_profile = tempfile.TemporaryDirectory()
-os.environ["IPYTHONDIR"] = _profile.name
+# The tester's own settings must not change an output, nor two kernels share a history.
+_settings = tempfile.TemporaryDirectory()
+keep_apart(Path(_settings.name))

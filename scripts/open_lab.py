@@ -6,8 +6,8 @@ import socket
 import sys
 from pathlib import Path
 
-from jupyterlab.labapp import LabApp
 from lesson_copies import MY_LESSONS, copy_lessons, jupyter_folder, lessons
+from own_settings import keep_apart
 
 SETTINGS = Path(__file__).resolve().parent / "lab_settings"
 
@@ -15,7 +15,8 @@ SETTINGS = Path(__file__).resolve().parent / "lab_settings"
 def main(folder=MY_LESSONS, extra=()):
     copy_lessons(folder)
     port, token, page = free_port(), secrets.token_hex(24), f"/lab/tree/{lessons()[0].name}"
-    keep_apart(folder)
+    # Some browsers may not read hidden folders, where the page lies that they are sent to first.
+    keep_apart(jupyter_folder(folder), runtime=folder.parent / "build" / "jupyter")
     os.environ["JUPYTER_TOKEN"] = token  # not among the arguments, which others on a machine see
     print(f"\n    http://127.0.0.1:{port}{page}?token={token}\n")
     if has_display():
@@ -23,6 +24,8 @@ def main(folder=MY_LESSONS, extra=()):
     else:
         print("There is no display here: open the address above in a browser on this machine.")
     print("Ctrl+C in this window ends it; what you saved in my_lessons/ stays.", flush=True)
+    from jupyterlab.labapp import LabApp  # looks at its folders while it is imported
+
     LabApp.launch_instance(arguments(folder, port, page) + list(extra))
 
 
@@ -38,18 +41,9 @@ def arguments(folder, port, page):
         f"--LabApp.default_url={page}",
         f"--LabApp.app_settings_dir={SETTINGS}",  # no news pop-up, no look for updates
         "--KernelManager.transport_encryption=auto",  # a kernel that is not encrypted says so
+        "--LanguageServerManager.autodetect=False",  # its search writes into npm's folder at home
         "--Application.log_level=ERROR",  # its warnings are about its own parts
     ]
-
-
-def keep_apart(folder):
-    """Neither use nor change the settings of a Jupyter that the reader has already."""
-    for name in ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH"):
-        os.environ.pop(name, None)
-    os.environ["JUPYTER_CONFIG_DIR"] = str(jupyter_folder(folder) / "config")
-    os.environ["JUPYTER_DATA_DIR"] = str(jupyter_folder(folder) / "data")
-    # Holds the page that the browser opens first; some browsers may not read hidden folders.
-    os.environ["JUPYTER_RUNTIME_DIR"] = str(folder.parent / "build" / "jupyter")
 
 
 def free_port(first=8888, tries=50):

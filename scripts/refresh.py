@@ -18,6 +18,7 @@ import nbformat
 from editions import colab
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from own_settings import keep_apart
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -34,8 +35,8 @@ def main(lessons, repository=""):
     paths = [path for path in every if not lessons or path.name.split("_")[0] in lessons]
     if not paths:
         sys.exit(f"No lesson {' '.join(lessons)} in notebooks/: try `make refresh LESSON=1`.")
-    with tempfile.TemporaryDirectory() as profile:
-        os.environ["IPYTHONDIR"] = profile  # stored outputs must not depend on one's own profile
+    with tempfile.TemporaryDirectory() as folder:
+        keep_apart(Path(folder))  # stored outputs must not depend on one's own settings
         problems = [problem for path in paths if (problem := refresh(path, repository))]
     write_copies(every, repository)
     sys.exit("\n".join(problems) or None)

@@ -4,6 +4,7 @@ import os
 import shutil
 
 import pytest
+from homes import make_home
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -20,14 +21,17 @@ QUIET = [
 ]
 
 
-@pytest.fixture(scope="module")
-def browser():
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
     from playwright.sync_api import sync_playwright  # few of the tests need it
 
     if CHROMIUM is None:
         reason = "no Chromium on the PATH: install one to open lessons, slides and handouts"
         pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        home = make_home(tmp_path_factory.mktemp("home of the browser"))
+        started = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=QUIET, env=os.environ | home
+        )
         yield started
         started.close()

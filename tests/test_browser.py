@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from homes import contents, make_home
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
@@ -18,6 +19,8 @@ OPEN_LAB = """
 import sys, pathlib, open_lab
 open_lab.main(pathlib.Path(sys.argv[1]), ["--LabApp.expose_app_in_browser=True"])
 """
+# Milliseconds. A machine that does other things too may take its time; a hang must end some day.
+PATIENCE = 300_000
 LOADED = """name => {
     const current = window.jupyterapp?.shell.currentWidget;
     const session = current?.context?.sessionContext;
@@ -45,25 +48,33 @@ FINISHED = f"""() => {{
     return code.every(cell => cell.count) || code.some(cell => cell.raised && !cell.tagged);
 }}"""
 # Scrolled to first: JupyterLab renders only what is near the window.
-SHOWN = """async index => {
+SHOWN = """async ([index, expected, patience]) => {
+    const end = Date.now() + patience;
     const content = window.jupyterapp.shell.currentWidget.content;
     await content.scrollToItem(index, "start");
-    const images = () => [...content.widgets[index].node.querySelectorAll(".jp-RenderedSVG img")];
-    for (let wait = 0; wait < 50; wait++) {
-        if (images().length && images().every(image => image.complete)) break;
+    const shown = () => [...content.widgets[index].node.querySelectorAll(".jp-RenderedSVG img")]
+        .filter(image => image.naturalWidth > 0 && image.getBoundingClientRect().width > 0).length;
+    while (shown() < expected && Date.now() < end) {
         await new Promise(done => setTimeout(done, 100));
     }
-    return images().filter(image =>
-        image.naturalWidth > 0 && image.getBoundingClientRect().width > 0).length
+    return shown()
 }"""
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def home(tmp_path_factory):
+    """The home folder of a reader who uses Jupyter already."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory, home):
     """The address that `make lab` prints, of a JupyterLab that is up."""
     folder = tmp_path_factory.mktemp("a reader") / "my_lessons"
-    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "BROWSER")}
-    environment["PYTHONPATH"] = str(ROOT / "scripts")
+    readers = {"JUPYTER_CONFIG_DIR": str(home / ".jupyter"), "PYTHONPATH": str(ROOT / "scripts")}
+    environment = os.environ | make_home(home) | readers
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "JUPYTER_DATA_DIR", "IPYTHONDIR"):
+        environment.pop(name, None)
     server = subprocess.Popen(
         [sys.executable, "-c", OPEN_LAB, str(folder)],
         stdout=subprocess.PIPE,
@@ -72,23 +83,24 @@ def address(tmp_path_factory):
     )
     try:
         found = next(filter(None, (re.search(r"http://\S+", line) for line in server.stdout)))
-        wait_until_up(found.group())
+        wait_until_up(found.group(), server)
         yield found.group()
     finally:
         server.terminate()  # ends the kernels too
         try:
-            server.wait(20)
+            server.wait(PATIENCE / 1000)
         finally:
             server.kill()
 
 
-def wait_until_up(address):
-    for _ in range(300):
+def wait_until_up(address, server):
+    end = time.monotonic() + PATIENCE / 1000
+    while server.poll() is None and time.monotonic() < end:
         try:
-            return urllib.request.urlopen(address, timeout=5).read()
+            return urllib.request.urlopen(address, timeout=PATIENCE / 1000).read()
         except (ConnectionError, urllib.error.URLError):
             time.sleep(0.1)
-    raise TimeoutError("JupyterLab did not start within 30 seconds")
+    raise TimeoutError("JupyterLab did not start")
 
 
 @pytest.fixture(scope="module")
@@ -97,20 +109,27 @@ def window(browser):
     return browser.new_context()
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+# One lesson tells quickly whether a browser can run them; `make check` runs the others.
+QUICK_AND_SLOW = [
+    pytest.param(path, id=path.stem, marks=pytest.mark.slow if path != LESSONS[0] else ())
+    for path in LESSONS
+]
+
+
+@pytest.mark.parametrize("lesson", QUICK_AND_SLOW)
 def test_lesson_runs_in_jupyterlab(address, window, lesson):
     page = window.new_page()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("websocket", lambda websocket: asked.append(websocket.url))
     page.goto(address.replace(LESSONS[0].name, lesson.name))
-    page.wait_for_function(LOADED, arg=lesson.name, timeout=60_000)
+    page.wait_for_function(LOADED, arg=lesson.name, timeout=PATIENCE)
     stored = page.evaluate(CELLS)
     assert all(cell["trusted"] for cell in stored if cell["type"] == "code")
     check_pictures(page, stored)
 
     page.evaluate(RUN_ALL)
-    page.wait_for_function(FINISHED, timeout=60_000)
+    page.wait_for_function(FINISHED, timeout=PATIENCE)
     cells = page.evaluate(CELLS)
     code = [cell for cell in cells if cell["type"] == "code"]
     assert [cell["count"] for cell in code] == list(range(1, len(code) + 1))
@@ -124,10 +143,17 @@ def test_lesson_runs_in_jupyterlab(address, window, lesson):
     page.close()
 
 
+def test_home_of_the_reader_is_as_it_was(address, home, tmp_path):
+    """Whatever the tests above did in JupyterLab: settings, workspaces, histories lie elsewhere."""
+    make_home(tmp_path)
+    assert contents(home) == contents(tmp_path)
+
+
 def check_pictures(page, cells):
     """Every stored or computed SVG is really drawn."""
     expected = {n: cell["pictures"] for n, cell in enumerate(cells) if cell["pictures"]}
-    assert {n: page.evaluate(SHOWN, n) for n in expected} == expected
+    shown = {n: page.evaluate(SHOWN, [n, many, PATIENCE]) for n, many in expected.items()}
+    assert shown == expected
 
 
 def is_local(url):
