@@ -319,6 +319,24 @@ def test_a_node_is_read_after_its_output_is_gone():
         assert node.fn.next_functions
 
 
+def test_no_garbage_is_collected_during_a_walk_and_the_collector_is_left_as_it_was():
+    out = leaf()
+    for _ in range(20_000):  # enough for several collections
+        out = out.sin()
+    collections = []
+    gc.callbacks.append(lambda phase, info: collections.append(phase))
+    try:
+        walk(out)
+        # One when it is on again: its start and its stop.
+        assert len(collections) <= 2 and gc.isenabled()
+        gc.disable()
+        walk(leaf() * 2)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+        gc.callbacks.pop()
+
+
 FREE_A_DEEP_GRAPH = """
 import torch
 from lessons_src.graphs.walk import walk

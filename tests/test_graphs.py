@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import torch
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
+from lessons_src import graphs
 from lessons_src.graphs import draw, layout
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
@@ -195,7 +195,10 @@ def test_a_function_that_forbids_the_second_backward_is_told():
 
 
 def edges(dot):
-    return re.findall(r"^(n\d+) -> (n\d+)(?: \[(.*)\])?$", dot, re.MULTILINE)
+    """(start, end, style) of each arrow, none left out."""
+    found = re.findall(r"^(n\d+) -> (n\d+)(?: \[(.*)\])?$", dot, re.MULTILINE)
+    assert found and len(found) == dot.count(" -> ")
+    return found
 
 
 def box(dot, start):
@@ -304,9 +307,7 @@ def test_a_long_chain_shows_its_two_ends():
     x = out = leaf()
     for _ in range(5000):
         out = out.sin()
-    started = time.monotonic()
     outline = lines(draw(out=out, x=x))
-    assert time.monotonic() - started < 5
     assert outline[0] == "Graph of out and x: 5,000 operations, 1 leaf"
     assert outline[2].split() == ["x", "a", "leaf", "(2,)"]
     assert "  ... 4,985 more in between ..." in outline
@@ -314,17 +315,22 @@ def test_a_long_chain_shows_its_two_ends():
     assert outline[-1].startswith("No picture: more than")
 
 
-def test_a_knot_of_operations_comes_back_in_seconds():
+def knot(turns):
+    """Two operations a turn, each on x: the kind of graph that `dot` takes minutes for."""
     x = out = leaf()
-    for _ in range(100):
+    for _ in range(turns):
         out = out.sin() * x
-    started = time.monotonic()
-    assert "200 operations" in str(draw(out=out, x=x))
-    tangle = x
-    for _ in range(48):  # just small enough for a picture
-        tangle = tangle.sin() * x
-    assert draw(out=tangle, x=x).svg
-    assert time.monotonic() - started < layout.SECONDS + 5
+    return draw(out=out, x=x)
+
+
+def test_a_knot_of_operations_is_not_laid_out(monkeypatch):
+    monkeypatch.setattr(graphs, "to_svg", None)  # would raise when called
+    assert "200 operations" in str(knot(100)) and knot(100).dot is None
+
+
+def test_the_largest_knot_that_is_laid_out_has_a_picture():
+    drawing = knot(49)
+    assert "98 operations" in str(drawing) and drawing.svg
 
 
 def test_a_layout_that_takes_too_long_leaves_the_outline(monkeypatch):

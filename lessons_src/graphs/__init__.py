@@ -16,6 +16,9 @@ NOTHING = (
 HOW = "Call draw with names, as in draw(grad_x=grad_x, x=x, out=out)."
 
 
+Values = torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...]
+
+
 class Drawing:
     """What `draw` returns. A notebook shows the picture; `print` shows the outline.
 
@@ -25,20 +28,20 @@ class Drawing:
         svg: str, the picture, or None where there is none; the outline then says why.
     """
 
-    def __init__(self, outline, dot=None, svg=None):
+    def __init__(self, outline: str, dot: str | None = None, svg: str | None = None):
         self.outline, self.dot, self.svg = outline, dot, svg
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.outline
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         bundle = {"text/plain": self.outline}
         if self.svg is not None:
             bundle["image/svg+xml"] = self.svg
         return bundle
 
 
-def draw(*unnamed, **named):
+def draw(*unnamed: Values, **named: Values) -> Drawing:
     """Draw the autograd graph behind some tensors.
 
     Args:
@@ -67,7 +70,7 @@ def draw(*unnamed, **named):
     return Drawing(words, dot, finish(svg, f"Graph of {joined(tensors)}", words))
 
 
-def _tensors(named):
+def _tensors(named: dict[str, Values]) -> tuple[dict[str, torch.Tensor], list[str]]:
     """The tensors by name, lists taken apart; and a sentence for each value that is no tensor."""
     tensors, notes = {}, []
     for name, value in named.items():

@@ -12,6 +12,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,14 +23,14 @@ STAND_IN = "dot_stand_in"
 # Set for whatever `dot` is started from here: if that is a stand-in after all, it must draw itself
 # instead of starting the next one, and so on without end.
 STARTED = "LESSONS_SRC_STARTED_DOT"
-_never_freed = []
+_never_freed: list[object] = []
 
 
 class LayoutError(Exception):
     """There is no picture; the text is a sentence for the reader."""
 
 
-def to_svg(dot_text):
+def to_svg(dot_text: str) -> str:
     """Lay out a graph.
 
     Args:
@@ -64,7 +65,7 @@ def to_svg(dot_text):
     return done.stdout.decode()
 
 
-def find_dot():
+def find_dot() -> str | None:
     """Path of the first real `dot` on the PATH, or None. Stand-ins are told by `STAND_IN`."""
     endings = os.environ.get("PATHEXT", ".EXE").split(os.pathsep) if os.name == "nt" else [""]
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
@@ -76,7 +77,7 @@ def find_dot():
     return None
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Answer like `dot`: read DOT from the files given or from stdin, write what -T asks for.
 
     Returns:
@@ -95,7 +96,7 @@ def main(arguments=None):
     return 1
 
 
-def _stand_in(arguments):
+def _stand_in(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     if options.V:
         from pygraphviz import graphviz as gv
@@ -113,7 +114,7 @@ def _stand_in(arguments):
     return 0
 
 
-def _parse(arguments):
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="dot", description="Stand-in for Graphviz.")
     parser.add_argument("-K", default="dot", help="layout engine")
     parser.add_argument("-T", default="dot", help="format of the output")
@@ -124,8 +125,8 @@ def _parse(arguments):
     return parser.parse_args(arguments)
 
 
-def _draw(dot_text, picture_format, engine):
-    """bytes of the picture, drawn in this process by the wheel."""
+def _draw(dot_text: str, picture_format: str, engine: str) -> bytes:
+    """The picture, drawn in this process by the wheel."""
     with _quiet():
         from pygraphviz import AGraph
         from pygraphviz import graphviz as gv
@@ -142,7 +143,7 @@ def _draw(dot_text, picture_format, engine):
 
 
 @contextmanager
-def _quiet():
+def _quiet() -> Iterator[None]:
     """Send what native code writes to stderr (GLib, Fontconfig: with time and pid) nowhere."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

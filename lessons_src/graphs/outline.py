@@ -1,11 +1,16 @@
 """A graph in words: what the picture shows, one line a thing, in the order it was made."""
 
+from collections.abc import Iterable
+
+from torch import Tensor
+
 from lessons_src.graphs import walk
-from lessons_src.graphs.sketch import ENDS, is_gradient
+from lessons_src.graphs.sketch import ENDS, Sketch, TensorBox, is_gradient
+from lessons_src.graphs.walk import Kept, Node, Source
 
 ORDINALS = ("forward", "first backward", "second backward", "third backward", "fourth backward")
 
-TROUBLES = {
+TROUBLES: dict[walk.Role, str] = {
     walk.FREED: (
         "This graph was freed by a backward pass: what {} kept is gone, and nothing can be "
         "differentiated through it again. Compute it once more, or pass retain_graph=True."
@@ -15,19 +20,13 @@ TROUBLES = {
     ),
     walk.UNREADABLE: "What {} saved could not be read: torch, or a hook on it, refused.",
 }
+Row = str | tuple[str, str]  # a line, or a name and what there is to say about it
 
 
-def outline_text(sketch, notes=()):
-    """The text twin of the picture.
-
-    Args:
-        sketch: `sketch.Sketch`.
-        notes: sentences to end with.
-
-    Returns:
-        str of several lines.
-    """
-    rows, heading = [], None  # a row is one text, or a name and what there is to say about it
+def outline_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
+    """The text twin of the picture: several lines, the last ones sentences, then `notes`."""
+    rows: list[Row] = []
+    heading = None
     for place, node in enumerate(sketch.shown):
         if place == ENDS and len(sketch.shown) < len(sketch.nodes):
             rows.append(f"  ... {len(sketch.nodes) - len(sketch.shown):,} more in between ...")
@@ -42,7 +41,7 @@ def outline_text(sketch, notes=()):
     return "\n".join([_header(sketch), *lines, *sentences(sketch), *notes])
 
 
-def sentences(sketch):
+def sentences(sketch: Sketch) -> list[str]:
     """What the graph comes to, in sentences: what leads back to the inputs and what does not."""
     lines = []
     for name in sketch.tensors:
@@ -60,7 +59,7 @@ def sentences(sketch):
     return lines
 
 
-def _constant_words(title, intermediates):
+def _constant_words(title: str, intermediates: list[Kept]) -> str:
     names = list(dict.fromkeys(kept.name for kept in intermediates if kept.name))
     called = f", {joined(names)}" if names else ""
     if len(intermediates) == 1:
@@ -68,12 +67,12 @@ def _constant_words(title, intermediates):
     return f"{title} keeps intermediates{called}: autograd takes them for constants"
 
 
-def cut_off_words(sketch, name):
+def cut_off_words(sketch: Sketch, name: str) -> str:
     """ "grad_x is cut off: no graph leads from here to x"."""
     return f"{name} is cut off: no graph leads from here to {' or '.join(sketch.cut_off[name])}"
 
 
-def phase_name(sketch, node):
+def phase_name(sketch: Sketch, node: Node) -> str:
     """Which pass made a node: "forward", "first backward", ..., or "other" if no named one did."""
     level = sketch.phase.get(node)
     if level is None:
@@ -84,13 +83,13 @@ def phase_name(sketch, node):
     return name
 
 
-def shape(tensor):
+def shape(tensor: Tensor) -> str:
     """The shape as Python prints it: "(2,)"."""
     return str(tuple(tensor.shape))
 
 
-def kept_words(sketch, node, kept):
-    """Two phrases: what a kept tensor is to `node`, which keeps it, and where that leaves autograd.
+def kept_words(sketch: Sketch, box: TensorBox, node: Node, kept: Kept) -> tuple[str, str]:
+    """Two phrases on a tensor that `node` keeps: what it is to it, and where that leaves autograd.
 
     The second is empty for an input or an output, whose graph leads on.
     """
@@ -104,76 +103,79 @@ def kept_words(sketch, node, kept):
     on = "no graph leads on from here"
     if kept.role == walk.INTERMEDIATE:
         return f"intermediate, {where}", on
-    if sketch.box_of(kept.tensor).names:
+    if box.names:
         return where, on  # the reader knows what it is
     return where, f"{on}: an input that needs no gradient, or an intermediate"
 
 
-def kept_name(sketch, kept):
+def kept_name(sketch: Sketch, box: TensorBox, kept: Kept) -> str:
     """The reader's name for a kept tensor, else its name on ctx, else the operation it is from."""
-    box = sketch.box_of(kept.tensor)
     if box.names:
-        return " = ".join(box.names)
-    if kept.name or box.maker is None:
-        return kept.name or f"a tensor {shape(kept.tensor)}"
+        return box.called
+    if kept.name:
+        return kept.name
+    if box.maker is None:
+        return f"a tensor {shape(box.tensor)}"
     return reference(sketch, (box.maker, box.number))
 
 
-def reference(sketch, source):
+def reference(sketch: Sketch, source: Source) -> str:
     """How one input of an operation is called: the reader's name, a leaf, an operation."""
     node, number = source
     box = sketch.box(node, number)
     if box is not None and box.names:
-        return " = ".join(box.names)
+        return box.called
     if node.leaf is not None:
         return leaf_name(sketch, node)
     many = sketch.outputs(node)
     return sketch.title(node) if many == 1 else f"output {number} of {sketch.title(node)}"
 
 
-def leaf_name(sketch, node):
+def leaf_name(sketch: Sketch, node: Node) -> str:
     """ "leaf", or "leaf #2" where there are several."""
     return sketch.title(node).replace("AccumulateGrad", "leaf")
 
 
-def joined(words):
+def joined(words: Iterable[str]) -> str:
     """ "a, b and c"."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _one_of(words, position, many):
+def _one_of(words: str, position: int | None, many: int) -> str:
     """ "input", or where there are several "input 1", counted from 0 as torch's `output_nr` is."""
     return words if many == 1 else f"{words} {position}"
 
 
-def _header(sketch):
+def _header(sketch: Sketch) -> str:
     leaves = sum(node.leaf is not None for node in sketch.nodes)
     operations = len(sketch.nodes) - leaves
-    return (
-        f"Graph of {joined(sketch.tensors)}: {operations:,} operation{'s' * (operations != 1)}, "
-        f"{leaves:,} lea{'f' if leaves == 1 else 'ves'}"
+    counts = (
+        f"{operations:,} {'operation' if operations == 1 else 'operations'}, "
+        f"{leaves:,} {'leaf' if leaves == 1 else 'leaves'}"
     )
+    return f"Graph of {joined(sketch.tensors)}: {counts}"
 
 
-def _node_rows(sketch, node):
+def _node_rows(sketch: Sketch, node: Node) -> list[Row]:
     results = [sketch.box(node, number) for number in range(sketch.outputs(node))]
-    names = ", ".join(" = ".join(box.names) for box in results if box and box.names)
+    names = ", ".join(box.called for box in results if box and box.names)
     if node.leaf is not None:
         return [(names or leaf_name(sketch, node), f"a leaf {shape(node.leaf)}")]
     by = f"made by {sketch.title(node)} from" if names else "made from"
-    rows = [(names or sketch.title(node), f"{by} {_sources(sketch, node)}")]
+    rows: list[Row] = [(names or sketch.title(node), f"{by} {_sources(sketch, node)}")]
     for kept in node.kept if node.custom else ():
         if kept.tensor is not None:
-            words = "; ".join(filter(None, kept_words(sketch, node, kept)))
-            rows.append(f"    keeps {kept_name(sketch, kept)}: {words}")
+            box = sketch.box_of(kept.tensor)
+            words = "; ".join(filter(None, kept_words(sketch, box, node, kept)))
+            rows.append(f"    keeps {kept_name(sketch, box, kept)}: {words}")
     return rows
 
 
-def _sources(sketch, node):
+def _sources(sketch: Sketch, node: Node) -> str:
     """The inputs of an operation; a constant goes by its name where that is known."""
     constants = [
-        f"{' = '.join(box.names) or kept_name(sketch, box.keepers[0][1])} (a constant)"
+        f"{box.called or kept_name(sketch, box, box.keepers[0][1])} (a constant)"
         for box in sketch.boxes.values()
         if node in box.fed
     ]
@@ -186,10 +188,10 @@ def _sources(sketch, node):
     return joined(words) if words else "nothing"
 
 
-def _loose_rows(sketch):
+def _loose_rows(sketch: Sketch) -> list[Row]:
     """The named tensors that no node made."""
     return [
-        (" = ".join(box.names), f"a tensor {shape(box.tensor)} without a graph")
+        (box.called, f"a tensor {shape(box.tensor)} without a graph")
         for box in sketch.boxes.values()
         if box.maker is None and box.names and not box.keepers
     ]

@@ -7,6 +7,7 @@ never.
 
 import re
 import textwrap
+from collections.abc import Iterable, Iterator
 from xml.sax.saxutils import escape
 
 from lessons_src.graphs.outline import (
@@ -17,6 +18,8 @@ from lessons_src.graphs.outline import (
     sentences,
     shape,
 )
+from lessons_src.graphs.sketch import Sketch, TensorBox
+from lessons_src.graphs.walk import Node
 
 OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
 FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'
@@ -28,29 +31,21 @@ CAPTION = 60  # and in a line below the graph
 PAGE = 800  # px: a wider picture is scaled down to what JupyterLab shows beside its file browser
 
 
-def dot_text(sketch, notes=()):
-    """The graph in the DOT language.
-
-    Args:
-        sketch: `sketch.Sketch`.
-        notes: sentences to stand below the graph.
-
-    Returns:
-        str, the same in every process.
-    """
+def dot_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
+    """The graph in the DOT language, with `notes` below it: the same text in every process."""
     return _Dot(sketch, [*sentences(sketch), *notes]).text()
 
 
-def finish(svg, title, description):
+def finish(svg: str, title: str, description: str) -> str:
     """Make the SVG of Graphviz fit a notebook and speak to a screen reader.
 
     Args:
-        svg: str, as Graphviz wrote it.
-        title: str, what the picture shows.
-        description: str, the outline.
+        svg: as Graphviz wrote it.
+        title: what the picture shows.
+        description: the outline.
 
     Returns:
-        str: white background, at most `PAGE` pixels wide, with title and desc.
+        The SVG: white background, at most `PAGE` pixels wide, with title and desc.
     """
     start = svg.index("<svg")
     head, body = svg[start : svg.index(">", start) + 1], svg[svg.index(">", start) + 1 :]
@@ -69,14 +64,14 @@ _CELL = '<TD><TABLE CELLBORDER="0" CELLSPACING="0" {look}><TR><TD>{words}</TD></
 class _Dot:
     """Collects the statements of one picture."""
 
-    def __init__(self, sketch, sentences):
+    def __init__(self, sketch: Sketch, sentences: list[str]):
         self.sketch = sketch
         self.sentences = sentences
-        self.ids = {}
-        self.clusters = {}  # phase -> statements
-        self.lines = []
+        self.ids: dict[Node | TensorBox, str] = {}
+        self.clusters: dict[str | None, list[str]] = {}  # phase -> statements
+        self.lines: list[str] = []
 
-    def text(self):
+    def text(self) -> str:
         for node in self.sketch.shown:
             if node.leaf is None:
                 self._operation(node)
@@ -88,13 +83,13 @@ class _Dot:
         self._hang_cut_off()
         return "\n".join(["digraph {", *self._settings(), *self._grouped(), *self.lines, "}\n"])
 
-    def _settings(self):
+    def _settings(self) -> Iterator[str]:
         yield "graph [fontname=monospace fontsize=10 labelloc=b nodesep=0.2 ranksep=0.3]"
         yield 'node [fontname=monospace fontsize=10 height=0.2 margin="0.1,0.05"]'
         yield "edge [fontname=monospace fontsize=9 arrowsize=0.7]"
         yield f"label=<{self._caption()}>"
 
-    def _grouped(self):
+    def _grouped(self) -> Iterator[str]:
         for number, (phase, statements) in enumerate(self.clusters.items()):
             if phase is None:
                 yield from statements
@@ -104,21 +99,21 @@ class _Dot:
             yield from statements
             yield "}"
 
-    def _id(self, thing):
+    def _id(self, thing: Node | TensorBox) -> str:
         return self.ids.setdefault(thing, f"n{len(self.ids)}")
 
-    def _put(self, node, thing, attributes):
+    def _put(self, node: Node | None, thing: Node | TensorBox, attributes: str) -> None:
         phase = phase_name(self.sketch, node) if node and self.sketch.phase else None
         self.clusters.setdefault(phase, []).append(f"{self._id(thing)} [{attributes}]")
 
-    def _operation(self, node):
+    def _operation(self, node: Node) -> None:
         look = FUNCTION if node.custom else OPERATION
         self._put(node, node, f"{look} label={quoted(self.sketch.title(node))}")
 
-    def _tensor(self, box):
+    def _tensor(self, box: TensorBox) -> None:
         self._put(_home(box), box, _look(self.sketch, box))
 
-    def _arrows(self, node):
+    def _arrows(self, node: Node) -> None:
         sketch, me = self.sketch, self._id(node)
         for number in range(sketch.outputs(node)):
             box = sketch.box(node, number)
@@ -137,14 +132,14 @@ class _Dot:
             if node in box.fed:
                 self.lines.append(f"{self._id(box)} -> {me} [{CONSTANT_LINE}]")
 
-    def _hang_cut_off(self):
+    def _hang_cut_off(self) -> None:
         """Draw what is cut off below `out`, where the reader looks for it."""
         below = [box for box in self.sketch.boxes.values() if "out" in box.names]
         for box in self.sketch.boxes.values():
             if below and box.maker is None and set(box.names) & set(self.sketch.cut_off):
                 self.lines.append(f"{self._id(below[0])} -> {self._id(box)} [style=invis]")
 
-    def _caption(self):
+    def _caption(self) -> str:
         """The sentences and the legend, an HTML-like label below the graph."""
         lines = [f"<B>{escape(line)}</B>" for s in self.sentences for line in _wrapped(s, CAPTION)]
         cells = [_CELL.format(look=look, words=words) for words, look in self._legend()]
@@ -154,13 +149,13 @@ class _Dot:
         body = "".join(f"<TR>{row}</TR>" for row in rows)
         return f'<TABLE BORDER="0" CELLSPACING="2">{body}</TABLE>'
 
-    def _legend(self):
+    def _legend(self) -> Iterator[tuple[str, str]]:
         """(words, look) of what this picture holds."""
         boxes, shown = self.sketch.boxes.values(), self.sketch.shown
         yield "operation", 'BGCOLOR="lightgrey" STYLE="rounded"'
         if any(node.custom for node in shown):
             yield "custom Function", 'STYLE="rounded" BORDER="2"'
-        if any(_is_leaf(box) for box in boxes):
+        if any(box.leaf for box in boxes):
             yield "leaf", f'BGCOLOR="{LEAF}"'
         if any(_only_named(box) for box in boxes):
             yield "named in the call", f'BGCOLOR="{NAMED}"'
@@ -169,7 +164,7 @@ class _Dot:
         if any(box.maker is None for box in boxes):
             yield "no graph", 'STYLE="dashed"'
 
-    def _line_styles(self):
+    def _line_styles(self) -> Iterator[str]:
         boxes = self.sketch.boxes.values()
         yield "arrow: goes into"
         if any(box.keepers for box in boxes):
@@ -178,25 +173,21 @@ class _Dot:
             yield "dotted: as a constant"
 
 
-def _home(box):
+def _home(box: TensorBox) -> Node | None:
     """The node in whose phase a tensor is drawn."""
     if box.maker is not None:
         return box.maker
     return box.keepers[0][0] if box.keepers else None
 
 
-def _is_leaf(box):
-    return box.maker is not None and box.maker.leaf is not None
+def _only_named(box: TensorBox) -> bool:
+    return bool(box.names) and box.maker is not None and not box.keepers and not box.leaf
 
 
-def _only_named(box):
-    return box.names and box.maker is not None and not box.keepers and not _is_leaf(box)
-
-
-def _look(sketch, box):
+def _look(sketch: Sketch, box: TensorBox) -> str:
     """The DOT attributes of a tensor."""
     fill, style, border = KEPT if box.keepers else NAMED, "filled", ""
-    if _is_leaf(box):
+    if box.leaf:
         fill = LEAF
         if box.keepers:  # a leaf that is saved: a blue band beside the words, on orange
             fill, style, border = f"{LEAF};0.1:{KEPT}", "striped", 'margin="0.3,0.05" '
@@ -208,17 +199,13 @@ def _look(sketch, box):
     return f'shape=box {border}style="{style}" fillcolor="{fill}" label={words}'
 
 
-def _label(sketch, box):
+def _label(sketch: Sketch, box: TensorBox) -> list[str]:
     """The lines in the box of a tensor."""
-    names = " = ".join(box.names) or next((kept.name for _, kept in box.keepers), "")
-    leaf = "leaf (AccumulateGrad)"
-    if _is_leaf(box) and not box.names:
-        names, leaf = leaf_name(sketch, box.maker), "(AccumulateGrad)"
-    lines = [f"{names} {shape(box.tensor)}".strip()]
-    if _is_leaf(box):
-        lines.append(leaf)
+    lines = [f"{_heading(sketch, box)} {shape(box.tensor)}".strip()]
+    if box.leaf:
+        lines.append("leaf (AccumulateGrad)" if box.names else "(AccumulateGrad)")
     for node, kept in box.keepers:
-        role, rest = kept_words(sketch, node, kept)
+        role, rest = kept_words(sketch, box, node, kept)
         first, _, where = role.rpartition(", ")
         title = sketch.title(node)
         lines += _wrapped(f"{first} of {title}, {where}" if first else f"{where} by {title}")
@@ -229,12 +216,21 @@ def _label(sketch, box):
     return lines
 
 
-def _wrapped(words, width=WRAP):
+def _heading(sketch: Sketch, box: TensorBox) -> str:
+    """The reader's names, else what a leaf is called, else the name on ctx where there is one."""
+    if box.names:
+        return box.called
+    if box.leaf:
+        return leaf_name(sketch, box.leaf)
+    return box.keepers[0][1].name
+
+
+def _wrapped(words: str, width: int = WRAP) -> list[str]:
     kept_together = words.replace(" #", "\0#").replace("on ctx as ", "on\0ctx\0as\0")
     lines = textwrap.wrap(kept_together, width, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines]
 
 
-def quoted(text):
+def quoted(text: str) -> str:
     """A DOT string."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -8,9 +8,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-import torch
+from torch import Tensor
 
-from lessons_src.graphs.walk import Node, origin, walk
+from lessons_src.graphs.walk import Edge, Graph, Kept, Node, Role, origin, walk
 
 MOST = 100  # nodes: more are neither readable as a picture nor laid out in seconds
 ENDS = 8  # nodes shown at either end of a larger graph
@@ -25,22 +25,34 @@ class TensorBox:
         maker: the node it comes from, None without a graph.
         number: which of that node's outputs it is.
         names: the reader's names for it, in the order given.
-        keepers: list of (node, `Kept`), the custom Functions that keep it.
+        keepers: the custom Functions that keep it.
         fed: built-in operations that saved it as a constant.
     """
 
-    tensor: torch.Tensor
+    tensor: Tensor
     maker: Node | None
     number: int
-    names: list = field(default_factory=list)
-    keepers: list = field(default_factory=list)
-    fed: list = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    keepers: list[tuple[Node, Kept]] = field(default_factory=list)
+    fed: list[Node] = field(default_factory=list)
+
+    @property
+    def called(self) -> str:
+        """The reader's names for it, "" where there are none."""
+        return " = ".join(self.names)
+
+    @property
+    def leaf(self) -> Node | None:
+        """The node that collects its gradient where it is a leaf, else None."""
+        return None if self.maker is None or self.maker.leaf is None else self.maker
 
 
 class Sketch:
     """The graph behind named tensors, as boxes, phases and facts.
 
     Attributes:
+        tensors: the tensors by name, in the order given.
+        graph: `walk.Graph`, the nodes behind them.
         nodes: the nodes, each after its inputs: the order in which the tensors were made.
         shown: the same, or the two ends of a graph of more than `MOST` nodes.
         boxes: dict from a key to `TensorBox`; the key is (fn, output number) or the id of a tensor
@@ -50,7 +62,7 @@ class Sketch:
         cut_off: dict from name to such names where no graph leads to any of them.
     """
 
-    def __init__(self, tensors):
+    def __init__(self, tensors: dict[str, Tensor]):
         self.tensors = tensors
         self.graph = walk(*tensors.values())
         self.phase = _phases(tensors, self.graph)
@@ -60,64 +72,68 @@ class Sketch:
         self.nodes = sorted(backwards, key=lambda node: self.phase.get(node, last))
         large = len(self.nodes) > MOST
         self.shown = self.nodes[:ENDS] + self.nodes[-ENDS:] if large else self.nodes
-        self.boxes = {}
-        self._add_boxes()
+        self._titles = _numbered(self.nodes)
+        self.boxes: dict[Edge | int, TensorBox] = {}
+        self._name_boxes()
+        self._add_kept()
+        self._add_constants()
+        self.targets: dict[str, list[str]] = {}
+        self.cut_off: dict[str, list[str]] = {}
         self._find_targets()
-        self._number()
 
-    def box(self, node, number):
-        """The `TensorBox` of one output of a node, or None."""
+    def box(self, node: Node, number: int) -> TensorBox | None:
+        """The box of one output of a node, or None where it has none."""
         return self.boxes.get((node.fn, number))
 
-    def box_of(self, tensor):
-        """The `TensorBox` of a tensor."""
+    def box_of(self, tensor: Tensor) -> TensorBox:
+        """The box of a tensor."""
         return self.boxes[origin(tensor) or id(tensor)]
 
-    def title(self, node):
+    def title(self, node: Node) -> str:
         """The node's title, with a number where several nodes share it."""
         return self._titles[node]
 
-    def outputs(self, node):
+    def outputs(self, node: Node) -> int:
         """How many tensors the operation returned."""
         return len(getattr(node.fn, "_input_metadata", ())) or 1
 
-    def troubles(self):
-        """Dict from reason (`walk.FREED`, ...) to the first node that says so."""
-        found = {}
+    def troubles(self) -> dict[Role, Node]:
+        """Why a kept tensor could not be read (`walk.FREED`, ...), and the first such node."""
+        found: dict[Role, Node] = {}
         for node in self.shown:
             for kept in node.kept:
                 if kept.tensor is None:
                     found.setdefault(kept.role, node)
         return found
 
-    def _find_targets(self):
-        reached = {name: self.graph.reachable(t) for name, t in self.tensors.items()}
-        self.targets, self.cut_off = {}, {}
-        for name, reach in reached.items():
-            box = self.box_of(self.tensors[name])
-            constant = box.maker is None and (box.keepers or box.fed)
-            wanted = [] if constant else _should_reach(name, self.tensors, self.graph, reached)
-            found = [other for other in wanted if self.graph.node_of(self.tensors[other]) in reach]
-            if wanted:
-                (self.targets if found else self.cut_off)[name] = found or wanted
-
-    def _add_boxes(self):
+    def _name_boxes(self) -> None:
         for name, tensor in self.tensors.items():
             self._make_box(tensor).names.append(name)
+
+    def _add_kept(self) -> None:
+        """The leaves, and what the custom Functions keep."""
         for node in self.shown:
             if node.leaf is not None:
                 self._make_box(node.leaf)
-            for kept in node.kept if node.custom else ():
+            if node.custom is None:
+                continue
+            for kept in node.kept:
                 if kept.tensor is not None:
-                    keepers = self._make_box(kept.tensor).keepers
-                    keepers += [(node, kept)] * ((node, kept.name) not in _names(keepers))
+                    box = self._make_box(kept.tensor)
+                    if not any(n is node and k.name == kept.name for n, k in box.keepers):
+                        box.keepers.append((node, kept))
+
+    def _add_constants(self) -> None:
+        """Which operations of torch saved a tensor without a graph that has a box already."""
         for node in self.shown:
-            for kept in () if node.custom else node.kept:
-                known = None if kept.tensor is None else self.boxes.get(id(kept.tensor))
+            if node.custom is not None:
+                continue
+            for kept in node.kept:
+                known = self.boxes.get(id(kept.tensor))
                 if known is not None and node not in known.fed:
                     known.fed.append(node)
 
-    def _make_box(self, tensor):
+    def _make_box(self, tensor: Tensor) -> TensorBox:
         edge = origin(tensor)
         key = edge or id(tensor)
         if key not in self.boxes:
@@ -125,40 +141,53 @@ class Sketch:
             self.boxes[key] = TensorBox(tensor, self.graph.node_of(tensor), number)
         return self.boxes[key]
 
-    def _number(self):
-        count, seen = Counter(node.title for node in self.nodes), Counter()
-        self._titles = {}
-        for node in self.nodes:
-            seen[node.title] += 1
-            many = count[node.title] > 1
-            self._titles[node] = f"{node.title} #{seen[node.title]}" if many else node.title
+    def _find_targets(self) -> None:
+        reached = {name: self.graph.reachable(t) for name, t in self.tensors.items()}
+        for name, reach in reached.items():
+            box = self.box_of(self.tensors[name])
+            if box.maker is None and (box.keepers or box.fed):
+                continue  # a constant on purpose: an operation of the graph uses it
+            wanted = _should_reach(name, self.tensors, self.graph, reached)
+            found = [other for other in wanted if self.graph.node_of(self.tensors[other]) in reach]
+            if found:
+                self.targets[name] = found
+            elif wanted:
+                self.cut_off[name] = wanted
 
 
-def _names(keepers):
-    return [(node, kept.name) for node, kept in keepers]
+def _numbered(nodes: list[Node]) -> dict[Node, str]:
+    """The titles of the nodes: "Exp", or "Exp #1", "Exp #2" where several share one."""
+    count = Counter(node.title for node in nodes)
+    seen: Counter[str] = Counter()
+    titles = {}
+    for node in nodes:
+        seen[node.title] += 1
+        many = count[node.title] > 1
+        titles[node] = f"{node.title} #{seen[node.title]}" if many else node.title
+    return titles
 
 
-def stem(name):
+def stem(name: str) -> str:
     """What a gradient is the gradient of: "x" for "grad_x", "grad2_x" or "grad_grad_x[0]"."""
     return re.sub(r"^(grad\d*_?)+", "", base(name))
 
 
-def base(name):
+def base(name: str) -> str:
     """The reader's name without the place in a list: "out" for "out[1]"."""
     return name.partition("[")[0]
 
 
-def is_gradient(name):
+def is_gradient(name: str) -> bool:
     """True for the name of a gradient that a backward pass returned."""
     return name.startswith("grad") and stem(name) != "out"
 
 
-def is_input(name):
+def is_input(name: str) -> bool:
     """True for a name that is neither the result nor a gradient."""
     return base(name) != "out" and not name.startswith("grad")
 
 
-def _phases(tensors, graph):
+def _phases(tensors: dict[str, Tensor], graph: Graph) -> dict[Node, int]:
     results = [tensor for name, tensor in tensors.items() if base(name) == "out"]
     if not results:
         return {}
@@ -166,7 +195,7 @@ def _phases(tensors, graph):
     gradients = [
         (name, graph.reachable(tensor)) for name, tensor in tensors.items() if is_gradient(name)
     ]
-    levels = {}  # node of a gradient -> its level
+    levels: dict[Node | None, int] = {}  # node of a gradient -> its level
     for name, reached in sorted(gradients, key=lambda gradient: len(gradient[1])):
         node = graph.node_of(tensors[name])
         below = [level for other, level in levels.items() if other in reached and other is not node]
@@ -176,13 +205,15 @@ def _phases(tensors, graph):
     return phase
 
 
-def _order(name):
+def _order(name: str) -> int:
     """The order a gradient's name speaks of: 2 for "grad2_x" and "grad_grad_x"."""
     digits = re.match(r"grad(\d+)", name)
     return int(digits[1]) if digits else max(1, len(re.findall("grad", name)))
 
 
-def _should_reach(name, tensors, graph, reached):
+def _should_reach(
+    name: str, tensors: dict[str, Tensor], graph: Graph, reached: dict[str, set[Node]]
+) -> list[str]:
     """The names one of which a graph must lead to from `name`, or it is cut off."""
     inputs = [other for other in tensors if is_input(other) and other != name]
     if is_gradient(name):

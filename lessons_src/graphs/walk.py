@@ -3,21 +3,35 @@
 Nothing here recurses, so a chain of 100,000 operations is read like one of ten.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from typing import Any, Final, Literal, cast
 
 import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import Node as AutogradNode
 
 # What a kept tensor is to the node that keeps it. The first two lead on into the graph.
-INPUT = "input"
-OUTPUT = "output"
-INTERMEDIATE = "intermediate"  # no graph, and neither an input nor an output
-NO_GRAPH = "no graph"  # an input that needs no gradient or an intermediate: the node cannot tell
-ELSEWHERE = "elsewhere"  # has a graph, but not that of an input or of an output of this node
+INPUT: Final = "input"
+OUTPUT: Final = "output"
+INTERMEDIATE: Final = "intermediate"  # no graph, and neither an input nor an output
+# An input that needs no gradient or an intermediate: the node cannot tell.
+NO_GRAPH: Final = "no graph"
+ELSEWHERE: Final = "elsewhere"  # has a graph, but not that of an input or an output of this node
 # Why a kept tensor could not be read.
-FREED = "freed"
-OVERWRITTEN = "overwritten"
-UNREADABLE = "unreadable"
+FREED: Final = "freed"
+OVERWRITTEN: Final = "overwritten"
+UNREADABLE: Final = "unreadable"
+
+Role = Literal[
+    "input", "output", "intermediate", "no graph", "elsewhere", "freed", "overwritten", "unreadable"
+]
+Edge = tuple[AutogradNode, int]  # an autograd node, and which of its outputs
 
 STEP = 1000  # nodes, see _free_in_steps
 
@@ -37,8 +51,8 @@ class Kept:
 
     name: str
     on_ctx: bool
-    tensor: torch.Tensor | None
-    role: str
+    tensor: Tensor | None
+    role: Role
     position: int | None = None
 
 
@@ -54,20 +68,20 @@ class Node:
         owner: what keeps `fn` alive, see `owner_of`.
     """
 
-    fn: object
+    fn: AutogradNode
     title: str
-    owner: object = field(default=None, repr=False)
-    inputs: list = field(default_factory=list, repr=False)
+    owner: AutogradNode = field(repr=False)
+    inputs: "list[Source | None]" = field(default_factory=list, repr=False)
 
     @property
-    def custom(self):
+    def custom(self) -> type[Function] | None:
         """The `torch.autograd.Function` subclass, or None for an operation of torch."""
         return getattr(self.fn, "_forward_cls", None)
 
     @property
-    def once_differentiable(self):
+    def once_differentiable(self) -> bool:
         """True for a custom Function whose backward is decorated with `once_differentiable`."""
-        backward = getattr(self.custom, "backward", None)
+        backward: Any = getattr(self.custom, "backward", None)
         while hasattr(backward, "__wrapped__"):  # other decorators may stand around it
             if backward.__code__.co_qualname.startswith("once_differentiable."):
                 return True
@@ -75,34 +89,37 @@ class Node:
         return False
 
     @property
-    def leaf(self):
+    def leaf(self) -> Tensor | None:
         """The leaf tensor that this node collects the gradient of, else None."""
         return None if self.custom else getattr(self.fn, "variable", None)
 
     @cached_property
-    def kept(self):
-        """List of `Kept`: what torch saved for this node, then what was stored on ctx."""
+    def kept(self) -> list[Kept]:
+        """What torch saved for this node, then what was stored on ctx."""
         if self.custom is None:
             return _saved_by_torch(self)
         return _saved_by_function(self) + _stored_on_ctx(self)
+
+
+Source = tuple[Node, int]  # where a tensor comes from: a node, and which of its outputs
 
 
 @dataclass(eq=False)
 class Graph:
     """Nodes in an order in which each comes before its inputs, the results first."""
 
-    nodes: list
+    nodes: list[Node]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._by_fn = {node.fn: node for node in self.nodes}
 
-    def node_of(self, tensor):
+    def node_of(self, tensor: Tensor) -> Node | None:
         """The node that made `tensor` (for a leaf: that collects its gradient), or None."""
         edge = origin(tensor)
         return None if edge is None else self._by_fn.get(edge[0])
 
-    def reachable(self, *tensors):
-        """Set of the nodes that can be reached from `tensors`, their own nodes included."""
+    def reachable(self, *tensors: Tensor) -> set[Node]:
+        """The nodes that can be reached from `tensors`, their own nodes included."""
         todo = [node for node in map(self.node_of, tensors) if node is not None]
         seen = set(todo)
         while todo:
@@ -113,7 +130,7 @@ class Graph:
         return seen
 
 
-def origin(tensor):
+def origin(tensor: Tensor) -> Edge | None:
     """(fn, output number) that autograd would follow from `tensor`, or None without a graph."""
     if not tensor.requires_grad:
         return None
@@ -122,10 +139,10 @@ def origin(tensor):
     if tensor.grad_fn is not None:
         return tensor.grad_fn, tensor.output_nr
     # The node of a leaf can be seen only behind an operation.
-    return _behind(tensor).grad_fn.next_functions[0]
+    return cast(Edge, owner_of(tensor).next_functions[0])
 
 
-def owner_of(tensor):
+def owner_of(tensor: Tensor) -> AutogradNode:
     """Something that keeps the graph behind `tensor` readable for as long as it is held.
 
     Up to torch 2.12 the node of a custom Function is dead once its output is gone: it belongs to
@@ -133,23 +150,24 @@ def owner_of(tensor):
     So whoever keeps a node keeps an operation of torch in front of it, as
     `torch.autograd.graph.get_gradient_edge` does, too.
     """
-    return _behind(tensor).grad_fn
-
-
-def _behind(tensor):
     with torch.enable_grad():
         # A sparse tensor has no views.
-        return tensor.view_as(tensor) if tensor.layout is torch.strided else tensor.clone()
+        behind = tensor.view_as(tensor) if tensor.layout is torch.strided else tensor.clone()
+    return cast(AutogradNode, behind.grad_fn)
 
 
-def same_tensor(a, b):
+def same_tensor(a: Tensor, b: Tensor) -> bool:
     """True if `a` and `b` are one tensor to autograd (unpacking can make a new Python object)."""
     if a is b:
         return True
     return origin(a) is not None and origin(a) == origin(b)
 
 
-def walk(*tensors):
+# From where a walk began to the node at hand, each node with its edges that are still to come.
+Path = list[tuple[Node, Iterator[Edge]]]
+
+
+def walk(*tensors: Tensor) -> Graph:
     """Read the graph behind `tensors`.
 
     Args:
@@ -158,60 +176,85 @@ def walk(*tensors):
     Returns:
         `Graph`. The order depends on the graph and on the order of `tensors` alone.
     """
-    made, done = {}, []  # done: every node after its inputs
-    for tensor in reversed(tensors):
-        edge = origin(tensor)
-        if edge is None or edge[0] in made:
-            continue
-        owner = owner_of(tensor)
-        stack = [_open(edge[0], made, owner)]
-        while stack:
-            node, edges = stack[-1]
-            for fn, number in edges:
-                if fn is None:
-                    node.inputs.append(None)
-                    continue
-                new = fn not in made
-                if new:
-                    stack.append(_open(fn, made, owner))
-                    _free_in_steps(stack)
-                node.inputs.append((made[fn], number))
-                if new:
-                    break
-            else:
-                done.append(stack.pop()[0])
+    made: dict[AutogradNode, Node] = {}
+    done: list[Node] = []  # every node after its inputs
+    with _collector_paused():
+        for tensor in reversed(tensors):
+            edge = origin(tensor)
+            if edge is not None and edge[0] not in made:
+                _walk_from(edge[0], owner_of(tensor), made, done)
     return Graph(done[::-1])
 
 
-def _open(fn, made, owner):
-    made[fn] = Node(fn, _title(fn), owner)
-    return made[fn], iter(getattr(fn, "next_functions", ()))
+def _walk_from(
+    start: AutogradNode,
+    owner: AutogradNode,
+    made: dict[AutogradNode, Node],
+    done: list[Node],
+) -> None:
+    """Add the nodes behind `start` that are not in `made` yet to `made` and `done`."""
+    path: Path = []
+
+    def enter(fn: AutogradNode) -> None:
+        made[fn] = Node(fn, _title(fn), owner)
+        path.append((made[fn], iter(getattr(fn, "next_functions", ()))))
+        _free_in_steps(path)
+
+    enter(start)
+    while path:
+        node, edges = path[-1]
+        for fn, number in edges:
+            if fn is None:
+                node.inputs.append(None)
+                continue
+            new = fn not in made
+            if new:
+                enter(fn)
+            node.inputs.append((made[fn], number))
+            if new:
+                break  # its own inputs first; the other edges of this node when they are done
+        else:
+            done.append(path.pop()[0])
 
 
-def _free_in_steps(path):
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection: a walk makes objects that all stay, and each collection goes through
+    all of them once more, which is most of the time that a long walk takes."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _free_in_steps(path: Path) -> None:
     """Let torch free a deep graph that Python has seen.
 
     Torch 2.13 frees such nodes recursively and crashes on a chain of some 50,000 when the reader's
     tensor goes. A node that holds another one far behind it ends the recursion there.
     """
     if len(path) % STEP == 0:
-        path[-STEP][0].fn.metadata["lessons_src"] = path[-1][0].fn
+        metadata: Any = path[-STEP][0].fn.metadata  # a dict; torch's types say a function
+        metadata["lessons_src"] = path[-1][0].fn
 
 
-def _title(fn):
+def _title(fn: AutogradNode) -> str:
     return getattr(fn, "_forward_cls", type(fn)).__name__
 
 
-def _saved_by_function(node):
+def _saved_by_function(node: Node) -> list[Kept]:
     try:
-        tensors = node.fn.saved_tensors
+        tensors = cast(BackwardCFunction, node.fn).saved_tensors  # the ctx of forward
     except Exception as error:  # a freed graph, an in-place edit, a hook of the reader's
         return [Kept("", False, None, _reason(error))]
     return [_classify(node, "", False, t) for t in tensors if t is not None]
 
 
-def _saved_by_torch(node):
-    kept = []
+def _saved_by_torch(node: Node) -> list[Kept]:
+    kept: list[Kept] = []
     for attribute in _saved_attributes(type(node.fn)):
         try:
             value = getattr(node.fn, attribute)
@@ -223,11 +266,11 @@ def _saved_by_torch(node):
 
 
 @cache
-def _saved_attributes(node_type):
+def _saved_attributes(node_type: type) -> list[str]:
     return [name for name in dir(node_type) if name.startswith("_saved_")]
 
 
-def _stored_on_ctx(node):
+def _stored_on_ctx(node: Node) -> list[Kept]:
     return [
         _classify(node, name, True, tensor)
         for name, value in vars(node.fn).items()
@@ -235,12 +278,12 @@ def _stored_on_ctx(node):
     ]
 
 
-def _tensors_in(value):
+def _tensors_in(value: object) -> list[Tensor]:
     """The tensors in `value`, looking into lists, tuples and dicts."""
     found, todo, seen = [], [value], set()
     while todo:
         value = todo.pop()
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             found.append(value)
         elif isinstance(value, (list, tuple, dict)) and id(value) not in seen:
             seen.add(id(value))
@@ -248,13 +291,12 @@ def _tensors_in(value):
     return found
 
 
-def _classify(node, name, on_ctx, tensor):
+def _classify(node: Node, name: str, on_ctx: bool, tensor: Tensor) -> Kept:
     edge = origin(tensor)
     if edge is None:
         # A missing edge is an input that needs no gradient: this could be that input.
         constant = None in node.inputs and not tensor.requires_grad
-        role = NO_GRAPH if constant else INTERMEDIATE
-        return Kept(name, on_ctx, tensor, role)
+        return Kept(name, on_ctx, tensor, NO_GRAPH if constant else INTERMEDIATE)
     if edge[0] is node.fn:
         return Kept(name, on_ctx, tensor, OUTPUT, edge[1])
     for position, source in enumerate(node.inputs):
@@ -263,7 +305,7 @@ def _classify(node, name, on_ctx, tensor):
     return Kept(name, on_ctx, tensor, ELSEWHERE)
 
 
-def _reason(error):
+def _reason(error: Exception) -> Role:
     text = str(error)
     if "already been freed" in text:
         return FREED
