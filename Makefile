@@ -13,6 +13,7 @@ fresh: environment
 test: environment
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
 	$(RUN) -m pytest -n 2 --dist loadfile
 
 check: environment

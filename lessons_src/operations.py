@@ -14,7 +14,7 @@ class CountOperations(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.counts = Counter()
+        self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.counts[func.overloadpacket.__name__] += 1

@@ -33,7 +33,7 @@ def show(figure, description):
         `Plot`, displayed as SVG with a title that a screen reader speaks.
     """
     file = io.StringIO()
-    with rc_context(SETTINGS):
+    with rc_context(SETTINGS):  # type: ignore[arg-type]  # a Literal of every setting there is
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
     svg = file.getvalue()
