@@ -49,12 +49,12 @@ class Stub(Function):
 
 def test_no_point_is_so_round_that_float32_is_exact():
     for task in TASKS.values():
-        numbers = torch.cat([a.reshape(-1) for a in task.tensors(task.points[0])])
+        numbers = torch.cat([a.reshape(-1) for a in task.points[0] if torch.is_tensor(a)])
         assert (numbers.float().double() != numbers).any()
 
 
 def test_the_dawson_series_is_scipys_function_as_far_as_the_check_goes():
-    x = torch.linspace(-2.5, 2.5, 81, dtype=torch.float64)
+    x = torch.linspace(-5, 5, 81, dtype=torch.float64)
     assert torch.allclose(dawson(x), torch.as_tensor(dawsn(x.numpy())), rtol=1e-11, atol=1e-14)
 
 
@@ -223,37 +223,40 @@ def test_a_right_answer_written_differently_is_right(name, answer):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_each_catalogued_wrong_answer_gets_an_advice_of_its_own(name):
+def test_each_catalogued_wrong_answer_is_told_in_its_own_words(name):
     said = {}
     for answer in EXERCISES[name].wrong:
         got = reply_to(name, answer.name)
         assert got.status == "wrong", f"{answer.name}: {got}"
-        advice = got.advice or got.fact
-        assert advice not in said, f"{answer.name} is told like {said[advice]}: {advice}"
-        said[advice] = answer.name
+        text = str(got)
+        assert text not in said, f"{answer.name} is told like {said[text]}: {text}"
+        said[text] = answer.name
     assert len(said) >= 4
 
 
 SAID = {
     ("product", "gradients swapped"): "in the wrong order",
     ("product", "the whole product as a gradient"): "For b: everywhere, yours has one factor too",
-    ("product", "grad_out changed in place"): "Make a new tensor",
+    ("product", "grad_out changed in place"): "backward changes grad_out",
+    ("product", "one gradient only"): "one for each argument of forward after ctx (a, b)",
     ("power", "factor n forgotten"): "lacks one factor: n",
+    ("power", "n in save_for_backward"): "save_for_backward takes tensors only",
     ("reciprocal", "grad_out forgotten"): "Multiply by grad_out",
-    ("reciprocal", "a copy saved"): "copy of an input",
-    (
-        "tanh_exp",
-        "second exponential added",
-    ): "second extra output is wrong, at x[0] = 0.5: yours 0.6",
-    ("tanh_exp", "extra gradients ignored"): "gradient of the first extra output is not used",
-    ("logcosh", "kept on ctx"): "ctx.expx, ctx.expnegx",
+    ("reciprocal", "a copy saved"): "The saved tensor has the numbers of x, and is another tensor",
+    ("reciprocal", "detached in backward"): "The graph ends here: detach",
+    ("tanh_exp", "second exponential added"): "second extra output is 1",
+    ("tanh_exp", "extra gradients ignored"): "uses the first extra output of forward, and not the",
+    ("logcosh", "kept on ctx"): "ctx.expx and ctx.expnegx",
     ("normalise", "extra gradient subtracted"): "wrong sign",
-    ("swish", "contiguous inside save_for_backward"): "x is not contiguous here",
+    ("swish", "contiguous inside save_for_backward"): "(x transposed)",
     ("artanh", "clamp removed"): "at x[0] = 1.0: yours inf",
     ("learned_power", "mean instead of sum"): "yours is 0.3333 times the true one",
-    ("dawson_twice", "None for grad_out"): "returns nothing for grad_out",
+    ("learned_power", "alpha as a number"): "ctx.alpha (a number)",
+    ("standardise", "declared once_differentiable"): "is declared once_differentiable",
+    ("dawson_twice", "None for grad_out"): "returns None for grad_out",
     ("dawson_twice", "products swapped"): "in the wrong order",
     ("dawson_twice", "grad_grad_x forgotten for grad_out"): "F(x²)² at",
+    ("dawson_twice", "no second Function"): "Here backward leaves torch",
 }
 
 
@@ -357,7 +360,7 @@ def test_the_place_the_two_numbers_and_what_to_change_are_named(capsys):
 def test_an_error_of_the_answer_is_told_with_its_message_and_line():
     answer = reply("reciprocal", reciprocal_with(UNCATALOGUED["a bug"]))
     assert "AttributeError: 'Tensor' object has no attribute 'no_such_thing'" in answer.fact
-    assert "of its cell" in answer.fact
+    assert '`"a bug": lambda ctx, g: at(ctx, g).no_such_thing(),`' in answer.fact
 
 
 # Neutral
@@ -428,7 +431,7 @@ def test_the_cells_of_the_notebook_are_neutral(path, capsys):
 def test_each_call_gives_one_more_hint(capsys):
     every = TASKS["reciprocal"].hints
     exercises._hints_given.clear()
-    for text in [*every, "that was the last hint.", "that was the last hint."]:
+    for text in [*every[:-1], every[-1] + " That was the last one.", every[0]]:
         hint("reciprocal")
         assert text in " ".join(capsys.readouterr().out.split())
 

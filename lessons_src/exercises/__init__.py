@@ -9,17 +9,21 @@ import inspect
 import pkgutil
 import textwrap
 from collections import Counter
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+
+from torch.autograd import Function
 
 from .review import review
 
 __all__ = ["check", "hint", "solution"]
 
 _hints_given = Counter()
+_NOTHING = object()
 
 
-def check(name, answer):
+def check(name=None, answer=_NOTHING):
     """Compare an answer with the exercise and print what is right, or what to change.
 
     Args:
@@ -29,28 +33,47 @@ def check(name, answer):
 
     Nothing is raised: an error of the answer's own is told in a sentence.
     """
-    exercise = _exercise(name)
-    if exercise:
-        print(review(exercise.TASK, answer).told(f"{exercise.TASK.name}: "))
+    if not isinstance(name, str) and isinstance(answer, str):
+        _print(f'The name comes first: check("{answer}", {_written(name)})')
+        return
+    handed = name if answer is _NOTHING and callable(name) else answer
+    exercise = _exercise(name, f'check("{{}}", {_written(handed)})')
+    if not exercise:
+        return
+    name = exercise.TASK.name
+    if answer is _NOTHING:
+        _print(f'{name}: hand over your Function, too: check("{name}", Name.apply)')
+        return
+    print(review(exercise.TASK, answer).told(f"{name}: "))
 
 
-def hint(name):
-    """Print one more hint for an exercise; each call gives the next."""
-    exercise = _exercise(name)
+def _written(answer):
+    """How the answer is written in a call of check, as far as that can be known."""
+    owner = getattr(answer, "__self__", answer)
+    if isinstance(owner, Function):
+        owner = type(owner)
+    if isinstance(owner, type):
+        return f"{owner.__name__}.apply"
+    name = getattr(answer, "__name__", "")
+    return name if name.isidentifier() else "Name.apply"
+
+
+def hint(name=None):
+    """Print one more hint for an exercise; each call gives the next, after the last the first."""
+    exercise = _exercise(name, 'hint("{}")')
     if not exercise:
         return
     task = exercise.TASK
-    given, every = _hints_given[task.name], len(task.hints)
-    if given == every:
-        print(f'{task.name}: that was the last hint. solution("{task.name}") shows the code.')
-        return
+    given, every = _hints_given[task.name] % len(task.hints), len(task.hints)
     _hints_given[task.name] += 1
     _print(f"{task.name}, hint {given + 1} of {every}: {task.hints[given]}")
+    if given + 1 == every and hasattr(exercise, "SOLUTION"):
+        _print(f'That was the last one. solution("{task.name}") shows the code.')
 
 
-def solution(name):
+def solution(name=None):
     """Print the code of one right answer to an exercise; others are as good."""
-    exercise = _exercise(name)
+    exercise = _exercise(name, 'solution("{}")')
     if exercise:
         print(solution_code(exercise))
 
@@ -84,10 +107,23 @@ def _print(text):
     print(textwrap.fill(text, 100, break_on_hyphens=False))
 
 
-def _exercise(name):
-    """The exercise of that name, or None after saying which ones there are."""
+def _exercise(name, call):
+    """The exercise of that name, or None after saying how to write the call."""
     every = exercises()
-    wanted = name.strip().lower().replace(" ", "_") if isinstance(name, str) else None
-    if wanted not in every:
-        _print(f"There is no exercise {name!r}. There are: {', '.join(every)}.")
-    return every.get(wanted)
+    if isinstance(name, (list, tuple)) and len(name) == 1 and name[0] in every:
+        _print(f"The name of an exercise is text, without brackets: {call.format(name[0])}")
+        return None
+    if not isinstance(name, str):
+        _print(f"The name of an exercise is text: {call.format('reciprocal')}. {_all(every)}")
+        return None
+    wanted = name.strip().lower().replace(" ", "_").replace("-", "_")
+    if wanted in every:
+        return every[wanted]
+    near = get_close_matches(wanted, every, n=1)
+    meant = f" Did you mean {call.format(near[0])}?" if near else ""
+    _print(f"There is no exercise {name!r}.{meant} {_all(every)}")
+    return None
+
+
+def _all(every):
+    return f"There are: {', '.join(every)}."

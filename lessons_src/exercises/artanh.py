@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers
+from .task import Task, WrongAnswers, numbers
 
 
 class Given(Function):
@@ -32,11 +32,12 @@ TASK = Task(
         "Save first, clamp afterwards. The clamp has to stay: look at the value at x = 1.",
     ],
     points=((torch.tensor([0.5, 0.3, -0.8], dtype=torch.float64),),),
-    values=((torch.tensor([1.0, -1.0], dtype=torch.float64),),),
+    edges=((numbers(1.0, -1.0),),),
     slips={
         "That is grad_out / (1 - x). In the derivative, x is squared.": (lambda g, x: g / (1 - x))
     },
     given=Given,
+    wide=((numbers(0.0, 0.05, -0.3, 0.95, -0.99, 0.9999),),),
 )
 
 # The solution

@@ -6,7 +6,7 @@ from torch.autograd import Function
 from lessons_src.untracked_backward import in_numpy
 
 from .dawson import dawson, first
-from .task import Task, WrongAnswers
+from .task import Task, WrongAnswers, numbers
 
 TASK = Task(
     "dawson_twice",
@@ -29,6 +29,8 @@ TASK = Task(
             lambda h, g, x: h * g * first(x)
         ),
     },
+    wide=((numbers(0.0, 0.01, -0.3, 2.2, -3.5, 5.0),),),
+    third=False,
 )
 
 # The solution

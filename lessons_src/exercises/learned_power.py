@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers
+from .task import Task, WrongAnswers, numbers
 
 
 class Given(Function):
@@ -38,6 +38,10 @@ TASK = Task(
             torch.tensor([0.5, 1.0, 1.7], dtype=torch.float64),
             torch.tensor(2.5, dtype=torch.float64),
         ),
+        (
+            torch.tensor([0.4, 1.1, 2.0], dtype=torch.float64),
+            torch.tensor(0.7, dtype=torch.float64),
+        ),
     ),
     inputs=("x", "alpha"),
     slips={
@@ -46,6 +50,10 @@ TASK = Task(
         )
     },
     given=Given,
+    wide=(
+        (numbers(0.01, 0.3, 2.0, 40.0), numbers(-1.3)[0]),
+        (numbers(0.2, 1.0, 3.0, 7.0), numbers(3.0)[0]),
+    ),
 )
 
 # The solution

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers
+from .task import Task, WrongAnswers, numbers
 
 TASK = Task(
     "logcosh",
@@ -24,6 +24,7 @@ TASK = Task(
             lambda g, x: g / torch.tanh(x)
         ),
     },
+    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0),),),
 )
 
 # The solution

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers
+from .task import Task, WrongAnswers, numbers
 
 
 def _length(x):
@@ -32,6 +32,8 @@ TASK = Task(
             lambda g, x: (g + x * (g * x).sum() / _length(x) ** 2) / _length(x)
         ),
     },
+    wide=((numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),), (numbers(0.002, -0.001),)),
+    elementwise=False,
 )
 
 # The solution

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers, X
+from .task import Task, WrongAnswers, X, numbers
 
 TASK = Task(
     "product",
@@ -17,6 +17,7 @@ TASK = Task(
     ],
     points=((X, torch.tensor([3.0, -1.5, 0.7], dtype=torch.float64)),),
     inputs=("a", "b"),
+    wide=((numbers(0.0, -0.3, 2.0, -70.0), numbers(3.0, 0.0, -0.01, 12.0)),),
 )
 
 # The solution

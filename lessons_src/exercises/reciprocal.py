@@ -2,7 +2,7 @@
 
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers
+from .task import Task, WrongAnswers, numbers
 
 TASK = Task(
     "reciprocal",
@@ -14,6 +14,7 @@ TASK = Task(
         "Write 1/x as a power, x to the -1. The power rule gives the derivative.",
         "The derivative is -1/x². backward returns grad_out times that.",
     ],
+    wide=((numbers(0.05, -0.3, 2.0, -7.0, 40.0, 1e-3, 300.0, -1000.0),),),
 )
 
 # The solution

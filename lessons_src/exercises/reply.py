@@ -1,38 +1,17 @@
 """What a check can answer, and how an error of the reader's own code is told."""
 
+import ast
+import inspect
+import linecache
+import sysconfig
 import textwrap
-import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
-ADVICE = {  # by a part of the error's text
-    "incorrect number of gradients": (
-        "backward returns one gradient for each argument of forward after ctx, in the same order, "
-        "and None for one that is not a tensor."
-    ),
-    "can only save variables": (
-        "save_for_backward takes tensors only. Put anything else on ctx: ctx.n = n."
-    ),
-    "returned a gradient different than None": (
-        "An argument that is not a tensor has no gradient. Return None in its place."
-    ),
-    "positional argument": (
-        "forward gets ctx and the arguments. backward gets ctx and one gradient for each output of "
-        "forward."
-    ),
-    "to unpack": "ctx.saved_tensors gives back as many tensors as you saved, in the same order.",
-    "Can't call numpy()": (
-        "Do not follow the advice to detach in a backward: that turns the error into a wrong "
-        "number. Put the NumPy code into a Function with a backward of its own."
-    ),
-    "expected Variable or None": (
-        "backward returns tensors. torch.as_tensor makes one of an array."
-    ),
-    "in-place operation": (
-        "grad_out and the saved tensors belong to others too. Make a new tensor instead: "
-        "grad_out * 3, not grad_out.mul_(3)."
-    ),
-    "view size is not compatible": "A gradient may have any layout. Use reshape instead of view.",
-}
+PACKAGE = str(Path(__file__).resolve().parent.parent)
+INSTALLED = tuple(
+    sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
 
 
 @dataclass
@@ -69,23 +48,131 @@ def neutral(fact):
     raise Said(Reply("neutral", fact))
 
 
-def is_stub(error):
-    """True for the bare `raise NotImplementedError` that stands in the notebook."""
-    return isinstance(error, NotImplementedError) and not str(error)
+def readers_frames(error):
+    """The frames of a traceback that are lines of the answer, outermost first."""
+    frames, tb = [], error.__traceback__
+    while tb:
+        if is_readers(tb.tb_frame.f_code.co_filename):
+            frames.append((tb.tb_frame, tb.tb_lineno))
+        tb = tb.tb_next
+    return frames
+
+
+def is_readers(filename):
+    """True for a file or a cell that is no part of Python, of its packages or of the course."""
+    if filename.startswith((*INSTALLED, PACKAGE)) or filename.endswith(".pyx"):
+        return False
+    return "site-packages" not in filename and not filename.startswith(
+        ("<frozen", "<string>", "<__")
+    )
+
+
+def line_of(frame, number):
+    """What stands in a frame of the answer: backward, line 7: `return grad_out * x`."""
+    code = linecache.getline(frame.f_code.co_filename, number).strip()
+    return f"{frame.f_code.co_name}, line {number}" + (f": `{code}`" if code else "")
 
 
 def raised(during, error):
-    """Tell of an error: its message, and the line where it rose, instead of a traceback."""
-    if is_stub(error):
-        neutral("right so far; a backward is not written yet.")
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_readers(f)]
-    where = f" ({frames[-1].name}, line {frames[-1].lineno} of its cell)" if frames else ""
+    """Tell of an error: its message and the reader's line, instead of a traceback."""
+    frames = readers_frames(error)
+    if is_stub(error, frames):
+        _not_written(frames)
     text = (str(error).strip().splitlines() or ["no message"])[0]
-    advice = next((advice for part, advice in ADVICE.items() if part in str(error)), "")
-    wrong(f"{during} raises {type(error).__name__}: {text}{where}", advice)
+    where = f" ({line_of(*frames[-1])})" if frames else ""
+    wrong(f"{during} raises {type(error).__name__}: {text}{where}", _advice(error, frames))
 
 
-def _is_readers(frame):
-    """A line of the answer, not of torch or of this course."""
-    path = frame.filename.replace("\\", "/")
-    return not any(f"/{folder}/" in path for folder in ("torch", "lessons_src"))
+def is_stub(error, frames):
+    """True for the bare `raise NotImplementedError` that stands in the notebook."""
+    return isinstance(error, NotImplementedError) and not str(error) and bool(frames)
+
+
+def _not_written(frames):
+    """The stub was reached: neutral, unless something was written and the raise left behind."""
+    frame, number = frames[-1]
+    name = ".".join(frame.f_code.co_qualname.split(".")[-2:])
+    if not _only_raises(frame.f_code):
+        wrong(
+            f"{name} still raises NotImplementedError in line {number} of its cell.",
+            "Take that line out.",
+        )
+    if frame.f_code.co_name == "backward":
+        neutral("right so far; a backward is not written yet.")
+    if any(outer.f_code.co_name == "backward" for outer, _ in frames[:-1]):
+        neutral(f"right so far; {name} is not written yet.")
+    neutral("not attempted yet.")
+
+
+def _only_raises(code):
+    """False where a function does more than raise; True too where its source cannot be read."""
+    tree = tree_of(code)
+    if tree is None:
+        return True
+    body = tree.body[0].body
+    said = [isinstance(s, (ast.Raise, ast.Pass)) or _is_text(s) for s in body]
+    return all(said)
+
+
+def _is_text(statement):
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def tree_of(function):
+    """Syntax tree of a function or a code object, whatever its indentation, or None."""
+    try:
+        source = inspect.getsource(function)
+        inside = source[:1] in " \t"
+        tree = ast.parse("if 1:\n" + source if inside else source)
+        return ast.Module(tree.body[0].body, []) if inside else tree
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+
+
+def _advice(error, frames):
+    """What to change, where the error and the line leave no doubt."""
+    text = str(error)
+    frame, number = frames[-1] if frames else (None, 0)
+    line = linecache.getline(frame.f_code.co_filename, number) if frame else ""
+    if "can only save variables" in text:
+        return (
+            "save_for_backward takes tensors only. A number that was not computed from an input "
+            "may stay on ctx: ctx.n = n."
+        )
+    if frame and "'tuple'" in text and (name := _whole_tuple(frame)):
+        return (
+            f"{name} is all of ctx.saved_tensors, a tuple. Take it apart: "
+            f"({name},) = ctx.saved_tensors"
+        )
+    if "to unpack" in text and "saved_tensors" in line:
+        return "ctx.saved_tensors gives back as many tensors as you saved, in the same order."
+    if isinstance(error, RecursionError) and _calls_itself(frames):
+        return f"{frames[-1][0].f_code.co_name} calls itself again and again."
+    if ".forward() " in text and "positional argument" in text:
+        return "forward gets ctx, and then the arguments of the exercise."
+    if ".backward() " in text and "positional argument" in text:
+        return "backward gets ctx, and then one gradient for each output of forward."
+    if "with setup_context" in text:
+        return ""
+    if "Can't call numpy()" in text and frame and frame.f_code.co_name == "backward":
+        return (
+            "In a backward that is differentiated again, detach turns this error into a wrong "
+            "number. Stay in torch, or put the NumPy code into a Function with a backward of its "
+            "own."
+        )
+    return ""
+
+
+def _whole_tuple(frame):
+    """Name of a variable that holds ctx.saved_tensors as it is, in this frame of a backward."""
+    if frame.f_code.co_name != "backward":
+        return ""
+    for name, value in frame.f_locals.items():
+        if isinstance(value, tuple) and value and all(hasattr(t, "grad_fn") for t in value):
+            return name
+    return ""
+
+
+def _calls_itself(frames):
+    codes = [frame.f_code for frame, _ in frames]
+    return codes.count(codes[-1]) > 50 if codes else False

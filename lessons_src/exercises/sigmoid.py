@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import BY_OUTPUT, Task, WrongAnswers
+from .task import BY_OUTPUT, Task, WrongAnswers, numbers
 
 TASK = Task(
     "sigmoid",
@@ -24,6 +24,7 @@ TASK = Task(
             lambda g, x: g * torch.sigmoid(x) * (1 + torch.sigmoid(x))
         ),
     },
+    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0),),),
 )
 
 # The solution

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import Function
 
-from .task import BY_OUTPUT, Task, WrongAnswers
+from .task import BY_OUTPUT, Task, WrongAnswers, numbers
 
 TASK = Task(
     "softplus",
@@ -20,16 +20,13 @@ TASK = Task(
         "That is grad_out * exp(x). Divide by 1 + exp(x), the inner function of log.": (
             lambda g, x: g * torch.exp(x)
         ),
-        "That is grad_out / (1 + exp(x)). By the chain rule, exp(x) belongs on top.": (
-            lambda g, x: g / (1 + torch.exp(x))
-        ),
-        "That is grad_out * exp(-out). It should be 1 minus that.": (
-            lambda g, x: g * torch.exp(-F.softplus(x))
-        ),
+        "That is grad_out / (1 + exp(x)), or grad_out * exp(-out). It should be 1 minus that "
+        "fraction.": (lambda g, x: g / (1 + torch.exp(x))),
         BY_OUTPUT + " Save out, and take it for 1 - exp(-out).": (
             lambda g, x: g * (1 - torch.exp(-x))
         ),
     },
+    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0),),),
 )
 
 # The solution

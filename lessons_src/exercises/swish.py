@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import Function
 
-from .task import TURNED, Task, WrongAnswers, X
+from .task import TURNED, Task, WrongAnswers, X, numbers
 
 
 class Given(Function):
@@ -36,6 +36,7 @@ TASK = Task(
     ],
     points=((X,), (TURNED,)),
     given=Given,
+    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0),),),
 )
 
 # The solution

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import BY_OUTPUT, Task, WrongAnswers
+from .task import BY_OUTPUT, Task, WrongAnswers, numbers
 
 TASK = Task(
     "tanh",
@@ -27,6 +27,7 @@ TASK = Task(
             lambda g, x: g * torch.tanh(x) ** 2
         ),
     },
+    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0),),),
 )
 
 # The solution

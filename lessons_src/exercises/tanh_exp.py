@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers
+from .task import Task, WrongAnswers, numbers
 
 TASK = Task(
     "tanh_exp",
@@ -25,6 +25,7 @@ TASK = Task(
         "That is grad_out * (1 + tanh(x)²). In the quotient rule the second product is "
         "subtracted.": lambda g, x: g * (1 + torch.tanh(x) ** 2),
     },
+    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0),),),
 )
 
 # The solution

@@ -17,6 +17,56 @@ TURNED = torch.tensor([[0.5, 1.0], [-1.3, 0.7]], dtype=torch.float64).t()
 BY_OUTPUT = "Your formula is right for the output, but you put the input into it."
 
 
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Arguments to try an answer with, and what is unusual about them.
+
+    Attributes:
+        args: one value for each argument; floating tensors are differentiated, but those whose
+            position is in `constant`.
+        said: how the setting is told, such as "x is transposed"; "" for the plain one.
+        constant: positions of tensors that do not require grad.
+    """
+
+    args: tuple
+    said: str = ""
+    constant: tuple[int, ...] = ()
+
+    def fresh(self):
+        """Copies of the arguments; the tensors that are differentiated require grad."""
+        return [
+            a.clone().requires_grad_(i not in self.constant) if torch.is_tensor(a) else a
+            for i, a in enumerate(self.args)
+        ]
+
+    def variables(self, args):
+        """Those of `args` that are differentiated."""
+        return [a for i, a in enumerate(args) if torch.is_tensor(a) and i not in self.constant]
+
+    @property
+    def note(self):
+        """To stand behind a place in a message."""
+        return f" ({self.said})" if self.said else ""
+
+    def grad_out(self, like, plain=False):
+        """Ones, or numbers of both signs and of many sizes, a zero among them."""
+        if plain:
+            return torch.ones_like(like)
+        return _filled(like, (2.0, -3.5, 4.0, 0.0, 50.0, -0.25, 7.0))
+
+    def grad_grad(self, like):
+        """The vector h that multiplies grad_x before it is differentiated."""
+        return _filled(like, (3.0, -4.0, 5.5, 1.0, -0.5))
+
+
+def _filled(like, numbers):
+    """A tensor of the shape and dtype of `like`, with these numbers in turn."""
+    every = [numbers[i % len(numbers)] for i in range(like.numel())]
+    filled = torch.tensor(every, dtype=like.dtype).reshape(like.shape)
+    # A matrix that lies in memory otherwise than `like`: a gradient may have any layout.
+    return filled.t().contiguous().t() if filled.dim() == 2 and like.is_contiguous() else filled
+
+
 @dataclass(frozen=True)
 class Task:
     """One exercise.
@@ -24,17 +74,21 @@ class Task:
     Attributes:
         name: what the reader types, and the name of the file.
         lesson: number of the lesson that it belongs to.
-        asks: what forward returns, to fit behind "forward should return".
+        asks: what forward returns, to fit behind "should be".
         truth: the same function of the arguments in plain torch, differentiable by autograd.
         hints: list of str, the gentlest first.
-        points: tuples of arguments; float64 tensors are differentiated.
+        points: tuples of arguments with numbers that a reader can follow; the tensors are float64.
         inputs: names of the arguments.
-        values: more tuples of arguments, where the value alone is compared.
-        weights: grad_out for functions whose sum is constant, else None for ones.
+        wide: more tuples of arguments. A tensor in one dimension has an even number of elements:
+            it is also tried as a matrix, transposed, and as `elementwise` says.
+        elementwise: True if one element, a number, or none at all are sensible arguments.
+        edges: tuples of arguments where the value is compared, and the derivatives are finite.
+        weights: grad_out for a function whose sum is constant, else None for ones.
         order: how many derivatives the exercise asks for.
+        third: True if the solution can be differentiated three times.
         slips: advice by what a backward with this mistake returns, a function of grad_out and
             the arguments.
-        second_slips: the same for the derivative of backward by x, of grad_grad_x, grad_out, x.
+        second_slips: the same for the derivative of backward by x, of h, grad_out, x.
         given: the Function with a bug that the reader starts from, else None.
     """
 
@@ -45,39 +99,87 @@ class Task:
     hints: list[str]
     points: tuple[tuple, ...] = ((X,),)
     inputs: tuple[str, ...] = ("x",)
-    values: tuple[tuple, ...] = ()
+    wide: tuple[tuple, ...] = ()
+    elementwise: bool = True
+    edges: tuple[tuple, ...] = ()
     weights: torch.Tensor | None = None
     order: int = 2
+    third: bool = True
     slips: dict[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
     second_slips: dict[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
     given: type[Function] | None = None
 
-    def fresh(self, args):
-        """Copies of the arguments to call an answer with; the tensors require grad."""
-        return [a.clone().requires_grad_() if torch.is_tensor(a) else a for a in args]
+    @property
+    def plain(self) -> list[Setting]:
+        """The settings whose numbers are told first."""
+        return [Setting(args, self._transposed(args)) for args in self.points]
 
-    def tensors(self, args):
-        return [a for a in args if torch.is_tensor(a)]
+    @property
+    def settings(self) -> list[Setting]:
+        """Every setting in float64, the plain ones first."""
+        found = self.plain
+        for args in self.wide:
+            found.append(Setting(args))
+            for said, shape in SHAPES.items() if self.elementwise else list(SHAPES.items())[:2]:
+                found.append(Setting(_each(args, shape), f"{self._tensors(args)} {said}"))
+        where = [i for i, a in enumerate(self.points[0]) if torch.is_tensor(a)]
+        if len(where) > 1:
+            for i in where:
+                rest = tuple(k for k in where if k != i)
+                only = f"{self.inputs[i]} alone requires grad"
+                found.append(Setting(self.points[0], only, constant=rest))
+        return found
+
+    @property
+    def single(self) -> list[Setting]:
+        """The plain settings in float32."""
+        return [
+            Setting(
+                tuple(a.float() if torch.is_tensor(a) else a for a in args),
+                f"{self._tensors(args)} in float32",
+            )
+            for args in self.points
+        ]
 
     def named(self, args):
         return dict(zip(self.inputs, args, strict=True))
 
-    def differentiated(self, args):
-        """Names of the arguments that are tensors."""
-        return [name for name, a in self.named(args).items() if torch.is_tensor(a)]
+    def differentiated(self, setting):
+        """Names of the arguments that are differentiated in this setting."""
+        return [
+            name
+            for i, name in enumerate(self.inputs)
+            if torch.is_tensor(setting.args[i]) and i not in setting.constant
+        ]
 
-    def note(self, args):
-        """What is unusual about these arguments, to stand in a message."""
+    def _tensors(self, args):
+        return " and ".join(
+            n for n, a in self.named(args).items() if torch.is_tensor(a) and a.dim()
+        )
+
+    def _transposed(self, args):
         turned = [
             n for n, a in self.named(args).items() if torch.is_tensor(a) and not a.is_contiguous()
         ]
-        return f" ({', '.join(turned)} is not contiguous here)" if turned else ""
+        return f"{' and '.join(turned)} transposed" if turned else ""
 
-    def grad_out(self, like, varied):
-        """Ones or the task's weights; varied, no two elements of them have the same factor."""
-        base = torch.ones_like(like) if self.weights is None else self.weights
-        steps = torch.arange(2, 2 + like.numel(), dtype=like.dtype).reshape(like.shape)
-        return (base * steps if varied else base).detach().clone()
+
+SHAPES = {
+    "of shape (2, n)": lambda x: x.reshape(2, -1),
+    "transposed": lambda x: x.reshape(2, -1).t(),
+    "of one element": lambda x: x[:1],
+    "a number, of shape ()": lambda x: x[0],
+    "empty": lambda x: x[:0],
+}
+
+
+def _each(args, shape):
+    return tuple(shape(a) if torch.is_tensor(a) and a.dim() == 1 else a for a in args)
+
+
+def numbers(*values):
+    """A float64 tensor of shape (n,)."""
+    return torch.tensor(values, dtype=torch.float64)
 
 
 @dataclass(frozen=True)

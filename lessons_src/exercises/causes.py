@@ -1,0 +1,388 @@
+"""Why the second derivative of an answer is wrong, where an experiment leaves no doubt.
+
+Each cause is a function of a `Trial`; it returns what to say, or "".
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.autograd import Function, grad
+
+from lessons_src.graphs import walk
+
+from .compare import Pair, explain
+from .observe import UNDOABLE, recorded, told_steps, watched
+from .task import Setting, Task
+
+LATER = (
+    "Compute it again in backward from a saved input or output; or return it as an extra output "
+    "of forward, and hand over a function that returns the first result alone."
+)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An answer in a setting where its second derivative is wrong.
+
+    Attributes:
+        right: True if the second derivative is right when it is computed once more.
+        names: of which variables of backward its derivative is wrong: inputs, or "grad_out".
+    """
+
+    task: Task
+    fn: Callable
+    setting: Setting
+    right: Callable[[], bool]
+    names: tuple[str, ...]
+
+    def run(self, setting=None):
+        """The differentiated inputs, the result, and the custom nodes of its graph."""
+        setting = setting or self.setting
+        xs = setting.fresh()
+        out = self.fn(*xs)
+        return setting.variables(xs), out, [n for n in walk.walk(out).nodes if n.custom]
+
+    def at(self, args):
+        """The setting with other arguments."""
+        return Setting(tuple(args), self.setting.said, self.setting.constant)
+
+
+def cause(trial: Trial) -> str:
+    """The first cause that is certain, or ""."""
+    found = (declared_once, extra_outputs, second_function, without_graph, undone, left_torch)
+    return next(filter(None, (find(trial) for find in found)), "")
+
+
+def sentence(text):
+    """With a capital, unless it begins with a name from the code."""
+    return text if text.startswith("ctx.") else text[:1].upper() + text[1:]
+
+
+def declared_once(trial):
+    for node in trial.run()[2]:
+        if node.once_differentiable:
+            return (
+                f"The backward of {node.title} is declared once_differentiable: it says of itself "
+                "that it has no second derivative. The exercise asks for one."
+            )
+    return ""
+
+
+# Extra outputs
+
+
+def extra_outputs(trial):
+    """Is the gradient right that backward returns for each extra output that it uses?"""
+    for which, extra in enumerate(_extras(trial.run()[2])):
+        if not _changes_backward(trial, lambda nodes, i=which: _spoil(_extras(nodes)[i].tensor)):
+            continue
+        words = ("first", "second", "third")[min(extra.position, 3) - 1]
+        if not _gradient_is_used(trial, which):
+            return (
+                f"backward uses the {words} extra output of forward, and not the gradient of it. "
+                "In the second backward that gradient is not 0: add it to grad_x, times the "
+                "derivative of that output."
+            )
+    return extra_gradient_wrong(trial)
+
+
+def extra_gradient_wrong(trial) -> str:
+    """What backward returns for one extra output, alone, against finite differences of it."""
+    for which in range(len(_extras(trial.run()[2]))):
+        xs, _out, nodes = trial.run()
+        extra = _extras(nodes)[which]
+        yours = grad(extra.tensor.sum(), xs, allow_unused=True)
+
+        def total(setting, which=which):
+            return _extras(trial.run(setting)[2])[which].tensor.sum()
+
+        for name, pair in _against_differences(trial, yours, total):
+            if pair.wrong and pair.yours.any():
+                words = ("first", "second", "third")[min(extra.position, 3) - 1]
+                return (
+                    f"What backward returns for {name} is wrong when the gradient of the {words} "
+                    f"extra output is 1 and the other gradients are 0, {pair}. {explain([[pair]])}"
+                ).rstrip()
+    return ""
+
+
+def _against_differences(trial, yours, total):
+    """(name, `Pair`) for each input; the true gradient of `total` by central differences."""
+    args = trial.setting.args
+    places = [i for i, name in enumerate(trial.task.inputs) if name in _names(trial)]
+    for i, mine in zip(places, yours, strict=True):
+        true = _slopes(lambda x, i=i: total(trial.at([*args[:i], x, *args[i + 1 :]])), args[i])
+        mine = torch.zeros_like(true) if mine is None else mine
+        name = trial.task.inputs[i]
+        yield name, Pair(name, mine, _snapped(true, mine), {name: args[i]})
+
+
+def _names(trial):
+    return trial.task.differentiated(trial.setting)
+
+
+def _snapped(true, yours):
+    """Finite differences, and yours where the two agree in the digits that those have."""
+    return torch.where(torch.isclose(yours, true, rtol=1e-5, atol=1e-7), yours, true)
+
+
+def _extras(nodes):
+    """The saved tensors that are an output of their Function other than the first."""
+    kept = [k for node in nodes for k in node.kept]
+    return [k for k in kept if k.role == walk.OUTPUT and k.position]
+
+
+def _gradient_is_used(trial, which):
+    """Does what backward returns depend on the gradient of that extra output?"""
+    results = []
+    for weight in (0.7, -1.9):
+        xs, out, nodes = trial.run()
+        extra = _extras(nodes)[which].tensor
+        weights = [trial.setting.grad_out(out), weight * trial.setting.grad_grad(extra)]
+        results.append(grad([out, extra], xs, weights, allow_unused=True))
+    return _differ(*results)
+
+
+def _changes_backward(trial, change):
+    """Does backward return something else after `change(nodes)`?"""
+    results = []
+    for step in (lambda _nodes: None, change):
+        xs, out, nodes = trial.run()
+        step(nodes)
+        weights = trial.setting.grad_out(out)
+        results.append(grad(out, xs, weights, allow_unused=True))
+    return _differ(*results)
+
+
+def _differ(ones, others):
+    return any(
+        (a is None) != (b is None) or (a is not None and not torch.equal(a, b))
+        for a, b in zip(ones, others, strict=True)
+    )
+
+
+def _spoil(tensor):
+    """Other numbers in the memory of a tensor, behind the back of autograd."""
+    memory = tensor.new_empty(0).detach().set_(tensor.detach().untyped_storage())
+    memory.mul_(1.37).add_(0.11)
+
+
+# What forward keeps
+
+
+def without_graph(trial):
+    """Tensors, numbers and arrays that forward made of the inputs, and that backward uses."""
+    if set(trial.names) == {"grad_out"}:
+        return ""
+    nodes = trial.run()[2]
+    args = [0.97 * a if torch.is_tensor(a) else a for a in trial.setting.args]
+    elsewhere = trial.run(trial.at(args))[2]
+    if len(nodes) != len(elsewhere):
+        return ""
+    found = []
+    for n, (node, twin) in enumerate(zip(nodes, elsewhere, strict=True)):
+        found += [("copy", *told) for told in _kept_tensors(trial, n, node, twin)]
+        found += [("made", *told) for told in _kept_numbers(trial, n, node, twin)]
+    if not found:
+        return ""
+    copies = [said for _, name, said in found if said]
+    if copies:
+        return sentence(copies[0])
+    names = list(dict.fromkeys(name for _, name, _ in found))
+    many = len(names) > 1
+    return (
+        f"backward uses {' and '.join(names)}, made of the inputs in forward, where nothing is "
+        f"recorded: to autograd {'they are constants' if many else 'a constant'}. {LATER}"
+    )
+
+
+def _kept_tensors(trial, n, node, twin):
+    """(how it is named, what to say of it if it equals an input or the result)."""
+    kept, other = node.kept, twin.kept
+    if len(kept) != len(other):
+        return
+    by_call = [k for k in kept if not k.on_ctx]
+    pointers = [k.tensor.data_ptr() for k in kept if k.tensor is not None]
+    for i, (mine, its) in enumerate(zip(kept, other, strict=True)):
+        if mine.role not in (walk.INTERMEDIATE, walk.NO_GRAPH) or mine.tensor is None:
+            continue
+        same = mine.tensor.shape != its.tensor.shape or torch.equal(mine.tensor, its.tensor)
+        if same or pointers.count(mine.tensor.data_ptr()) > 1:
+            continue
+        if not _changes_backward(trial, lambda nodes, i=i: _spoil(nodes[n].kept[i].tensor)):
+            continue
+        name = f"ctx.{mine.name}"
+        if not mine.on_ctx:
+            name = "the saved tensor"
+            if len(by_call) > 1:
+                name = f"saved tensor number {[k is mine for k in by_call].index(True) + 1}"
+        yield name, _copy_of(trial, name, mine.tensor)
+
+
+def _copy_of(trial, name, tensor):
+    """What to say of a tensor that equals an input or the result, or ""."""
+    xs, out, _ = trial.run()
+    for known, x in zip(_names(trial), xs, strict=True):
+        if _equal(x, tensor):
+            return (
+                f"{name} has the numbers of {known}, and is another tensor, made in forward: to "
+                f"autograd a constant. Save {known} itself, as forward gets it."
+            )
+    if _equal(out, tensor):
+        return (
+            f"{name} has the numbers of the result, and is another tensor than the one that "
+            "forward returns: to autograd a constant. Save and return one and the same tensor."
+        )
+    return ""
+
+
+def _equal(x, tensor):
+    try:
+        return torch.equal(torch.broadcast_to(x, tensor.shape), tensor)
+    except RuntimeError:
+        return False
+
+
+def _kept_numbers(trial, n, node, twin):
+    """(name, "") of each number or array on ctx that was computed from an input."""
+    for name, value in list(vars(node.fn).items()):
+        array = _as_array(value)
+        other = _as_array(vars(twin.fn).get(name))
+        if array is None or other is None or np.array_equal(array, other, equal_nan=True):
+            continue
+        changed = array * 1.37 + 0.11
+        changed = type(value)(changed) if not isinstance(value, np.ndarray) else changed
+        if _changes_backward(
+            trial, lambda nodes, name=name, new=changed: setattr(nodes[n].fn, name, new)
+        ):
+            what = "an array" if array.ndim else "a number"
+            yield f"ctx.{name} ({what})", ""
+
+
+def _as_array(value):
+    """A floating array of a number, an array or a flat list of numbers; None for the rest."""
+    if isinstance(value, (float, np.floating, np.ndarray, list, tuple)):
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, RuntimeError):
+            return None
+        return array if array.dtype.kind == "f" else None
+    return None
+
+
+# What backward does
+
+
+def second_function(trial):
+    """If backward applies a Function of its own: is the backward of that one right?"""
+    with_graph = _first_derivative(trial)
+    before = {node.fn for node in trial.run()[2]}
+    classes = dict.fromkeys(
+        node.custom
+        for node in walk.walk(*with_graph).nodes
+        if node.custom and node.fn not in before
+    )
+    known = {node.custom for node in trial.run()[2]}
+    for cls in [c for c in classes if c not in known]:
+        with recorded(cls, "forward") as calls:
+            _first_derivative(trial)
+        if calls and (said := _function_alone(trial, cls, calls[0][0])):
+            return said
+    return ""
+
+
+def _first_derivative(trial):
+    xs, out, _ = trial.run()
+    weights = trial.setting.grad_out(out).requires_grad_()
+    first = grad(out, xs, weights, create_graph=True, allow_unused=True)
+    return [g for g in first if g is not None]
+
+
+def _function_alone(trial, cls, args):
+    """Gradients of one Function against finite differences of its forward."""
+    if not _has_setup_context(cls):
+        args = args[1:]
+    names = list(inspect.signature(cls.forward).parameters)
+    names = names if _has_setup_context(cls) else names[1:]
+    if len(names) != len(args):
+        return ""
+    where = [i for i, a in enumerate(args) if torch.is_tensor(a) and a.is_floating_point()]
+    args = [a.detach().clone() if torch.is_tensor(a) else a for a in args]
+    leaves = [args[i].requires_grad_() for i in where]
+    out = cls.apply(*args)
+    if not torch.is_tensor(out):
+        return ""
+    h = trial.setting.grad_grad(out)
+    yours = grad(out, leaves, h, allow_unused=True)
+    given = {names[i]: args[i].detach() for i in where} | {"h": h}
+    g, xs = trial.setting.grad_out(h), trial.setting.args
+    slips = {
+        advice: lambda formula=formula: formula(h, g, *xs)
+        for advice, formula in trial.task.second_slips.items()
+    }
+    pairs = []
+    for i, mine in zip(where, yours, strict=True):
+        true = _slopes(
+            lambda new, i=i: (h * cls.apply(*args[:i], new, *args[i + 1 :])).sum(), args[i]
+        )
+        if mine is None and true.any():
+            return (
+                f"The backward of {cls.__name__} returns None for {names[i]}, and its result "
+                "depends on that."
+            )
+        mine = torch.zeros_like(true) if mine is None else mine
+        factors = {k: v for k, v in given.items() if k != names[i]}
+        pairs.append(Pair(names[i], mine, _snapped(true, mine), given, "", factors, slips))
+    for pair in pairs:
+        if pair.wrong:
+            return (
+                f"What the backward of {cls.__name__} returns for {pair.what} is wrong (h is the "
+                f"gradient that it gets), {pair}. {explain([pairs])}"
+            ).rstrip()
+    return ""
+
+
+def _slopes(function, x):
+    """Gradient of a function of one tensor by central differences."""
+    x = x.detach()
+    slopes = []
+    for k in range(x.numel()):
+        step = torch.zeros(x.numel(), dtype=x.dtype)
+        step[k] = 1e-5
+        step = step.reshape(x.shape)
+        slopes.append((function(x + step) - function(x - step)).item() / 2e-5)
+    return torch.tensor(slopes, dtype=x.dtype).reshape(x.shape)
+
+
+def _has_setup_context(cls):
+    return cls.setup_context is not Function.setup_context
+
+
+def undone(trial):
+    """Steps of backward without which the second derivative is right."""
+    classes = [node.custom for node in trial.run()[2]]
+    with watched(classes) as steps:
+        trial.right()
+    kinds = [k for k in dict.fromkeys(step.kind for step in steps) if k in UNDOABLE]
+    for undo in [*((kind,) for kind in kinds), tuple(kinds)]:
+        with watched(classes, undo):
+            mended = bool(undo) and trial.right()
+        if mended:
+            told = told_steps(s for s in steps if s.kind in undo)
+            return f"The graph ends here: {told}. Without it, the numbers are right."
+    return ""
+
+
+def left_torch(trial):
+    """Steps of backward that make a number or an array of a tensor with a graph."""
+    with watched([node.custom for node in trial.run()[2]]) as steps:
+        trial.right()
+    told = told_steps(s for s in steps if s.kind not in UNDOABLE)
+    if not told:
+        return ""
+    return (
+        f"Here backward leaves torch: {told}. What is computed from that is a constant to autograd."
+    )
