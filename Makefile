@@ -2,7 +2,13 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: lab fresh test check refresh workshop rehearse environment
+# An environment for this course alone: neither other modules, nor other rules for running them.
+# Compiled modules are stored, because set-up leaves that to whoever imports them first.
+unexport PYTHONPATH PYTHONHOME PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: lab fresh test check refresh workshop rehearse environment environment+workshop \
+        environment+test+workshop
 
 lab: environment
 	@$(RUN) scripts/open_lab.py
@@ -10,23 +16,24 @@ lab: environment
 fresh: environment
 	@$(RUN) scripts/lesson_copies.py $(LESSON)
 
-test: environment
+test: environment+test+workshop
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n 2 --dist loadfile
 
-check: environment
+check: environment+test+workshop
 	$(RUN) -m pytest -m slow
 
-refresh: environment
+refresh: environment+test+workshop
 	@$(RUN) scripts/refresh.py $(LESSON)
 
-workshop: environment
+workshop: environment+workshop
 	@cd scripts && ../$(RUN) -m editions.workshop
 
-rehearse: environment
+rehearse: environment+workshop
 	@$(RUN) scripts/rehearse.py $(LEARNERS)
 
-environment:
-	@$(PYTHON) scripts/make_environment.py
+# What learning needs, and after each + an extra that comes when it is first asked for.
+environment environment+workshop environment+test+workshop:
+	@$(PYTHON) scripts/make_environment.py $(wordlist 2, 9, $(subst +, ,$@))

@@ -1,7 +1,8 @@
 """Make, finish or update the course's environment in .venv; `make` calls this before all else.
 
-Standard library only, and syntax that an old Python can read, so that it gets as far as the
-sentence about its version.
+The names of extras in pyproject.toml may follow, as in `make_environment.py test workshop`: what
+learning needs is always there, the rest comes when it is first asked for. Standard library only,
+and syntax that an old Python can read, so that it gets as far as the sentence about its version.
 """
 
 import hashlib
@@ -9,48 +10,102 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 
+import pip_settings
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 STAMP = os.path.join(VENV, "finished")
+LOG = os.path.join(VENV, "setup.log")
+CACHE = os.path.join(ROOT, ".venv.cache")
 WINDOWS = os.name == "nt"
-VENV_PYTHON = os.path.join(VENV, *(("Scripts", "python.exe") if WINDOWS else ("bin", "python")))
+PROGRAMS = "Scripts" if WINDOWS else "bin"
+ENDING = ".exe" if WINDOWS else ""
+VENV_PYTHON = os.path.join(VENV, PROGRAMS, "python" + ENDING)
 INPUTS = ("pyproject.toml", "constraints.txt", "scripts/dot/pyproject.toml")
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
-NEEDED_GB = 2.5
+NEEDED_GB = 3
+NEEDED_GB_WITH_CUDA = 12
+# The Pythons that torch's pinned version has wheels for.
+OLDEST, NEWEST = (3, 11), (3, 14)
+AS_IN = "as in `make lab PYTHON=python3.12`"
 
 
-def main():
+def main(extras):
     need_python()
+    need_wheels_of_torch()
     with one_at_a_time():
-        if read(STAMP) == stamp() and runs(VENV_PYTHON):
+        before = read(STAMP) or ""
+        have = set(before.partition("\nextras:")[2].split())
+        if before == stamp(have) and have >= set(extras) and runs(VENV_PYTHON):
             return
-        if not can_be_updated():
-            make_venv()
-        else:
+        if can_be_updated():
+            extras = have.union(extras)
             os.remove(STAMP)
-        install_torch()
-        install_the_rest()
+        else:
+            make_venv()
+        try:
+            install(sorted(extras))
+        except SystemExit:
+            if before == stamp(have):  # nothing but additions failed: what was there still works
+                write(STAMP, before)
+            raise
         put_programs_on_kernel_path()
-        with open(STAMP, "w", encoding="utf-8") as file:
-            file.write(stamp())
-        print("The environment in .venv is ready.")
+        write(STAMP, stamp(extras))
+        shutil.rmtree(CACHE, ignore_errors=True)
+        print("The environment in .venv is ready.", flush=True)
 
 
 def need_python():
-    """Go on with a newer Python from the PATH where this one is too old."""
-    if sys.version_info >= (3, 11):
+    """Go on with another Python from the PATH where this one is too old or too new."""
+    if OLDEST <= sys.version_info[:2] <= NEWEST:
         return
     for name in ("python3.13", "python3.12", "python3.11", "python3.14"):
         if shutil.which(name) and runs(shutil.which(name)):
-            sys.exit(subprocess.call([shutil.which(name), os.path.abspath(__file__)]))
+            command = [shutil.which(name), os.path.abspath(__file__)]
+            sys.exit(subprocess.call(command + sys.argv[1:]))
     stop(
-        "The course needs Python 3.11 or newer and this is %s: install one and name it, "
-        "as in `make lab PYTHON=python3.12`." % platform.python_version()
+        "The course needs Python %d.%d to %d.%d, for which PyTorch is built, and this is %s: "
+        "install one and name it, %s." % (OLDEST + NEWEST + (platform.python_version(), AS_IN))
     )
+
+
+def need_wheels_of_torch():
+    """Stop before anything is downloaded where there is no build of torch's pinned version."""
+    system, machine = platform.system(), platform.machine().lower()
+    problem = None
+    if platform.python_implementation() != "CPython":
+        problem = "for %s: name a CPython, %s" % (platform.python_implementation(), AS_IN)
+    elif sys.maxsize < 2**32:
+        problem = "for a 32-bit Python: install a 64-bit one and name it, " + AS_IN
+    elif system == "Darwin" and machine != "arm64":
+        problem = (
+            "for Intel Macs, and this Python is made for one: on Apple silicon name a Python made "
+            "for arm64, %s; else take a Linux machine, or Colab (see README.md)" % AS_IN
+        )
+    elif system == "Darwin" and int(platform.mac_ver()[0].split(".")[0]) < 14:
+        problem = "for macOS before 14, and this is %s" % platform.mac_ver()[0]
+    elif system == "Linux" and glibc() is None:
+        problem = "for Linux with musl instead of glibc, such as Alpine: take another Linux"
+    elif system == "Linux" and glibc() < (2, 28):
+        problem = "for glibc before 2.28, and this is %d.%d: take a newer Linux" % glibc()
+    elif machine not in ("x86_64", "amd64", "aarch64", "arm64") or (WINDOWS and "arm" in machine):
+        problem = "for %s on %s" % (system, platform.machine())
+    if problem:
+        stop("There is no build of %s %s." % (torch_pin(), problem))
+
+
+def glibc():
+    """Its version as two numbers, or None on a Linux that has another C library."""
+    try:
+        name, version = os.confstr("CS_GNU_LIBC_VERSION").split()
+    except (AttributeError, OSError, ValueError):
+        return None
+    return tuple(map(int, version.split(".")[:2]))
 
 
 class one_at_a_time:
@@ -76,12 +131,19 @@ def read(path):
         return None
 
 
-def stamp():
-    """What a finished .venv was made for: the place (scripts hold it) and the inputs."""
+def write(path, text):
+    """Replace the file: what it is linked to elsewhere stays as it was."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
+
+
+def stamp(extras):
+    """What a finished .venv was made for: the place (scripts hold it), the inputs, the extras."""
     digest = hashlib.sha256()
     for path in (os.path.abspath(__file__),) + INPUTS:
         digest.update(read(os.path.join(ROOT, path)).encode())
-    return "%s\n%s\n" % (VENV, digest.hexdigest())
+    return "%s\n%s\nextras: %s\n" % (VENV, digest.hexdigest(), " ".join(sorted(extras)))
 
 
 def runs(python):
@@ -101,83 +163,165 @@ def make_venv():
     if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
         stop(
             "This Python has no venv module: install it (on Debian and Ubuntu "
-            "`sudo apt install python3-venv`) or name another Python, "
-            "as in `make lab PYTHON=python3.12`."
+            "`sudo apt install python3-venv`) or name another Python, %s." % AS_IN
         )
+    needed = NEEDED_GB_WITH_CUDA if torch_from_pypi() else NEEDED_GB
     free = shutil.disk_usage(ROOT).free / 1e9
-    if free < NEEDED_GB:
-        stop("Setting up needs %.1f GB of disk and %.1f GB are free here." % (NEEDED_GB, free))
-    print("Setting up .venv, once: a few minutes and up to 2 GB.", flush=True)
-    made = subprocess.run(
-        [sys.executable, "-m", "venv", "--clear", VENV], stdout=subprocess.PIPE, text=True
-    )
-    if made.returncode:
-        stop("Python could not make .venv: %s" % (made.stdout.strip() or "see above"))
+    if free < needed:
+        stop("Setting up needs %.1f GB of disk and %.1f GB are free here." % (needed, free))
+    print("Setting up .venv, once: about a minute and 2 GB, more where the line is slow.")
+    failed = run("An empty environment", [sys.executable, "-m", "venv", "--clear", VENV])
+    if failed:
+        stop("Python could not make .venv: %s" % what_went_wrong(failed))
 
 
-def pip(*arguments):
-    """Run `pip install` inside .venv; return None, or what went wrong.
+def run(title, command, **variables):
+    """Run a command with a dot a second on the screen; return None, or what it printed if it fails.
+
+    What it prints is added to .venv/setup.log.
+    """
+    print(title, end=" ", flush=True)
+    printed = os.path.join(ROOT, ".venv.output")
+    with open(printed, "wb") as file:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("UV_")}
+        running = subprocess.Popen(
+            command, cwd=ROOT, env=dict(environment, **variables), stdout=file, stderr=file
+        )
+        while running.poll() is None:
+            try:
+                running.wait(1)
+            except subprocess.TimeoutExpired:
+                print(".", end="", flush=True)
+    print("", flush=True)
+    with open(printed, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    os.remove(printed)
+    if os.path.isdir(os.path.dirname(LOG)):
+        with open(LOG, "a", encoding="utf-8") as file:
+            file.write("%s\n%s\n" % (title, text))
+    return (text or "nothing") if running.returncode else None
+
+
+def pip(title, *arguments):
+    """`pip install` inside .venv; None, or what it printed if it fails.
 
     -I and PIP_USER=0 keep the reader's own packages out; their pip configuration stays in force.
+    Python compiles what is imported when it is imported first, a minute's less work than for all.
     """
-    done = subprocess.run(
-        [VENV_PYTHON, "-I", "-m", "pip", "install", "--disable-pip-version-check"]
-        + ["--log", os.path.join(VENV, "pip.log")]
-        + list(arguments),
-        cwd=ROOT,
-        env=dict(os.environ, PIP_USER="0"),
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    return None if done.returncode == 0 else what_went_wrong(done.stderr)
+    command = [VENV_PYTHON, "-I", "-m", "pip", "install", "--disable-pip-version-check"]
+    command += ["--no-compile", "--progress-bar", "off"]
+    return run(title, command + list(arguments), PIP_USER="0")
+
+
+def uv(title, *arguments):
+    """`uv pip install` inside .venv, told what pip is told; None, or what it printed if it fails.
+
+    Its cache lies beside .venv until that is finished, so that a second try fetches nothing twice.
+    """
+    translated = pip_settings.for_uv(VENV_PYTHON)
+    if translated is None:
+        return "pip's configuration says what uv has no word for"
+    own, variables = translated
+    program = os.path.join(VENV, PROGRAMS, "uv" + ENDING)
+    command = [program, "pip", "install", "--no-config", "--python", VENV_PYTHON]
+    command += ["--cache-dir", CACHE, "--index-strategy", "unsafe-best-match", "--no-progress"]
+    return run(title, command + own + list(arguments), **variables)
 
 
 def what_went_wrong(text):
+    """The line of pip, uv or venv that names the cause."""
     if "WARNING: Retrying" in text:  # what pip says last is then often beside the point
         return "no connection"
-    lines = [line for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error")]
-    return (errors or lines or ["nothing"])[-1].strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for pattern in ("No space left", "require a different python version", "^error", ""):
+        found = [line for line in lines if re.search(pattern, line, re.IGNORECASE)]
+        if found:
+            return found[-1]
+    return "nothing"
 
 
-def install_torch():
+def install(extras):
+    """The pinned packages: by uv, in seconds, or where uv cannot be had or fails by pip."""
+    faster = pip("uv, which installs", "--no-deps", "--retries", "0", pin("uv")) is None
+    if not (faster and install_torch(uv) is None):
+        error = install_torch(pip)
+        if error:
+            stop_for_torch(what_went_wrong(error))
+    names = ",".join(["lab"] + extras)
+    course = ["-c", "constraints.txt", "-e", ".[%s]" % names, "-e", "./scripts/dot"]
+    title = "Smaller packages"
+    if faster and uv(title, "--build-constraints", "constraints.txt", *course) is None:
+        return
+    # What builds the course; asked for first, it is the pinned one too.
+    error = pip("The packages, by pip", "-c", "constraints.txt", "setuptools") or pip(
+        "One after the other", "--no-build-isolation", *course
+    )
+    if error:
+        stop_for_packages(what_went_wrong(error))
+
+
+def install_torch(installer):
     """Install torch on its own, first: PyPI's build for Linux brings gigabytes of CUDA.
 
     PyPI has no +cpu. So what the reader's own pip finds under that name (a wheel on disk, a
     mirror) is the CPU build or nothing, and only if it is nothing PyTorch's index is asked.
     """
-    lines = read(os.path.join(ROOT, "constraints.txt")).split()
-    pin = next(line for line in lines if line.startswith("torch=="))
     if platform.system() != "Linux":
-        return install("--no-deps", pin)
-    if pip("--no-deps", pin + "+cpu") is None:
-        return None
+        return installer("PyTorch", "--no-deps", torch_pin())
+    if torch_from_pypi():
+        return installer("PyTorch and CUDA", "-c", "constraints.txt", torch_pin())
+    cpu = torch_pin() + "+cpu"
     index = os.environ.get("TORCH_INDEX") or TORCH_INDEX
-    error = pip("--no-deps", "--index-url", index, pin + "+cpu")
-    if error:
-        stop(
-            "The CPU build of torch could not be fetched from %s: check the network, or name "
-            "another index, as in `make lab TORCH_INDEX=https://...` (pip says: %s)."
-            % (index, error)
+    if installer("PyTorch", "--no-deps", cpu) is None:
+        return None
+    if installer is pip:
+        return pip("PyTorch, from its own index", "--no-deps", "--index-url", index, cpu)
+    return uv("PyTorch, from its own index", "--no-deps", "--default-index", index, cpu)
+
+
+def pin(name):
+    lines = read(os.path.join(ROOT, "constraints.txt")).split()
+    return next(line for line in lines if line.startswith(name + "=="))
+
+
+def torch_pin():
+    return pin("torch")
+
+
+def torch_from_pypi():
+    """Whether the reader takes the build that PyPI, or a mirror of it, has under torch's name."""
+    return os.environ.get("TORCH_FROM_PYPI", "") not in ("", "0")
+
+
+def stop_for_torch(cause):
+    place, ways = "the index that your pip asks", ""
+    if platform.system() == "Linux" and not torch_from_pypi():
+        place = os.environ.get("TORCH_INDEX") or TORCH_INDEX
+        ways = (
+            ", name another index, as in `make lab TORCH_INDEX=https://...`, or take PyPI's "
+            "build with CUDA, gigabytes more, by `make lab TORCH_FROM_PYPI=1`"
         )
+    stop(
+        "PyTorch could not be fetched from %s: check the network%s (pip says: %s)."
+        % (place, ways, cause)
+    )
 
 
-def install(*arguments):
-    error = pip("-c", "constraints.txt", *arguments)
-    if error:
-        stop(
-            "The packages could not be installed: check the network, then run the same command "
-            "again (pip says: %s; more in %s)." % (error, os.path.join(".venv", "pip.log"))
+def stop_for_packages(cause):
+    advice = "see what pip says"
+    if cause == "no connection":
+        advice = "check the network"
+    elif "No space left" in cause:
+        advice = "make room on the disk"
+    elif "different python" in cause:
+        advice = "Python %s is not one of theirs, name another, %s" % (
+            platform.python_version(),
+            AS_IN,
         )
-
-
-def install_the_rest():
-    """Everything at its tested version, and the course itself as a link to this folder."""
-    print("Now about 140 smaller packages: a minute or a few, without a word.", flush=True)
-    quiet = ("--quiet", "--progress-bar", "off")
-    install(*quiet, "setuptools")  # builds the course; asked for first, it is the pinned one too
-    install(*quiet, "--no-build-isolation", "-e", ".[lab,test,workshop]", "-e", "./scripts/dot")
+    stop(
+        "The packages could not be installed: %s, then run the same command again (pip says: %s; "
+        "more in %s)." % (advice, cause, os.path.join(".venv", "setup.log"))
+    )
 
 
 def put_programs_on_kernel_path():
@@ -185,8 +329,7 @@ def put_programs_on_kernel_path():
     path = os.path.join(VENV, "share", "jupyter", "kernels", "python3", "kernel.json")
     spec = json.loads(read(path))
     spec["env"] = {"PATH": "${PATH}" + os.pathsep + os.path.dirname(VENV_PYTHON)}
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(spec, file, indent=1)
+    write(path, json.dumps(spec, indent=1))
 
 
 def stop(sentence):
@@ -194,4 +337,7 @@ def stop(sentence):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        stop("Stopped: the same command sets up .venv from the beginning.")

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import graphviz
 import make_environment
+import pip_settings
 import pytest
 import yaml
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,13 +44,123 @@ def test_every_lower_bound_has_a_reason():
         assert re.search(rf'^\s*"{re.escape(text)}",\s+# \w+', PYPROJECT, re.MULTILINE), text
 
 
+INSTALLED = {
+    canonicalize_name(package.metadata["Name"]): package
+    for package in importlib.metadata.distributions()
+}
+
+
+def needs(name, extras, surroundings):
+    """What an installed package needs where it is installed with these extras."""
+    for text in INSTALLED[name].requires or []:
+        requirement = Requirement(text)
+        asked = requirement.marker is None or any(
+            requirement.marker.evaluate(surroundings | {"extra": extra}) for extra in extras
+        )
+        if asked:
+            yield canonicalize_name(requirement.name), ("", *requirement.extras)
+
+
+def reached(roots, surroundings):
+    """The packages that come along with the roots, as far as it is known here what they need.
+
+    What torch alone needs is left out: on Linux that is CUDA, of the versions that torch names.
+    """
+    found, waiting = set(), list(roots)
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) not in found:
+            found.add((name, extras))
+            if name in INSTALLED and name != "torch":
+                waiting += needs(name, extras, surroundings)
+    return {name for name, _ in found}
+
+
+# As markers have it: what is installed where the course may be.
+SYSTEMS = {
+    "Linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    "macOS": {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"},
+    "Windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
+}
+PYTHONS = [f"3.{n}" for n in range(make_environment.OLDEST[1], make_environment.NEWEST[1] + 1)]
+CANONICAL = {canonicalize_name(name): version for name, version in PINS.items()}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_everything_that_comes_along_is_pinned(system):
+    """On every system, whichever this is: appnope comes on macOS only, colorama on Windows."""
+    roots = [(canonicalize_name(r.name), ("", *r.extras)) for r in REQUIREMENTS]
+    for python in PYTHONS:
+        versions = {"python_version": python, "python_full_version": python + ".0"}
+        names = reached(roots, default_environment() | SYSTEMS[system] | versions)
+        assert {"torch", "tornado", "numpy"} <= names  # the walk gets somewhere
+        assert names - {"pip"} - set(CANONICAL) == set()
+
+
 @in_our_venv
-def test_everything_installed_is_pinned():
-    pins = {canonicalize_name(name): version for name, version in PINS.items()}
-    for package in importlib.metadata.distributions():
-        name = canonicalize_name(package.metadata["Name"])
-        if name not in OURS | {"pip", "wheel"}:
-            assert (name, package.version.split("+")[0]) == (name, pins.get(name))
+def test_everything_installed_is_at_its_pin():
+    """Or is what torch brings: PyPI's build for Linux has CUDA's packages, at its own versions."""
+    torchs = reached(needs("torch", [""], default_environment()), default_environment())
+    for name, package in INSTALLED.items():
+        if name not in OURS | {"pip", "wheel"} and not (name in torchs and name not in CANONICAL):
+            assert (name, package.version.split("+")[0]) == (name, CANONICAL.get(name))
+
+
+def test_every_pin_takes_every_python_that_is_promised():
+    """As far as it is known here: a package that is installed says which Pythons it takes."""
+    first = [python + ".0" for python in PYTHONS]
+    refused = [
+        (name, python, INSTALLED[name].metadata["Requires-Python"])
+        for name, version in CANONICAL.items()
+        if name in INSTALLED and INSTALLED[name].version.split("+")[0] == version
+        for python in first
+        if python not in SpecifierSet(INSTALLED[name].metadata["Requires-Python"] or "")
+    ]
+    assert refused == []
+
+
+def test_the_pythons_are_those_of_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    start = readme[readme.index("## Start") : readme.index("## The five lessons")]
+    assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in start
+    assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
+
+
+# What uv calls them, and the oldest of each that torch's wheels name.
+PLATFORMS = [
+    "x86_64-manylinux_2_28",
+    "aarch64-manylinux_2_28",
+    "aarch64-apple-darwin",
+    "x86_64-pc-windows-msvc",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("python", [PYTHONS[0] + ".0", PYTHONS[-1] + ".0"])
+def test_every_pin_has_a_wheel(python, platform, tmp_path):
+    """All pins fit together and have wheels, for each Python and machine: the indexes say so."""
+    told = pip_settings.told_to(sys.executable)
+    told.pop("find-links", None)  # a wheel on disk is for this machine only
+    options, variables = pip_settings.translated(told, os.environ)
+    command = [PROGRAMS / "uv", "pip", "compile", "pyproject.toml", "-o", tmp_path / "chosen"]
+    command += ["-c", "constraints.txt", "--only-binary", ":all:", "--no-config"]
+    command += [part for extra in GROUPS if extra != "base" for part in ("--extra", extra)]
+    command += ["--python-version", python, "--python-platform", platform]
+    command += ["--index-strategy", "unsafe-best-match", *options]
+    command += ["--cache-dir", tmp_path.parent / "uv"]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | variables | {"MACOSX_DEPLOYMENT_TARGET": "14.0"},
+        capture_output=True,
+        text=True,
+    )
+    if "error sending request" in done.stderr or "dns error" in done.stderr:
+        pytest.skip("no network: the indexes cannot be asked")
+    assert done.returncode == 0, done.stderr
+    chosen = dict(re.findall(r"^([\w.-]+)==(\S+)", (tmp_path / "chosen").read_text(), re.M))
+    assert PINS["torch"] == chosen["torch"].split("+")[0] and len(chosen) > 100
 
 
 def test_conda_environment_agrees():
@@ -64,13 +177,9 @@ def test_conda_environment_agrees():
     ]
 
 
-def test_script_asks_for_the_python_that_the_package_needs():
-    assert PROJECT["requires-python"] == ">=3.11"
-    assert "sys.version_info >= (3, 11)" in Path(make_environment.__file__).read_text()
-
-
-def test_old_python_can_read_the_script():
-    ast.parse(Path(make_environment.__file__).read_text(encoding="utf-8"), feature_version=(3, 6))
+@pytest.mark.parametrize("module", [make_environment, pip_settings], ids=lambda m: m.__name__)
+def test_old_python_can_read_the_script(module):
+    ast.parse(Path(module.__file__).read_text(encoding="utf-8"), feature_version=(3, 6))
 
 
 def test_import_is_light():

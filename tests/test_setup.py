@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import make_environment as setup
+import pip_settings
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,6 +58,66 @@ def test_newer_python_on_the_path_takes_over(monkeypatch, tmp_path):
     assert sentence(setup.need_python) == "7"
 
 
+def test_too_new_python_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "version_info", (3, setup.NEWEST[1] + 1, 0))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "needs Python 3.11 to 3.14, for which PyTorch is built" in sentence(setup.need_python)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "other", "said"),
+    [
+        ("Darwin", "x86_64", {}, "for Intel Macs"),
+        ("Darwin", "arm64", {"mac_ver": "13.6.1"}, "for macOS before 14, and this is 13.6.1"),
+        ("Linux", "x86_64", {"glibc": None}, "for Linux with musl"),
+        ("Linux", "x86_64", {"glibc": "glibc 2.17"}, "for glibc before 2.28, and this is 2.17"),
+        ("Linux", "riscv64", {}, "for Linux on riscv64"),
+        ("Linux", "x86_64", {"maxsize": 2**31 - 1}, "for a 32-bit Python"),
+        ("Linux", "x86_64", {"implementation": "PyPy"}, "for PyPy"),
+        ("Darwin", "arm64", {}, None),
+        ("Linux", "aarch64", {}, None),
+        ("Linux", "x86_64", {}, None),
+        ("Windows", "AMD64", {}, None),
+    ],
+)
+def test_machine_without_a_build_of_torch_is_named(monkeypatch, system, machine, other, said):
+    """At once: nothing has been looked for or fetched."""
+    python = other.get("implementation", "CPython")
+    monkeypatch.setattr(setup.platform, "system", lambda: system)
+    monkeypatch.setattr(setup.platform, "machine", lambda: machine)
+    monkeypatch.setattr(setup.platform, "mac_ver", lambda: (other.get("mac_ver", "14.1"), (), ""))
+    monkeypatch.setattr(setup.platform, "python_implementation", lambda: python)
+    monkeypatch.setattr(setup.sys, "maxsize", other.get("maxsize", 2**63 - 1))
+    c_library = other.get("glibc", "glibc 2.28")
+    monkeypatch.setattr(setup.os, "confstr", lambda name: c_library and str(c_library))
+    if c_library is None:  # as os.confstr does it on Alpine
+        monkeypatch.delattr(setup.os, "confstr")
+    if said is None:
+        assert setup.need_wheels_of_torch() is None
+    else:
+        told = sentence(setup.need_wheels_of_torch)
+        assert told.startswith(f"There is no build of {PIN} {said}")
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("WARNING: Retrying (Retry(total=4\nERROR: No matching distribution", "check the network"),
+        ("OSError: [Errno 28] No space left on device\nerror: x", "make room on the disk"),
+        (
+            "ERROR: Ignored the following versions that require a different python version: "
+            "4.1.2 Requires-Python >=3.11.5\nERROR: No matching distribution found for soupsieve",
+            "is not one of theirs",
+        ),
+        ("ERROR: No matching distribution found for soupsieve", "see what pip says"),
+    ],
+)
+def test_the_cause_is_named(printed, said):
+    told = sentence(lambda: setup.stop_for_packages(setup.what_went_wrong(printed)))
+    assert said in told
+    assert ("network" in told) == (said == "check the network")
+
+
 def test_missing_venv_module_is_named(monkeypatch):
     monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: name != "ensurepip")
     assert "apt install python3-venv" in sentence(setup.make_venv)
@@ -84,6 +145,128 @@ def test_unfinished_moved_or_broken_venv_is_made_anew(monkeypatch, tmp_path):
     assert not setup.can_be_updated(), "broken"
 
 
+@pytest.fixture
+def fake(monkeypatch, tmp_path):
+    """A finished .venv of which nothing is real; the calls that would install are noted."""
+    monkeypatch.setattr(setup, "ROOT", str(tmp_path))
+    monkeypatch.setattr(setup, "VENV", str(tmp_path / ".venv"))
+    monkeypatch.setattr(setup, "STAMP", str(tmp_path / ".venv" / "finished"))
+    monkeypatch.setattr(setup, "VENV_PYTHON", sys.executable)
+    for name in setup.INPUTS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv").mkdir()
+    setup.write(setup.STAMP, setup.stamp({"test"}))
+    asked = []
+    monkeypatch.setattr(setup, "install", asked.append)
+    monkeypatch.setattr(setup, "put_programs_on_kernel_path", lambda: None)
+    monkeypatch.setattr(setup, "make_venv", lambda: asked.append("a new .venv"))
+    return asked
+
+
+def test_extras_come_when_they_are_asked_for(fake):
+    setup.main([])
+    setup.main(["test"])
+    assert fake == []
+    setup.main(["workshop"])
+    assert fake == [["test", "workshop"]]
+    setup.main(["workshop"])
+    assert len(fake) == 1 and setup.read(setup.STAMP) == setup.stamp({"test", "workshop"})
+
+
+def test_new_pins_are_installed_for_all_extras(fake):
+    pins = Path(setup.ROOT, "constraints.txt")
+    pins.write_text(pins.read_text() + "one-more==1.0\n")
+    setup.main([])
+    assert fake == [["test"]]
+
+
+def test_extras_out_of_reach_leave_what_was_there(fake, monkeypatch):
+    """`make test` without a network must not take away what `make lab` made."""
+    monkeypatch.setattr(setup, "install", lambda extras: setup.stop("no network"))
+    assert sentence(lambda: setup.main(["workshop"])) == "no network"
+    setup.main(["test"])
+    assert fake == []
+
+
+def test_extras_killed_half_way_are_not_trusted(fake, monkeypatch):
+    def killed(extras):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(setup, "install", killed)
+        setup.main(["workshop"])
+    setup.main([])
+    assert fake == ["a new .venv", []]
+
+
+def test_file_is_replaced_and_its_twin_in_a_cache_left_alone(tmp_path):
+    (tmp_path / "cached").write_text("as it was")
+    os.link(tmp_path / "cached", tmp_path / "installed")
+    setup.write(str(tmp_path / "installed"), "ours")
+    assert (tmp_path / "installed").read_text() == "ours"
+    assert (tmp_path / "cached").read_text() == "as it was"
+
+
+def test_something_moves_every_two_seconds(fake):
+    script = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import make_environment as setup
+setup.ROOT, setup.LOG = {setup.ROOT!r}, {setup.ROOT + "/log"!r}
+print(setup.run("Title", [sys.executable, "-c", "import time; time.sleep(4); print('said')"]))
+"""
+    running = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    times = [time.monotonic() for _ in iter(lambda: running.stdout.read(1), b"")]
+    assert running.wait() == 0 and times[-1] - times[0] > 3
+    assert max(later - sooner for sooner, later in zip(times, times[1:], strict=False)) < 2
+
+
+# What pip is told, said to uv.
+
+
+def test_pip_is_told_by_files_then_by_the_command_then_by_variables():
+    listing = """:env:.find-links='/wheels'
+global.find-links='/others'
+global.index-url='https://me:secret@here/simple'
+install.index-url='https://there/simple'
+freeze.timeout='1'
+:env:.extra-index-url=''
+"""
+    expected = {"find-links": "/wheels", "index-url": "https://there/simple"}
+    assert pip_settings.told(listing) == expected
+
+
+def test_what_pip_is_told_is_said_to_uv():
+    settings = {
+        "index-url": "https://me:secret@here/simple",
+        "extra-index-url": "\nhttps://a/simple\nhttps://b/simple",
+        "find-links": "/wheels /more",
+        "no-index": "false",
+        "proxy": "http://proxy:3128",
+        "cert": "/ca.pem",
+        "constraint": "mine.txt",
+        "trusted-host": "here",
+        "quiet": "1",
+    }
+    options, variables = pip_settings.translated(settings, {})
+    assert options == [
+        *("--find-links", "/wheels", "--find-links", "/more"),
+        *("--constraints", "mine.txt", "--allow-insecure-host", "here"),
+    ]
+    assert variables == {
+        "UV_DEFAULT_INDEX": "https://me:secret@here/simple",
+        "UV_INDEX": "https://a/simple https://b/simple",
+        **dict.fromkeys(["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"], "http://proxy:3128"),
+        "SSL_CERT_FILE": "/ca.pem",
+    }
+    assert pip_settings.translated({"no-index": "1"}, {}) == (["--no-index", "--system-certs"], {})
+    assert pip_settings.translated({}, {"CURL_CA_BUNDLE": "/ca.pem"})[1] == {
+        "SSL_CERT_FILE": "/ca.pem"
+    }
+    assert pip_settings.translated({"keyring-provider": "subprocess"}, {}) is None
+
+
 # Which torch: wheels that hold nothing but their name, and folders that pip reads as indexes.
 
 
@@ -106,17 +289,21 @@ def make_index(folder, version):
     return folder.as_uri()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def small_venv(tmp_path_factory):
+    """It holds nothing but pip and uv."""
     folder = tmp_path_factory.mktemp("small") / ".venv"
     venv.create(folder, with_pip=True)
+    shutil.copy2(Path(sys.executable).parent / "uv", folder / "bin" / "uv")
     return folder
 
 
 @pytest.fixture
 def offline(small_venv, monkeypatch):
-    """A Linux without network, in a venv that holds nothing but pip."""
+    """A Linux without network."""
     monkeypatch.setattr(setup, "VENV", str(small_venv))
+    monkeypatch.setattr(setup, "LOG", str(small_venv / "setup.log"))
+    monkeypatch.setattr(setup, "CACHE", str(small_venv / "cache"))
     monkeypatch.setattr(setup, "VENV_PYTHON", str(small_venv / "bin" / "python"))
     monkeypatch.setattr(setup.platform, "system", lambda: "Linux")
     for name, value in OFFLINE.items():
@@ -130,28 +317,43 @@ def installed():
     return re.findall(r"^torch(?:==| @ ).*", listed.stdout.decode(), re.MULTILINE)
 
 
+by_either = pytest.mark.parametrize("installer", [setup.uv, setup.pip], ids=["uv", "pip"])
+
+
 @pytest.mark.slow
-def test_torch_that_pip_knows_wins(offline, tmp_path):
+@by_either
+def test_torch_that_pip_knows_wins(installer, offline, tmp_path):
     make_wheel(tmp_path / "wheels", VERSION + "+cpu")
+    offline.setenv("PIP_INDEX_URL", make_index(tmp_path / "mirror", VERSION))
     offline.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    setup.install_torch()  # TORCH_INDEX is out of reach, and nobody asks it
+    assert setup.install_torch(installer) is None  # TORCH_INDEX is out of reach; nobody asks it
     assert installed() == [f"{PIN}+cpu"]
 
 
 @pytest.mark.slow
-def test_torch_comes_from_the_index_otherwise(offline, tmp_path):
+@by_either
+def test_torch_comes_from_the_index_otherwise(installer, offline, tmp_path):
     """A build without +cpu, as PyPI has, is not taken though pip knows it."""
     offline.setenv("PIP_INDEX_URL", make_index(tmp_path / "mirror", VERSION))
     offline.setenv("TORCH_INDEX", make_index(tmp_path / "cpu", VERSION + "+cpu"))
-    setup.install_torch()
+    assert setup.install_torch(installer) is None
     assert installed() == [f"{PIN}+cpu"]
+
+
+@pytest.mark.slow
+@by_either
+def test_torch_of_a_mirror_of_pypi_is_taken_where_that_is_asked_for(installer, offline, tmp_path):
+    offline.setenv("PIP_INDEX_URL", make_index(tmp_path / "mirror", VERSION))
+    offline.setenv("TORCH_FROM_PYPI", "1")
+    assert setup.install_torch(installer) is None
+    assert installed() == [PIN]
 
 
 @pytest.mark.slow
 def test_torch_out_of_reach_is_named(offline):
-    said = sentence(setup.install_torch)
-    assert said.startswith(f"The CPU build of torch could not be fetched from {NOBODY}")
-    assert "make lab TORCH_INDEX=" in said
+    said = sentence(lambda: setup.install([]))
+    assert said.startswith(f"PyTorch could not be fetched from {NOBODY}: check the network")
+    assert "make lab TORCH_INDEX=" in said and "make lab TORCH_FROM_PYPI=1" in said
     assert installed() == []
 
 
@@ -206,10 +408,14 @@ def test_killed_setup_is_finished_by_the_next_call(clone):
     running.wait()
     assert not (clone / ".venv" / "finished").exists()
 
-    subprocess.run(**make(clone, "environment"), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        **make(clone, "environment+test+workshop"), check=True, stdout=subprocess.DEVNULL
+    )
     started = time.time()
     again = subprocess.run(**make(clone, "environment"), check=True, capture_output=True)
     assert again.stdout == "" and time.time() - started < 2
+    assert list(clone.glob(".venv.cache")) == []
+    assert (clone / ".venv" / "setup.log").stat().st_size < 1e6
 
 
 @pytest.mark.slow
