@@ -3,9 +3,11 @@
 Then write the copies in colab/. `make refresh REPO=owner/name` also puts badges into the README and
 the lessons that open the copies from that repository on GitHub; they stay until another is named.
 
-What would differ from run to run or from machine to machine is left out, so that refreshing twice
-changes nothing. A notebook in which something unexpected happens is left as it was. The first
-picture of each lesson is also written to pictures/, for the README.
+What would differ from run to run is left out, and an output that is the same as the stored one by
+the rules of same_outputs.py is not written, so that refreshing on another machine changes nothing.
+To store one all the same, clear it in the notebook first. A notebook in which something unexpected
+happens is left as it was. The first picture of each lesson is also written to pictures/, for the
+README.
 """
 
 import os
@@ -19,6 +21,7 @@ from editions import colab
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from own_settings import keep_apart
+from same_outputs import differences
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -46,6 +49,7 @@ def refresh(path, repository=""):
     """Execute one notebook and write it back; return what went wrong, or None."""
     before = path.read_text(encoding="utf-8")
     notebook = nbformat.reads(before, as_version=4)
+    stored = {cell.get("id"): cell.get("outputs", []) for cell in notebook.cells}
     try:
         execute(notebook, path.parent)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
@@ -54,6 +58,9 @@ def refresh(path, repository=""):
         if "raises-exception" in cell.metadata.get("tags", []) and not raised(cell):
             return f"{path.name} is left as it was: cell {number} should raise and does not."
     strip(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            keep_what_is_the_same(stored.get(cell.id, []), cell)
     if repository:
         colab.put_badge_into_lesson(notebook, path, repository)
     after = nbformat.writes(notebook) + "\n"
@@ -97,6 +104,14 @@ def strip(notebook):
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
             rename_addresses(output, addresses)
+
+
+def keep_what_is_the_same(stored, cell):
+    if stored and not differences(stored, cell.outputs):
+        for output in stored:
+            if output.output_type == "execute_result":
+                output.execution_count = cell.execution_count
+        cell.outputs = stored
 
 
 def rename_addresses(output, addresses):

@@ -20,6 +20,8 @@ def colab_copy(lesson):
     take_badge_out(notebook)
     for cell in notebook.cells:
         cell.metadata.pop("expected", None)  # for a test of the course
+        if cell.cell_type == "code":  # no answer stands under its question
+            cell.outputs, cell.execution_count = [], None
         if cell.cell_type == "markdown":
             # A link to a file beside the notebook leads nowhere on Colab.
             target = rf"[\1]({home[1]}/\2)" if home else r"\1"
