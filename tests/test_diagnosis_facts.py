@@ -441,13 +441,18 @@ ROWS = {
     "A22": (nested(False), x(), "silently_wrong", "path_counted_twice"),
     "A22 cured": (nested(True), x(), "supported", ""),
     "A22 recomputed": (cubic(recompute), x(), "supported", ""),
-    "A23 no d/dgrad_out": (cube_with(without_grad_out), x(), "silently_wrong", "grad_out_path_cut"),
-    "A23 no d/dx": (cube_with(without_x), x(), "silently_wrong", "untracked_backward"),
+    "A23 no d/dgrad_out": (
+        cube_with(without_grad_out),
+        x(),
+        "silently_wrong",
+        "second_function_gradient",
+    ),
+    "A23 no d/dx": (cube_with(without_x), x(), "silently_wrong", "second_function_gradient"),
     "A23 wrong formula": (
         cube_with(wrong_second_formula),
         x(),
         "silently_wrong",
-        "wrong_formula",
+        "second_function_gradient",
     ),
     # A24, A26.
     "A24": (SinhFunc.apply, x(), "silently_wrong", "intermediate_on_ctx"),

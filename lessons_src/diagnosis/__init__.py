@@ -6,9 +6,12 @@
     first_derivative_differs       1
     once_differentiable            4
     extra_output_gradient_ignored  3
+    extra_output_gradient_wrong    3
     input_copy_saved               1
     intermediate_saved             3
     intermediate_on_ctx            4
+    state_outside_ctx              4
+    second_function_gradient       5
     grad_out_path_cut              5
     untracked_backward             5
     path_counted_twice             5
@@ -16,7 +19,14 @@
     no_derivative_formula          5
     numpy_in_backward              5
     third_order_not_tracked        5
-    wrong_formula                  5
+    saved_tensor_edited            3
+    checkpoint_refuses_grad        5
+    number_of_gradients            1
+    gradient_for_no_tensor         1
+    gradient_of_another_kind       1
+    gradient_can_be_none           1
+    view_in_backward               1
+    cause_unknown                  5
     nan_in_second                  2
     noncontiguous_input            1
     grad_out_layout                1
@@ -38,8 +48,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from .dependence import convict_surrogates, follow
 from .evidence import Evidence
-from .functions import Saved, convict_surrogates, custom_functions, follow
+from .functions import Saved, custom_functions
 from .habits import observe, torch_func
 from .judge import Outcome, Row
 from .measure import Measured, measure
@@ -110,7 +121,7 @@ def diagnose(fn: Callable, *inputs, order: int = 2) -> Diagnosis:
             return Diagnosis(name, Verdict.NOT_CHECKED, [finding])
         generator = torch.Generator().manual_seed(0)
         measured, moved = _measure_where_it_tells(target, order, generator)
-        evidence = _gather(measured, generator)
+        evidence = _gather(measured)
     warnings = tuple(str(warning.message) for warning in met)
     evidence = replace(evidence, moved=moved, seeded=seeded, warnings=warnings)
     measured = evidence.measured
@@ -143,14 +154,14 @@ def _measure_where_it_tells(
     return (there, True) if tells_more and exists else (here, False)
 
 
-def _gather(measured: Measured, generator: torch.Generator) -> Evidence:
+def _gather(measured: Measured) -> Evidence:
     """Look at fn once more, at the point where it was measured."""
     functions = custom_functions(measured.probe.target)
     if measured.a is None:
         return Evidence(measured, functions)
     surrogate = measured.first.outcome is not Outcome.RIGHT
     if measured.wrong or surrogate:
-        functions = follow(measured, functions, generator)
+        functions = follow(measured, functions)
     if surrogate:
         measured = replace(measured, second=convict_surrogates(measured, functions))
     return Evidence(measured, functions, observe(measured), torch_func(measured))

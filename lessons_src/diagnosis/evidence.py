@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .functions import Custom, Path, Saved
+from .functions import Custom, Extra, Saved
 from .habits import Habits
 from .measure import Measured
 
@@ -24,6 +24,12 @@ class Evidence:
         return self.measured.wrong
 
     @property
+    def errors(self) -> list[str]:
+        """Every error that was met while differentiating."""
+        habits = [self.habits.not_linear, self.habits.grad_out_layout, self.habits.input_layout]
+        return [row.text for row in [self.measured.first, *self.measured.rows]] + habits
+
+    @property
     def texts(self) -> list[str]:
         """Every error and warning that was met."""
         rows = [self.measured.first, *self.measured.rows]
@@ -34,13 +40,10 @@ class Evidence:
         return [s for f in self.functions for s in f.saved if s.kind == kind and s.on_ctx == on_ctx]
 
     def blamed(self, on_ctx: bool) -> list[Saved]:
-        """Intermediates kept by Functions whose backward does not follow the inputs."""
-        suspects = [f for f in self.functions if f.by_inputs is not Path.RIGHT]
-        return [s for f in suspects for s in f.intermediates if s.on_ctx == on_ctx]
+        """Intermediates that explain why backward does not follow the inputs."""
+        return [s for f in self.functions for s in f.lost if s.on_ctx == on_ctx]
 
     @property
-    def untracked(self) -> bool:
-        """No graph leads to x, and nothing that is kept explains it."""
-        lost = [f for f in self.functions if f.by_inputs is Path.MISSING and not f.extra_ignored]
-        unexplained = any(not f.intermediates for f in lost)
-        return self.wrong and unexplained and not (self.habits.edits_input or self.habits.mutates)
+    def extras(self) -> list[tuple[Extra, dict[str, float]]]:
+        """The wrong parts of backward for extra outputs."""
+        return [(extra, extra.by) for f in self.functions for extra in f.extras]

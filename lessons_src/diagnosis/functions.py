@@ -1,26 +1,27 @@
-"""The custom Functions in the graph of fn: what they keep, and what their backward depends on."""
+"""The custom Functions in the graph of fn, and what they keep for backward."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from numbers import Number
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lessons_src.graphs import walk
 
-from .differences import flat, shaped, slope
-from .judge import Outcome, Row
-from .measure import Measured
-from .settings import Setting
+from .differences import flat
+from .names import argument_names, returned_names, saved_names
 from .target import Call, Target
 
 MOST = 20  # nodes that are looked at
+LONG = 1000  # containers on ctx that are longer are not searched for numbers
 
 
 class Kind(StrEnum):
-    """What a kept tensor is to the Function that keeps it."""
+    """What something that is kept is to the Function that keeps it."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -34,12 +35,13 @@ class Path(StrEnum):
     RIGHT = "right"
     MISSING = "missing"  # nothing
     WRONG = "wrong"
+    UNUSED = "unused"  # backward does not depend on it
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A tensor that a custom Function keeps."""
+    """A tensor, an array or a number that a custom Function keeps."""
 
     name: str  # the attribute of ctx, "" for save_for_backward
     kind: Kind
@@ -47,59 +49,193 @@ class Saved:
     dtype: str
     bytes: int
     repeats: Kind | None = None  # INPUT or OUTPUT: an intermediate that only repeats one
+    variable: str = ""  # the reader's name for it, where known
+    position: int | None = None  # which input or output it is
+    slot: int | str = ""  # its place: a number in saved_tensors or an attribute of ctx
+    path: Path = Path.UNKNOWN  # backward differentiated by it
+    reached: bool = False  # the graph of backward leads to it
+    marked: bool = False  # returned, but marked as non-differentiable
 
     @property
     def on_ctx(self) -> bool:
         return bool(self.name)
+
+    @property
+    def numeric(self) -> bool:
+        """A number or an array, which no graph can leave; not a tensor."""
+        return self.bytes == 0 or self.dtype.startswith("NumPy")
+
+    @property
+    def title(self) -> str:
+        """What to call it in a sentence."""
+        if self.name:
+            return f"ctx.{self.name}"
+        if self.variable:
+            return self.variable
+        if self.position is not None:
+            return f"{self.kind} {self.position}"
+        return f"saved_tensors[{self.slot}]"
+
+
+@dataclass(frozen=True)
+class Extra:
+    """The part of backward for the gradient of an output beyond the first."""
+
+    position: int
+    variable: str  # the reader's name for the output, or ""
+    by: dict[str, float]  # name of an input of fn -> yours / true; nan where that is no number
+    times_grad_out: bool = False  # it is multiplied by the gradient of another output
 
 
 @dataclass(frozen=True)
 class Custom:
     """One custom Function in the graph of fn."""
 
+    name: str
     once: bool  # declared once_differentiable
     saved: tuple[Saved, ...]
-    by_inputs: Path = Path.UNKNOWN  # backward differentiated by the inputs of fn
+    by_inputs: Path = Path.UNKNOWN  # backward differentiated by what the inputs of fn change
     by_grad_out: Path = Path.UNKNOWN
-    extra_ignored: bool = False  # backward does not use the gradient of an output that is saved
+    reaches_grad_out: bool = False  # the graph of backward leads to grad_out
+    extras: tuple[Extra, ...] = ()  # only those that are wrong
+    inner: tuple[str, ...] = ()  # custom Functions that backward applies and that lead to inputs
+    untracked_calls: tuple[str, ...] = ()  # seen in backward: "detach", for example
+    hidden: tuple[str, ...] | None = None  # where the state is that is not on ctx; None: no state
 
     @property
-    def intermediates(self) -> list[Saved]:
-        return [s for s in self.saved if s.kind is Kind.INTERMEDIATE]
+    def lost(self) -> list[Saved]:
+        """Intermediates through which backward depends on the inputs: constants to autograd."""
+        if self.by_inputs in (Path.RIGHT, Path.UNUSED):
+            return []
+        idle = Path.UNUSED, Path.RIGHT
+        kept = [s for s in self.saved if s.kind is Kind.INTERMEDIATE]
+        return [s for s in kept if s.path not in idle]
+
+    @property
+    def cut(self) -> list[Saved]:
+        """Inputs and outputs that have a graph, and by which backward is differentiated wrongly."""
+        connected = Kind.INPUT, Kind.OUTPUT
+        bad = Path.MISSING, Path.WRONG
+        return [s for s in self.saved if s.kind in connected and s.path in bad]
+
+    @property
+    def untracked(self) -> list[Saved]:
+        """Those of `cut` that no Function inside backward explains."""
+        return [s for s in self.cut if not (self.inner and s.reached)]
+
+    @property
+    def inner_has_grad_out(self) -> bool:
+        return bool(self.inner) and self.reaches_grad_out
+
+    def inner_misses(self, path: Path) -> list[str]:
+        """What a Function inside backward gets and is differentiated by in this way."""
+        names = [s.title for s in self.cut if s.reached and s.path is path]
+        if self.inner_has_grad_out and self.by_grad_out is path:
+            names.insert(0, "grad_out")
+        return names
+
+    @property
+    def sound(self) -> bool:
+        """Autograd can differentiate all of backward, rightly."""
+        fine = Path.RIGHT, Path.UNUSED
+        paths = self.by_inputs in fine and self.by_grad_out in fine
+        return paths and not self.extras and self.hidden is None
 
 
-# What is kept.
+class Node(NamedTuple):
+    """The node of a custom Function in one call of fn."""
+
+    fn: object  # as in `tensor.grad_fn`
+    function: type  # the class
+    once: bool
+    kept: list  # of walk.Kept
+    tensors: tuple  # saved_tensors
+    attributes: dict  # of ctx
+
+
+class Looked(NamedTuple):
+    """One call of fn, and the custom Functions in its graph.
+
+    Up to torch 2.12 a node is dead once its output is gone: here is both.
+    """
+
+    call: Call
+    nodes: list[Node]
+
+
+def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
+    """Call fn and read its graph. Raises what fn raises."""
+    call = target.start(shift=shift)
+    found = [node for node in walk.walk(*call.ys).nodes if node.custom][:MOST]
+    nodes = []
+    for node in found:
+        readable = all(kept.tensor is not None for kept in node.kept)
+        tensors = tuple(node.fn.saved_tensors) if readable else ()
+        attributes = dict(vars(node.fn))
+        nodes.append(
+            Node(node.fn, node.custom, node.once_differentiable, node.kept, tensors, attributes)
+        )
+    return Looked(call, nodes)
 
 
 def custom_functions(target: Target) -> tuple[Custom, ...]:
     """The custom Functions in the order of the graph, the last one called first."""
-    here = target.start()
-    beside = target.start(shift=_uneven_step(here.xs, target.scale))
-    nodes, moved = _nodes(here), _nodes(beside)
-    if [len(n.kept) for n in moved] != [len(n.kept) for n in nodes]:
-        moved = nodes
+    here = look(target)
+    if not here.nodes:
+        return ()
+    beside = look(target, uneven_step(target))
+    moved = beside.nodes
+    if [len(n.kept) for n in moved] != [len(n.kept) for n in here.nodes]:
+        moved = here.nodes
     found = []
-    for node, other in zip(nodes, moved, strict=True):
-        pairs = zip(node.kept, other.kept, strict=True)
-        saved = (_saved(k, there, here, target) for k, there in pairs if k.tensor is not None)
-        found.append(Custom(node.once_differentiable, tuple(saved)))
+    for node, other in zip(here.nodes, moved, strict=True):
+        saved = [*_saved_tensors(node, other, here.call, target), *_saved_values(node, other)]
+        found.append(Custom(node.function.__name__, node.once, tuple(saved)))
     return tuple(found)
 
 
 def kinds(target: Target) -> list[list[Kind]]:
-    """The kind of every tensor that the custom Functions keep."""
+    """The kind of everything that the custom Functions keep."""
     return [[s.kind for s in custom.saved] for custom in custom_functions(target)]
 
 
-def _nodes(call: Call):
-    """The nodes of custom Functions. Keep `call` as long as you use them."""
-    return [node for node in walk.walk(*call.ys).nodes if node.custom][:MOST]
-
-
-def _uneven_step(xs, scale):
+def uneven_step(target: Target) -> Tensor:
     """A step that changes whatever depends on the inputs, also on their differences only."""
+    xs = target.point
     far = 1e-3 if xs[0].dtype == torch.float64 else 1e-2
-    return torch.linspace(1, 2, len(flat(xs)), dtype=xs[0].dtype) * far * scale
+    return torch.linspace(1, 2, len(flat(xs)), dtype=xs[0].dtype) * far * target.scale
+
+
+def _saved_tensors(node, other, call, target):
+    variables, index = saved_names(node.function), -1
+    places = [i for i, tensor in enumerate(node.tensors) if tensor is not None]
+    arguments = _differentiable_arguments(node)
+    outputs = returned_names(node.function)
+    for kept, beside in zip(node.kept, other.kept, strict=True):
+        if kept.tensor is None:
+            continue
+        slot, variable = kept.name, kept.name
+        if not kept.on_ctx:
+            index += 1
+            slot = places[index]
+            variable = variables[slot] if len(variables) == len(node.tensors) else ""
+        if kept.role == walk.INPUT:
+            variable = arguments.get(kept.position, variable)
+        if kept.role == walk.OUTPUT and kept.position < len(outputs):
+            variable = outputs[kept.position] or variable
+        saved = _saved(kept, beside, call, target)
+        marked = saved.kind is Kind.INTERMEDIATE and variable in [name for name in outputs if name]
+        yield replace(saved, variable=variable, slot=slot, marked=marked)
+
+
+def _differentiable_arguments(node):
+    """Position among the tensors of apply -> the name of the parameter, where both are known."""
+    names, needs = argument_names(node.function), node.fn.needs_input_grad
+    edges = [i for i, (fn, _) in enumerate(node.fn.next_functions) if fn is not None]
+    wanted = [i for i, need in enumerate(needs) if need]
+    if len(edges) != len(wanted) or len(names) < len(needs):
+        return {}
+    return {edge: names[i] for edge, i in zip(edges, wanted, strict=True)}
 
 
 def _saved(kept, beside, call, target):
@@ -108,7 +244,7 @@ def _saved(kept, beside, call, target):
         kind = Kind.INPUT
     elif kept.role == walk.OUTPUT:
         kind = Kind.OUTPUT
-    elif tensor.is_floating_point() and not _repeats(tensor, [beside.tensor]):
+    elif _continuous(tensor) and not _repeats(tensor, [beside.tensor]):
         kind = Kind.INTERMEDIATE
         if _repeats(tensor, call.xs):
             repeats = Kind.INPUT
@@ -119,118 +255,64 @@ def _saved(kept, beside, call, target):
     count = tensor.numel() if tensor.layout == torch.strided else tensor._nnz()
     dtype = str(tensor.dtype).removeprefix("torch.")
     size = count * tensor.element_size()
-    return Saved(kept.name, kind, tuple(tensor.shape), dtype, size, repeats)
+    shape = tuple(tensor.shape)
+    return Saved(kept.name, kind, shape, dtype, size, repeats, position=kept.position)
 
 
-def _repeats(tensor: Tensor, others: list[Tensor]) -> bool:
+def _continuous(tensor):
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _repeats(tensor: Tensor, others: Sequence[Tensor]) -> bool:
     """Whether one of the others has the same values, in whatever shape."""
-    tensor = tensor.to_dense().reshape(-1)
+    tensor = tensor.detach().to_dense().reshape(-1)
     same = [o for o in others if o.numel() == tensor.numel()]
+    same = [o.detach() for o in same if o.is_complex() == tensor.is_complex()]
     return any(torch.equal(o.to_dense().reshape(-1).to(tensor.dtype), tensor) for o in same)
 
 
-# What backward depends on.
+def _saved_values(node, other):
+    """Numbers and arrays on ctx that change with the inputs: no graph can ever leave them."""
+    for name, value in node.attributes.items():
+        beside = other.attributes.get(name)
+        for here, there in zip(_numbers_in(value), _numbers_in(beside), strict=False):
+            if not _same(here, there):
+                yield _saved_value(name, here)
+                break
 
 
-class Followed(NamedTuple):
-    """Backward of one node, called by itself with a grad_out u."""
-
-    node: object
-    t: list[Tensor]
-    u: list[Tensor]
-    value: Tensor  # what backward returns, weighted and summed
-    call: Call  # keeps the node alive
+def _saved_value(name, value):
+    about = {"variable": name, "slot": name}
+    if isinstance(value, np.ndarray):
+        dtype = f"NumPy {value.dtype}"
+        return Saved(name, Kind.INTERMEDIATE, value.shape, dtype, value.nbytes, **about)
+    return Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0, **about)
 
 
-def follow(
-    measured: Measured, customs: tuple[Custom, ...], generator: torch.Generator
-) -> tuple[Custom, ...]:
-    """The same Functions, with what is known of their backwards by calling each by itself.
-
-    Its change with the inputs is compared with what autograd says, and what autograd says of
-    grad_out with the result itself, which is linear in grad_out.
-    """
-    probe, weights = measured.probe, {}
-
-    def draw(like, *key):
-        if key not in weights:
-            weights[key] = torch.randn(like.shape, generator=generator, dtype=torch.float64)
-        return weights[key].detach().to(like.dtype)
-
-    def values(h):
-        backwards = _call_backwards(probe.target, h * probe.d, draw)
-        return torch.stack([followed.value.detach() for followed in backwards]).double()
-
-    try:
-        change, error = slope(values, measured.dtype, probe.target.scale)
-        backwards = list(_call_backwards(probe.target, 0.0, draw))
-    except Exception:  # of fn, or of a backward; then an explanation is missing, not the verdict
-        return customs
-    found = []
-    for i, (custom, followed) in enumerate(zip(customs, backwards, strict=True)):
-        if not custom.once:
-            steps = shaped(probe.d, followed.t)
-            custom = _compare(custom, followed, steps, change[i].item(), error[i].item())
-        found.append(custom)
-    return tuple(found)
+def _numbers_in(value):
+    """Floating numbers and arrays in `value`, also inside containers and simple objects."""
+    found, todo, seen = [], [value], set()
+    while todo:
+        value = todo.pop()
+        if isinstance(value, np.ndarray):
+            found += [value] if value.dtype.kind in "fc" else []
+        elif isinstance(value, Number):
+            found += [] if isinstance(value, (bool, int)) else [value]
+        elif id(value) not in seen:
+            seen.add(id(value))
+            todo.extend(reversed(_parts(value)))
+    return found
 
 
-def _call_backwards(target, shift, draw) -> Iterator[Followed]:
-    """May raise what fn or a backward raises."""
-    call = target.start(shift=shift)
-    for i, node in enumerate(_nodes(call)):
-        u = []
-        for k, meta in enumerate(node.fn._input_metadata):
-            dtype = torch.promote_types(meta.dtype, torch.half)
-            like = torch.empty(meta.shape, dtype=dtype)
-            u.append(draw(like, i, k).requires_grad_(True))
-        grads = node.fn.apply(*u)
-        grads = [g for g in (grads if isinstance(grads, tuple) else [grads]) if g is not None]
-        value = sum((g * draw(g, i, k, "v")).sum() for k, g in enumerate(grads))
-        yield Followed(node, call.t, u, value, call)
+def _parts(value):
+    if isinstance(value, (list, tuple, dict)):
+        parts = list(value.values() if isinstance(value, dict) else value)
+        return parts if len(parts) <= LONG else []
+    plain = not isinstance(value, (Tensor, torch.nn.Module, type)) and not callable(value)
+    return list(getattr(value, "__dict__", {}).values()) if plain else []
 
 
-def _compare(custom, followed, steps, change, error):
-    node, t, u, value, _ = followed
-    grads = [None] * len(t + u)
-    if value.requires_grad:
-        try:
-            grads = torch.autograd.grad(value, t + u, allow_unused=True, retain_graph=True)
-        except Exception:  # of a backward of backward
-            return custom
-    pairs = zip(grads, steps + u, strict=True)
-    terms = [0.0 if g is None else (g * s).sum().item() for g, s in pairs]
-    outputs = [k for k in node.kept if k.role == walk.OUTPUT and k.position]
-    extra = [grads[len(t) + k.position] for k in outputs]
-    return replace(
-        custom,
-        by_inputs=_path(sum(terms[: len(t)]), change, error),
-        by_grad_out=_path(sum(terms[len(t) :]), value.item(), 1e-9),
-        extra_ignored=value.requires_grad and any(g is None or not g.any() for g in extra),
-    )
-
-
-def _path(got, expected, error):
-    if abs(got - expected) <= 1e-3 * abs(expected) + 10 * error:
-        return Path.RIGHT
-    if got == 0:
-        return Path.MISSING
-    return Path.WRONG if got == got else Path.UNKNOWN  # nan says nothing
-
-
-def convict_surrogates(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
-    """The rows of the second derivative where the first could not be judged as a whole.
-
-    A surrogate has no finite differences to compare with, but its backwards by themselves do.
-    """
-    one = len(customs) == 1  # an inner one sees x through a backward that is not its derivative
-    by_inputs = any(
-        c.by_inputs is Path.MISSING or (one and c.by_inputs is Path.WRONG) for c in customs
-    )
-    by_grad_out = any(c.by_grad_out in (Path.MISSING, Path.WRONG) for c in customs)
-    rows = {}
-    for setting, row in measured.second.items():
-        if row.outcome is Outcome.RIGHT and (by_inputs or (by_grad_out and setting.after)):
-            row = replace(row, outcome=Outcome.RAISES if row.text else Outcome.WRONG)
-        rows[setting] = row
-    return rows
+def _same(here, there):
+    if isinstance(here, np.ndarray) or isinstance(there, np.ndarray):
+        return np.array_equal(here, there, equal_nan=True)
+    return here == there or here != here

@@ -5,11 +5,11 @@ name is the code of the finding. `cause=True` says that it explains a wrong seco
 order in this file is the order in the report, and nothing else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .evidence import Evidence
-from .functions import Kind, Path, Saved
+from .functions import Custom, Extra, Kind, Path, Saved
 from .judge import Outcome
 from .settings import Setting
 from .verdict import Verdict, verdict_of
@@ -22,6 +22,7 @@ class Finding:
     code: str
     message: str
     lesson: int
+    cause: bool = False  # it explains why the second derivative is wrong or raises
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ def rule(lesson: int, cause: bool = False):
 
 def findings_of(evidence: Evidence) -> list[Finding]:
     said = {code: rule.applies(evidence) for code, rule in RULES.items()}
-    return [Finding(code, text, RULES[code].lesson) for code, text in said.items() if text]
+    found = {code: text for code, text in said.items() if text}
+    return [Finding(c, text, RULES[c].lesson, RULES[c].cause) for c, text in found.items()]
 
 
 # The first derivative.
@@ -98,31 +100,64 @@ def first_derivative_differs(e: Evidence) -> str | None:
 
 @rule(lesson=4, cause=True)
 def once_differentiable(e: Evidence) -> str | None:
-    if not any(f.once for f in e.functions):
+    guarded = [f for f in e.functions if f.once]
+    if not guarded:
         return None
     rows = e.measured.second.items()
     leaks = [setting for setting, row in rows if row.outcome is Outcome.WRONG]
-    return (
+    text = (
         "backward is declared @once_differentiable. That raises only where grad_out itself "
-        "requires grad; elsewhere the second derivative is wrong without a message "
-        f"({', '.join(leaks) or 'not seen here'}). Do not delete the decorator: write a Function "
-        "for backward, with a backward of its own."
+        "requires grad"
+    )
+    if leaks:
+        text += f"; here a wrong number comes without a message: {', '.join(leaks)}"
+    if all(f.sound for f in guarded):
+        return (
+            f"{text}. What it guards is torch on saved inputs and can be differentiated: delete "
+            "the decorator, and diagnose again."
+        )
+    return (
+        f"{text}. Do not delete the decorator: write a Function for backward, with a backward of "
+        "its own."
     )
 
 
 @rule(lesson=3, cause=True)
 def extra_output_gradient_ignored(e: Evidence) -> str | None:
-    if not (e.wrong and any(f.extra_ignored for f in e.functions)):
+    found = [(extra, by) for extra, by in e.extras if by and not extra.times_grad_out]
+    ignored = [(extra, [name for name, ratio in by.items() if ratio == 0]) for extra, by in found]
+    ignored = [(extra, names) for extra, names in ignored if names]
+    if not (e.wrong and ignored):
+        return None
+    told = "; ".join(f"{_output(extra)}, by {_listed(names)}" for extra, names in ignored)
+    own = _output(ignored[0][0])
+    return (
+        f"forward returns and saves what backward then ignores the gradient of: {told}. That "
+        f"gradient arrives in the second backward: add it, times the derivative of {own}."
+    )
+
+
+@rule(lesson=3, cause=True)
+def extra_output_gradient_wrong(e: Evidence) -> str | None:
+    told = []
+    for extra, by in e.extras:
+        wrong = {name: ratio for name, ratio in by.items() if ratio != 0}
+        if extra.times_grad_out:
+            told.append(f"{_output(extra)} (its gradient is multiplied by that of another output)")
+        elif wrong:
+            told.append(f"{_output(extra)} ({'; '.join(map(_ratio, wrong.items()))})")
+    if not (e.wrong and told):
         return None
     return (
-        "forward returns extra outputs and saves them, but backward does not use their gradients. "
-        "They arrive in the second backward: add them, grad_x + grad_expx * expx and so on."
+        f"What backward adds for the gradient of an extra output is wrong: {', '.join(told)}. It "
+        "should be that gradient times the derivative of that output."
     )
 
 
 @rule(lesson=1, cause=True)
 def input_copy_saved(e: Evidence) -> str | None:
-    if not (e.wrong and any(s.repeats is Kind.INPUT for s in e.blamed(on_ctx=False))):
+    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is Kind.INPUT]
+    if not (e.wrong and kept):
         return None
     return (
         "forward saves a copy of an input (clamp, contiguous, to, clone, detach, autocast make "
@@ -135,9 +170,11 @@ def intermediate_saved(e: Evidence) -> str | None:
     kept = [s for s in e.blamed(on_ctx=False) if s.repeats is not Kind.INPUT]
     if not (e.wrong and kept):
         return None
+    named = [s.variable for s in kept if s.variable]
+    which = f" ({', '.join(named)})" if named else ""
     return (
-        "forward saves a tensor it made itself, where autograd does not record: a constant to the "
-        f"second backward. {_cure(kept)}"
+        f"forward saves a tensor it made itself{which}, where autograd does not record: a constant "
+        f"to the second backward. {_cure(kept)}"
     )
 
 
@@ -152,39 +189,75 @@ def intermediate_on_ctx(e: Evidence) -> str | None:
     )
 
 
+@rule(lesson=4, cause=True)
+def state_outside_ctx(e: Evidence) -> str | None:
+    found = [f for f in e.functions if f.hidden is not None]
+    if not (e.wrong and found):
+        return None
+    names = ", ".join(dict.fromkeys(name for f in found for name in f.hidden))
+    return (
+        "backward uses something that forward computes and that is not on ctx"
+        f"{f' ({names})' if names else ''}: a constant to autograd, and the next call overwrites "
+        "it. Save the input, and compute it in backward."
+    )
+
+
 @rule(lesson=5, cause=True)
-def grad_out_path_cut(e: Evidence) -> str | None:
-    cut = [f for f in e.functions if f.by_grad_out in (Path.MISSING, Path.WRONG)]
-    if not (e.wrong and cut):
+def second_function_gradient(e: Evidence) -> str | None:
+    if not e.wrong:
+        return None
+    told = []
+    for f in e.functions:
+        if f.inner and (missing := f.inner_misses(Path.MISSING)):
+            told.append(
+                f"{_listed(f.inner)} returns no gradient (None or 0) for {_listed(missing)}"
+            )
+        if f.inner and (wrong := f.inner_misses(Path.WRONG)):
+            told.append(f"{_listed(f.inner)} returns a wrong gradient for {_listed(wrong)}")
+    if not told:
         return None
     return (
-        "What backward returns cannot be differentiated by grad_out (detach, NumPy, or a second "
-        "Function that returns None for it). Anything non-linear that follows needs that."
+        f"backward applies another Function, and the backward of that is incomplete: "
+        f"{'; '.join(told)}. Derive it for each of its inputs."
+    )
+
+
+@rule(lesson=5, cause=True)
+def grad_out_path_cut(e: Evidence) -> str | None:
+    bad = Path.MISSING, Path.WRONG
+    cut = [f for f in e.functions if f.by_grad_out in bad and not f.inner_has_grad_out]
+    if not (e.wrong and cut) or e.habits.not_linear:
+        return None
+    return (
+        f"What backward returns cannot be differentiated by grad_out{_seen(cut)}. Anything "
+        "non-linear that follows needs that: leave grad_out in the graph."
     )
 
 
 @rule(lesson=5, cause=True)
 def untracked_backward(e: Evidence) -> str | None:
-    if not e.untracked:
+    lost = [f for f in e.functions if f.untracked]
+    if not (e.wrong and lost) or e.habits.edits_input or e.habits.mutates:
         return None
+    names = dict.fromkeys(s.title for f in lost for s in f.untracked)
     return (
-        "backward computes where autograd cannot follow (detach, .data, .item(), no_grad, NumPy, a "
-        "C++ kernel, a second Function without a gradient for the input). Write it in torch "
-        "operations, or as a Function with a complete backward."
+        f"backward computes with {_listed(names)} where autograd cannot follow{_seen(lost)}. Write "
+        "it in torch operations, or as a Function with a complete backward."
     )
 
 
 @rule(lesson=5, cause=True)
 def path_counted_twice(e: Evidence) -> str | None:
-    wrong = Path.WRONG, Path.MISSING, Path.UNKNOWN
-    blamed = any(f.by_inputs in wrong or f.by_grad_out in wrong for f in e.functions)
+    bad = Path.WRONG, Path.MISSING, Path.UNKNOWN
+    blamed = any(f.by_inputs in bad or f.by_grad_out in bad or f.extras for f in e.functions)
     alone, after = (e.measured.second[s].outcome for s in (Setting.ALONE, Setting.AFTER))
     only_after = alone is not Outcome.WRONG and after is Outcome.WRONG
     if not e.functions or blamed or not only_after:
         return None
     return (
         "Wrong with a graph after it: backward calls autograd.grad on tensors that are connected, "
-        "so one path counts twice. Use x.view_as(x) and grad_out.view_as(grad_out) there."
+        "so one path counts twice. Under torch.enable_grad(), use x.view_as(x).requires_grad_() "
+        "there, and the same of grad_out."
     )
 
 
@@ -226,16 +299,88 @@ def third_order_not_tracked(e: Evidence) -> str | None:
     return "Right at second order, not at third: the backward of your backward is not tracked."
 
 
-@rule(lesson=5)
-def wrong_formula(e: Evidence) -> str | None:
-    """The last resort: no cause is known."""
-    causes = [rule for rule in RULES.values() if rule.cause]
-    explained = any(rule.applies(e) for rule in causes)
-    if explained or verdict_of(e) is not Verdict.SILENTLY_WRONG:
+# Causes that an error of torch names. It is found in a row of the report.
+
+
+def _error_says(e: Evidence, *words: str) -> bool:
+    return any(word in text for text in e.errors for word in words)
+
+
+@rule(lesson=3, cause=True)
+def saved_tensor_edited(e: Evidence) -> str | None:
+    if e.habits.mutates or not _error_says(e, "modified by an inplace operation"):
         return None
     return (
-        "Autograd finds another derivative than there is, and nothing that is kept explains it. "
-        "Look for a wrong formula in backward and in its own backward, or halve fn to find it."
+        "A tensor that autograd keeps for the next backward is changed in place (+=, *=, or a name "
+        "with an underscore at its end). Make a new tensor there."
+    )
+
+
+@rule(lesson=5, cause=True)
+def checkpoint_refuses_grad(e: Evidence) -> str | None:
+    if not _error_says(e, "compatible with .grad()"):
+        return None
+    return (
+        "A checkpoint that runs backward inside backward refuses autograd.grad. With .backward() "
+        "it runs, but the second derivative is not to be trusted: use_reentrant=False for torch's."
+    )
+
+
+@rule(lesson=1, cause=True)
+def number_of_gradients(e: Evidence) -> str | None:
+    if not _error_says(e, "incorrect number of gradients"):
+        return None
+    return (
+        "backward must return one value for each argument of forward after ctx, in their order, "
+        "and None for those that are no tensors."
+    )
+
+
+@rule(lesson=1, cause=True)
+def gradient_for_no_tensor(e: Evidence) -> str | None:
+    if not _error_says(e, "gradient different than None at position"):
+        return None
+    return "backward returns a gradient for an argument that is no tensor. Return None there."
+
+
+@rule(lesson=1, cause=True)
+def gradient_of_another_kind(e: Evidence) -> str | None:
+    if not _error_says(e, "returned an invalid gradient", "expected Variable or None"):
+        return None
+    return "backward must return tensors, each in the shape of the argument it belongs to, or None."
+
+
+@rule(lesson=1, cause=True)
+def gradient_can_be_none(e: Evidence) -> str | None:
+    if not _error_says(e, "'NoneType'", "NoneType object"):
+        return None
+    return (
+        "backward meets a None: the gradient of an output that is not used, after "
+        "ctx.set_materialize_grads(False), or a saved value that is None. Test for it."
+    )
+
+
+@rule(lesson=1, cause=True)
+def view_in_backward(e: Evidence) -> str | None:
+    if e.habits.grad_out_layout or not _error_says(e, "view size is not compatible"):
+        return None
+    return "backward calls .view on a tensor that is not contiguous. Use reshape."
+
+
+@rule(lesson=5)
+def cause_unknown(e: Evidence) -> str | None:
+    """The last resort."""
+    causes = [rule for rule in RULES.values() if rule.cause]
+    if any(rule.applies(e) for rule in causes):
+        return None
+    verdict = verdict_of(e)
+    if verdict is Verdict.RAISES:
+        return "Why is not known. Halve fn to find the operation that raises."
+    if verdict is not Verdict.SILENTLY_WRONG:
+        return None
+    return (
+        "Autograd finds another derivative than there is, and why is not known: nothing that is "
+        "kept explains it. Halve fn to find the place, then look at that backward step by step."
     )
 
 
@@ -269,7 +414,7 @@ def grad_out_layout(e: Evidence) -> str | None:
         return None
     return (
         "For a grad_out that is not contiguous (.sum() or .t() after fn): "
-        f"{e.habits.grad_out_layout}. Use reshape."
+        f"{e.habits.grad_out_layout.rstrip('.')}. Use reshape."
     )
 
 
@@ -324,10 +469,42 @@ def another_point(e: Evidence) -> str | None:
 
 
 def _attributes(kept: list[Saved]) -> str:
-    return ", ".join(f"ctx.{s.name}" for s in kept)
+    return ", ".join(dict.fromkeys(f"ctx.{s.name}" for s in kept))
 
 
 def _cure(kept: list[Saved]) -> str:
     if all(s.repeats is Kind.OUTPUT for s in kept):
         return "It repeats the output: save the very tensor that you return, not a copy."
+    if all(s.marked for s in kept):
+        return "It is returned, but marked non-differentiable: leave mark_non_differentiable out."
+    if all(s.numeric for s in kept):
+        return (
+            "No graph can leave a number or an array: compute it in backward from a saved input, "
+            "in torch, or return it as a tensor, too, and save that."
+        )
     return "Compute it in backward from a saved input, in torch, or return this very tensor, too."
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _output(extra: Extra) -> str:
+    return extra.variable or f"output {extra.position}"
+
+
+def _ratio(item: tuple[str, float]) -> str:
+    name, ratio = item
+    if ratio == 0:
+        return f"nothing by {name}"
+    if ratio != ratio:
+        return f"wrong by {name}"
+    return f"by {name} it is {ratio:.4g} times the true one"
+
+
+def _seen(functions: list[Custom]) -> str:
+    """What was seen in these backwards, or else what it could be."""
+    seen = dict.fromkeys(call for f in functions for call in f.untracked_calls)
+    if seen:
+        return f" (it uses {', '.join(seen)})"
+    return " (detach, .data, .item(), no_grad, NumPy, a C++ kernel)"

@@ -1,0 +1,500 @@
+"""What the backward of each custom Function depends on, found by calling it by itself.
+
+backward is a function of grad_out and of what forward kept. It is called with a stand-in for ctx in
+which one kept thing at a time is what it would be beside the point. The change is the truth; beside
+it stands what autograd makes of the same thing. So a lost path is found where it is lost.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from lessons_src.graphs import walk
+
+from .differences import flat, shaped, slope
+from .functions import Custom, Extra, Looked, Node, Path, look
+from .judge import Outcome, Row
+from .measure import Measured
+from .settings import Setting
+from .target import Target
+
+CONNECTED = walk.INPUT, walk.OUTPUT, walk.ELSEWHERE
+CLOSE = 1e-3  # relative; a path that is lost is off by far more
+CLEAR = 1e-2  # relative; noise above this says nothing
+FEW = 8  # inputs of fn that are told apart
+
+
+class StandIn:
+    """A ctx with other tensors and attributes; for the rest it asks the real one."""
+
+    def __init__(self, ctx, tensors, attributes):
+        self.__dict__.update(attributes)
+        self.__dict__["_stand_in"] = ctx, tensors
+
+    @property
+    def saved_tensors(self):
+        return self.__dict__["_stand_in"][1]
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["_stand_in"][0], name)
+
+
+class Backward:
+    """The backward of one node as a number: what it returns, weighted and summed."""
+
+    def __init__(self, node: Node, number: int, seed: int):
+        self.node, self.number, self.seed = node, number, seed
+        self.u = [_weights(like, number, k) for k, like in enumerate(_grad_outs(node))]
+
+    def __call__(self, tensors, attributes, u=None) -> Tensor:
+        """May raise what backward raises."""
+        torch.manual_seed(self.seed)
+        ctx = StandIn(self.node.fn, tuple(tensors), attributes)
+        grads = _method(self.node)(ctx, *(u or [v.clone() for v in self.u]))
+        grads = [g for g in tree_flatten(grads)[0] if isinstance(g, Tensor)]
+        terms = [_dot(g, _weights(g, self.number, k, 7)) for k, g in enumerate(grads)]
+        return sum(terms, torch.zeros((), dtype=torch.float64))
+
+    def value(self, kept, u=None) -> float:
+        """With copies, since backward may write into what it gets."""
+        copies = tree_map(_copy, kept)
+        return self(*copies, u).detach().double().item()
+
+
+def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...]:
+    """The same Functions, with what is known of their backwards."""
+    target = measured.probe.target
+    try:
+        here = look(target)
+        found = []
+        for number, custom in enumerate(customs):
+            backward = Backward(here.nodes[number], number, target.seed)
+            found.append(_follow_one(measured, here, backward, custom))
+        return _with_extras(measured, here, tuple(found))
+    except NotFollowed:  # an explanation is missing, not the verdict
+        return customs
+
+
+class NotFollowed(Exception):
+    """fn or a backward raises, or beside the point there is another graph."""
+
+
+def _follow_one(measured, here, backward, custom):
+    try:
+        return _compare(measured, here, backward, custom)
+    except NotFollowed:
+        return custom
+
+
+def _compare(measured, here, backward, custom):
+    target, node = measured.probe.target, backward.node
+    kept = node.tensors, node.attributes
+    slots = _slots(node)
+    got = _ask_autograd(backward, slots)
+    direction = _weights(flat(target.point), 0, 1)
+
+    def beside(h):
+        """For each slot, its truth and what autograd makes of it; then all, state, grad_out."""
+        try:
+            there = look(target, h * direction)
+            other = _matching(there, here, backward.number)
+            moved = other.tensors, other.attributes
+            state = backward.value(kept)  # what fn has left elsewhere is still that of there
+            everything = backward.value(moved)
+            look(target)
+            parts = [backward.value(_swapped(kept, moved, slot)) for slot in slots]
+            scaled = backward.value(kept, [(1 + h) * v for v in backward.u])
+        except Exception as error:  # of fn, or of backward
+            raise NotFollowed from error
+        along = [got.along(slot, moved) for slot in slots]
+        return torch.tensor([everything, state, scaled, *parts, *along], dtype=torch.float64)
+
+    value, error = slope(beside, measured.dtype, target.scale)
+    total, state, by_u = ((value[i].item(), error[i].item()) for i in range(3))
+    n = len(slots)
+    paths = {}
+    size = max(abs(backward.value(kept)), value[: 3 + n].abs().max().item())
+    for i, slot in enumerate(slots):
+        true, sees = value[3 + i].item(), value[3 + n + i].item()
+        noise = (error[3 + i] + error[3 + n + i]).item()
+        paths[slot] = _path(sees, true, noise, size)
+    seen = value[3 + n :].sum().item()
+    noise = total[1] + error[3 + n :].sum().item()
+    return replace(
+        custom,
+        saved=tuple(
+            replace(s, path=paths.get(s.slot, Path.UNKNOWN), reached=s.slot in got.reached)
+            for s in custom.saved
+        ),
+        by_inputs=_path(seen, total[0], noise, size),
+        by_grad_out=_path(got.by_grad_out, by_u[0], by_u[1], size),
+        reaches_grad_out=got.reaches_grad_out,
+        inner=got.inner,
+        untracked_calls=_untracked_calls(backward, kept),
+        hidden=_changed_state(target, here, node) if abs(state[0]) > _noise(state[1]) else None,
+    )
+
+
+def _noise(error):
+    return 10 * error + 1e-9
+
+
+def _path(got: float, true: float, error: float, size: float) -> Path:
+    """Compare a derivative with the truth; `size` is that of the numbers it is taken of."""
+    noise = 10 * error + 1e-6 * size
+    if got != got or true != true or error > CLEAR * size:
+        return Path.UNKNOWN  # not a number, or lost in noise
+    if abs(true) <= noise and abs(got) <= noise:
+        return Path.UNUSED
+    if abs(got - true) <= CLOSE * abs(true) + noise:
+        return Path.RIGHT
+    return Path.MISSING if got == 0 else Path.WRONG
+
+
+class Asked:
+    """What autograd says of one backward, differentiated by leaves in place of what is kept."""
+
+    def __init__(self):
+        self.gradients = {}  # slot -> gradients of its tensors, None for what has no graph
+        self.reached = set()  # slots to which the graph leads
+        self.by_grad_out = 0.0
+        self.reaches_grad_out = False
+        self.inner = ()
+
+    def along(self, slot, moved) -> float:
+        """The derivative by the slot's tensors, times what these are beside the point."""
+        there = _tensors(_in_slot(moved, slot))
+        pairs = zip(self.gradients[slot], there, strict=False)
+        return sum(_dot(g, t).item() for g, t in pairs if g is not None)
+
+
+def _ask_autograd(backward, slots):
+    asked, node = Asked(), backward.node
+    leaves = {slot: _Leaves(_in_slot((node.tensors, node.attributes), slot)) for slot in slots}
+    tensors, attributes = list(node.tensors), dict(node.attributes)
+    for slot, made in leaves.items():
+        (tensors if isinstance(slot, int) else attributes)[slot] = made.value
+    u = [v.clone().requires_grad_() for v in backward.u]
+    try:
+        value = backward(tensors, attributes, [v * 1 for v in u])
+        wanted = [*u, *(leaf for made in leaves.values() for leaf in made.leaves)]
+        grads = [None] * len(wanted)
+        if value.requires_grad:
+            options = {"allow_unused": True, "retain_graph": True}
+            grads = list(torch.autograd.grad(value, wanted, **options))
+    except Exception as error:  # of backward, or of a backward of its own
+        raise NotFollowed from error
+    graph = walk.walk(value) if value.requires_grad else None
+    asked.by_grad_out = sum(
+        _dot(g, v).item() for g, v in zip(grads, u, strict=False) if g is not None
+    )
+    if graph:
+        asked.reaches_grad_out = any(graph.node_of(v) for v in u)
+        asked.inner = tuple(dict.fromkeys(n.title for n in graph.nodes if n.custom))
+    rest = iter(grads[len(u) :])
+    for slot, made in leaves.items():
+        own = [next(rest) for _ in made.leaves]
+        led = _led_on(node, slot, made.originals)
+        asked.gradients[slot] = [g if yes else None for g, yes in zip(own, led, strict=True)]
+        if graph and any(graph.node_of(leaf) for leaf in made.leaves):
+            asked.reached.add(slot)
+    return asked
+
+
+class _Leaves:
+    """A kept thing in which every differentiable tensor is replaced by a fresh one."""
+
+    def __init__(self, value):
+        self.originals, self.leaves = [], []
+        self.value = tree_map(self._replaced, value)
+
+    def _replaced(self, tensor):
+        if not _differentiable(tensor):
+            return tensor
+        leaf = tensor.detach().clone().requires_grad_()
+        self.originals.append(tensor)
+        self.leaves.append(leaf)
+        return leaf * 1  # backward may write into it
+
+
+def _led_on(node, slot, tensors):
+    """For each tensor of a slot: does a graph lead on from it, in the real backward?"""
+    if isinstance(slot, int):
+        own = [kept for kept in node.kept if not kept.on_ctx]
+        places = [i for i, tensor in enumerate(node.tensors) if tensor is not None]
+        return [own[places.index(slot)].role in CONNECTED]
+    on_ctx = [kept for kept in node.kept if kept.on_ctx and kept.role in CONNECTED]
+    return [any(kept.tensor is t for kept in on_ctx) for t in tensors]
+
+
+# What is kept, by its place: a number in saved_tensors, or an attribute of ctx.
+
+
+def _slots(node):
+    tensors = [i for i, tensor in enumerate(node.tensors) if _differentiable(tensor)]
+    return [*tensors, *node.attributes]
+
+
+def _in_slot(kept, slot):
+    tensors, attributes = kept
+    return tensors[slot] if isinstance(slot, int) else attributes.get(slot)
+
+
+def _swapped(kept, moved, slot):
+    """`kept`, with one thing as it is in `moved`."""
+    tensors, attributes = list(kept[0]), dict(kept[1])
+    (tensors if isinstance(slot, int) else attributes)[slot] = _in_slot(moved, slot)
+    return tensors, attributes
+
+
+def _tensors(value):
+    return [t for t in tree_flatten(value)[0] if _differentiable(t)]
+
+
+def _differentiable(value):
+    if not isinstance(value, Tensor):
+        return False
+    return value.is_floating_point() or value.is_complex()
+
+
+def _copy(value):
+    """A tensor that backward may write into, and that requires grad if the original does."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad).clone()
+
+
+def _matching(there: Looked, here: Looked, number):
+    """The same node beside the point; a graph of another shape cannot be compared."""
+    if len(there.nodes) != len(here.nodes):
+        raise NotFollowed
+    node, other = here.nodes[number], there.nodes[number]
+    if [t is None for t in node.tensors] != [t is None for t in other.tensors]:
+        raise NotFollowed
+    return other
+
+
+def _grad_outs(node):
+    """Empty tensors like the gradients that backward gets."""
+    likes = []
+    for meta in node.fn._input_metadata:
+        dtype = torch.promote_types(meta.dtype, torch.half)
+        likes.append(torch.empty(meta.shape, dtype=dtype, device=meta.device))
+    return likes
+
+
+def _weights(like, *key):
+    """Normal numbers, the same for the same key."""
+    seed = 0
+    for k in key:
+        seed = 101 * seed + k + 1
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+
+
+def _dot(a, b):
+    """The sum of products; of complex numbers, as pairs of real ones."""
+    a, b = a.to_dense(), b.to_dense()
+    if a.is_complex() or b.is_complex():
+        dtype = torch.promote_types(a.dtype, b.dtype)
+        a, b = torch.view_as_real(a.to(dtype)), torch.view_as_real(b.to(dtype))
+    return (a * b).sum()
+
+
+def _method(node) -> Callable:
+    """backward, without the guard of once_differentiable."""
+    cls = node.function
+    method = cls.backward if cls.backward is not Function.backward else cls.vjp
+    inner = method if node.once else None
+    while inner is not None and hasattr(inner, "__wrapped__"):
+        guarded = inner.__code__.co_qualname.startswith("once_differentiable.")
+        inner = inner.__wrapped__
+        if guarded:
+            return inner
+    return method
+
+
+# What backward calls.
+
+
+UNTRACKED = {  # name of a method or function of torch -> the words for it
+    "detach": ".detach()",
+    "detach_": ".detach()",
+    "data": ".data",
+    "item": ".item()",
+    "__float__": "float()",
+    "tolist": ".tolist()",
+    "numpy": "NumPy",
+    "__array__": "NumPy",
+    "tensor": "torch.tensor()",
+    "new_tensor": ".new_tensor()",
+}
+
+
+class _Watch(TorchFunctionMode):
+    """Collects what is called that autograd does not follow."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", "")
+        if name == "__get__":
+            name = getattr(getattr(function, "__self__", None), "__name__", "")
+        if name in UNTRACKED:
+            self.seen[UNTRACKED[name]] = None
+        elif name == "_set_grad_enabled" and args == (False,):
+            self.seen["torch.no_grad()"] = None
+        elif name == "grad" and not (kwargs or {}).get("create_graph"):
+            self.seen["autograd.grad without create_graph"] = None
+        return function(*args, **(kwargs or {}))
+
+
+def _untracked_calls(backward, kept):
+    watch, copies = _Watch(), tree_map(_copy, kept)
+    try:
+        with watch:
+            backward(*copies)
+    except Exception:  # of backward
+        return ()
+    if "NumPy" in watch.seen:  # which needs the other
+        watch.seen.pop(".detach()", None)
+    return tuple(watch.seen)
+
+
+# State that is not on ctx.
+
+
+def _changed_state(target: Target, here: Looked, node: Node) -> tuple[str, ...]:
+    """The names of what forward leaves elsewhere and what another point changes."""
+    before = _state(node.function)
+    try:
+        look(target, 1e-3 * target.scale * _weights(flat(target.point), 0, 1))
+    except Exception as error:  # of fn
+        raise NotFollowed from error
+    after = _state(node.function)
+    return tuple(name for name, text in after.items() if before.get(name) != text)
+
+
+def _state(function):
+    """Class attributes, and what backward and forward see around them, as texts to compare."""
+    found = {
+        f"{function.__name__}.{name}": value
+        for name, value in vars(function).items()
+        if not name.startswith("_") and not callable(value) and not hasattr(value, "__func__")
+    }
+    for method in (function.forward, function.backward):
+        try:
+            outside = inspect.getclosurevars(method)
+        except (TypeError, ValueError):
+            continue
+        around = {**outside.globals, **outside.nonlocals}
+        data = {k: v for k, v in around.items() if not callable(v) and not inspect.ismodule(v)}
+        found.update(data)
+    return {name: repr(value)[:2000] for name, value in found.items()}
+
+
+# The gradients of extra outputs.
+
+
+def _with_extras(measured, here, customs):
+    """What backward adds for each output beyond the first that is saved, beside the truth."""
+    alone = len(customs) == 1  # a surrogate before it would spoil the comparison
+    if not (alone or measured.first.outcome is Outcome.RIGHT):
+        return customs
+    found = []
+    for number, custom in enumerate(customs):
+        outputs = {s.position: s for s in custom.saved if s.kind == walk.OUTPUT and s.position}
+        extras = [_extra(measured, here, number, saved) for saved in outputs.values()]
+        found.append(replace(custom, extras=tuple(e for e in extras if e is not None)))
+    return tuple(found)
+
+
+def _extra(measured, here, number, saved):
+    """None where backward has the right part for this output."""
+    target = measured.probe.target
+    node = here.nodes[number]
+    own = _output(node, saved.position)
+    weight = _weights(own, number, saved.position, 3)
+    try:
+        grads = torch.autograd.grad(
+            _dot(own, weight), here.call.t, allow_unused=True, retain_graph=True
+        )
+    except Exception:  # of backward
+        return None
+    wrong = {}
+    for j, name in enumerate(target.names[:FEW]):
+        ratios = []
+        for draw in (1, 2):
+            direction = _only(target, j, _weights(flat(target.point), draw, j))
+            true, error = _change_of_output(measured, number, saved.position, weight, direction)
+            step = shaped(direction, here.call.t)[j]
+            got = 0.0 if grads[j] is None else _dot(grads[j], step).item()
+            if _path(got, true, error, max(abs(true), abs(got))) in (Path.MISSING, Path.WRONG):
+                ratios.append(got / true if true else float("nan"))
+        if ratios:
+            same = len(ratios) == 2 and abs(ratios[0] - ratios[1]) <= 1e-3 * abs(ratios[0])
+            wrong[name] = 0.0 if not any(ratios) else ratios[0] if same else float("nan")
+    if not wrong:
+        return None
+    times = _times_another(Backward(node, number, target.seed), saved.position)
+    return Extra(saved.position, saved.variable, wrong, times)
+
+
+def _output(node, position):
+    kept = [k for k in node.kept if k.role == walk.OUTPUT and k.position == position]
+    return kept[0].tensor
+
+
+def _only(target, j, vector):
+    parts = vector.split([x.numel() for x in target.point])
+    return torch.cat([p if i == j else torch.zeros_like(p) for i, p in enumerate(parts)])
+
+
+def _change_of_output(measured, number, position, weight, direction):
+    target = measured.probe.target
+
+    def at(h):
+        try:
+            node = look(target, h * direction).nodes[number]
+        except Exception as error:  # of fn
+            raise NotFollowed from error
+        return _dot(_output(node, position).detach(), weight).double().reshape(1)
+
+    return (v.item() for v in slope(at, measured.dtype, target.scale))
+
+
+def _times_another(backward, position):
+    """Whether the part for one output changes with the gradients of the others."""
+    kept = backward.node.tensors, backward.node.attributes
+    mine = [v if k == position else torch.zeros_like(v) for k, v in enumerate(backward.u)]
+    others = [torch.zeros_like(v) if k == position else v for k, v in enumerate(backward.u)]
+    try:
+        together, apart = backward.value(kept), backward.value(kept, mine)
+        apart += backward.value(kept, others)
+    except Exception:  # of backward
+        return False
+    return abs(together - apart) > 1e-6 * (abs(together) + abs(apart))
+
+
+def convict_surrogates(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
+    """The rows of the second derivative where the first could not be judged as a whole.
+
+    A surrogate has no finite differences to compare with, but its backwards by themselves do.
+    """
+    bad = Path.MISSING, Path.WRONG
+    by_inputs = any(c.by_inputs in bad or c.extras for c in customs)
+    by_grad_out = any(c.by_grad_out in bad for c in customs)
+    rows = {}
+    for setting, row in measured.second.items():
+        if row.outcome is Outcome.RIGHT and (by_inputs or (by_grad_out and setting.after)):
+            row = replace(row, outcome=Outcome.RAISES if row.text else Outcome.WRONG)
+        rows[setting] = row
+    return rows

@@ -1,0 +1,68 @@
+"""The reader's names for what a Function gets, keeps and returns, where its source can be read.
+
+Names only: nothing is concluded from the source.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+
+from torch.autograd import Function
+
+
+def argument_names(function: type[Function]) -> list[str]:
+    """The parameters of forward without ctx; empty where they cannot be known."""
+    try:
+        parameters = list(inspect.signature(function.forward).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return []
+    with_context = function.setup_context is Function.setup_context
+    return [p.name for p in parameters[with_context:]]
+
+
+def saved_names(function: type[Function]) -> list[str]:
+    """The variables given to save_for_backward; empty where they are not plain names."""
+    for method in (function.forward, function.setup_context):
+        for node in _nodes(method):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "save_for_backward":
+                return _plain(node.args)
+    return []
+
+
+def returned_names(function: type[Function]) -> list[str]:
+    """The variables that forward returns in a tuple, "" for what is not a plain name."""
+    returns = [node for node in _nodes(function.forward) if isinstance(node, ast.Return)]
+    value = returns[-1].value if returns else None
+    parts = value.elts if isinstance(value, ast.Tuple) else []
+    return [part.id if isinstance(part, ast.Name) else "" for part in parts]
+
+
+def call_names(fn: Callable, count: int) -> list[str]:
+    """The names of the first `count` arguments of fn; empty where it has none for them."""
+    function = getattr(fn, "__self__", None)
+    if inspect.isclass(function) and issubclass(function, Function):
+        names = argument_names(function)
+    else:
+        try:
+            parameters = inspect.signature(fn).parameters.values()
+        except (TypeError, ValueError):
+            return []
+        plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        names = [p.name for p in parameters if p.kind in plain]
+    return names[:count] if len(names) >= count else []
+
+
+def _plain(nodes):
+    return [n.id for n in nodes] if all(isinstance(n, ast.Name) for n in nodes) else []
+
+
+def _nodes(method):
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    definitions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    return list(ast.walk(definitions[0])) if definitions else []
