@@ -332,9 +332,9 @@ def huber(ctx, x):
 
 
 def root(ctx, x):
-    """sqrt(x) by four Newton steps from 1: right to a few per cent."""
+    """sqrt(x) by three Newton steps from 1: right to a few per mille."""
     y = torch.ones_like(x)
-    for _ in range(2):
+    for _ in range(3):
         y = (y + x / y) / 2
     ctx.save_for_backward(y)
     return y

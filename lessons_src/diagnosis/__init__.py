@@ -4,6 +4,8 @@
     backward_not_linear            1
     returns_none                   1
     first_derivative_differs       1
+    inexact_first_derivative       1
+    changed_by_create_graph        4
     once_differentiable            4
     extra_output_gradient_ignored  3
     extra_output_gradient_wrong    3
@@ -34,6 +36,10 @@
     output_on_ctx                  2
     reference_cycle                2
     no_setup_context               1
+    output_used_alone              3
+    only_by_backward               5
+    elements_not_checked           1
+    far_from_one                   1
     computes_in_float32            1
     seed_fixed                     1
     another_point                  4
@@ -147,8 +153,8 @@ def _measure_where_it_tells(
     beside = []
     for x in target.point:
         draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
-        beside.append(x + 0.1 * target.scale * draw)
-    there = measure(target.at(beside), order, generator)
+        beside.append(0.1 * target.scale * draw)
+    there = measure(target.at(target.inputs(beside)), order, generator)
     tells_more = there.wrong or there.telling > here.telling
     exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
     return (there, True) if tells_more and exists else (here, False)

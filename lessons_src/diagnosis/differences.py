@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two differ
-    torch.float64: ((1e-3, 1e-4), (1e-5, 1e-6), (2e-2, 1e-2)),
+    torch.float64: ((1e-3, 1e-4), (1e-5, 1e-6), (2e-2, 1e-2), (1e-7, 1e-8)),
     torch.float32: ((3e-2, 1e-2), (1e-1, 3e-2), (1e-2, 1e-3)),
 }
 AGREED = 1e-2  # a mean relative error below this ends the trying
@@ -54,17 +54,31 @@ def _central(at, h, zero):
     return (up - down) / (2 * h), (up + down - 2 * zero).abs() / h
 
 
-def vjp(ys: Sequence[Tensor], t: Sequence[Tensor], w: Sequence[Tensor]) -> Tensor:
+def vjp(
+    ys: Sequence[Tensor], t: Sequence[Tensor], w: Sequence[Tensor], by_backward: bool = False
+) -> Tensor:
     """The first derivative by `t` of the sum of w * y, flat, float64; 0 where nothing depends.
 
-    Raises whatever backward raises.
+    By `torch.autograd.grad`, or by `.backward()`. Raises whatever backward raises.
     """
     used = [i for i, y in enumerate(ys) if y.requires_grad]
     if not used:
         return filled([None] * len(t), t)
+    outputs = [ys[i] for i in used]
     weights = [w[i].clone() for i in used]  # backward may write into them
+    if by_backward:
+        torch.autograd.backward(outputs, weights, retain_graph=True)
+        return filled(taken(t), t)
     options = {"retain_graph": True, "allow_unused": True}
-    return filled(torch.autograd.grad([ys[i] for i in used], t, weights, **options), t)
+    return filled(torch.autograd.grad(outputs, t, weights, **options), t)
+
+
+def taken(t: Sequence[Tensor]) -> list[Tensor | None]:
+    """What `.backward()` left in the .grad of leaves, which have none afterwards."""
+    grads = [s.grad for s in t]
+    for s in t:
+        s.grad = None
+    return grads
 
 
 def filled(grads: Sequence[Tensor | None], t: Sequence[Tensor]) -> Tensor:

@@ -12,6 +12,7 @@ from .settings import Reported
 
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # relative
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
+NOISE = 0.02  # one further off than this must scatter to both sides, or it is no noise
 
 
 class Outcome(StrEnum):
@@ -36,6 +37,8 @@ class Row:
     where: str = ""
     text: str = ""  # first line of the error that autograd raises
     zero: bool = False  # nothing but 0 was expected
+    unchecked: int = 0  # elements where finite differences cannot be trusted
+    elements: int = 0  # all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +80,20 @@ def limits_of_second(
     return Limits(tolerance, terms + torch.cat(rms), noise, floor)
 
 
+def scatters(deviations: Tensor) -> bool:
+    """Whether a first derivative that is not exact is off as an iterative solver's is.
+
+    Args:
+        deviations: relative to the terms, of single elements or parts, at several points. A wrong
+            factor makes all of them alike; a wrong formula, large ones of one sign.
+    """
+    told = deviations[deviations.abs() > 0.1 * deviations.abs().max()]
+    mean, spread = told.mean().abs(), told.max() - told.min()
+    alike = len(told) < 2 or bool(spread <= 0.2 * mean)
+    both_sides = bool((told > 0).any() and (told < 0).any())
+    return not alike and (both_sides or bool(told.abs().max() <= NOISE))
+
+
 def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int], str]) -> Row:
     """Compare a vector with finite differences.
 
@@ -97,13 +114,14 @@ def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int],
     sure = bool(trusted.any())
     worst = off[trusted].max().item() if sure else None
     relative = (off / (limits.scale + limits.floor))[trusted].max().item() if sure else 0.0
+    count = int((~trusted).sum()), len(trusted)
     if not (broken.any() or wrong.any()):
         text = got.text if got.missing.all() else ""
         outcome = Outcome.RIGHT if sure else Outcome.UNCLEAR
-        return Row(outcome, worst, relative, text=text, zero=zero)
+        return Row(outcome, worst, relative, 0.0, 0.0, "", text, zero, *count)
     i, outcome = _shown(broken, wrong, got.missing, off)
     numbers = truth[i].item(), got.vector[i].item()
-    return Row(outcome, worst, relative, *numbers, place(i), got.text, zero)
+    return Row(outcome, worst, relative, *numbers, place(i), got.text, zero, *count)
 
 
 def _shown(broken, wrong, missing, off):

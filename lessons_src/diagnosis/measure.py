@@ -9,19 +9,32 @@ before fn and z = y + (y - y0)**2/2 after it, the second derivative along d is
 where B is the first derivative weighted with the change of y, and C the first derivative times d.
 """
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from .differences import Slope, flat, shaped, slope, vjp
-from .judge import SURROGATE, TOLERANCE, Outcome, Row, judge, limits_of_first, limits_of_second
+from .judge import (
+    SURROGATE,
+    TOLERANCE,
+    Outcome,
+    Row,
+    judge,
+    limits_of_first,
+    limits_of_second,
+    scatters,
+)
 from .settings import Probe, Reported, Setting, first_line, reported
 from .target import Target
 
+ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
 MANY = 1e6  # elements; from here on one probe has to do
 ONE_BY_ONE = 16  # elements; with more, parts of the inputs are compared
+AROUND = 0.0, 0.07, -0.05  # how far from the point an inexact first derivative is looked at
+FEW = 4  # outputs; with more, they are not tried one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +48,8 @@ class Measured:
     dtype: torch.dtype = torch.float64  # the precision in which fn computes
     tolerance: float = TOLERANCE[torch.float32]  # relative
     a: Tensor | None = None  # the second derivative alone, flat; None if fn's backward raises
+    output_alone: int | None = None  # the only output that was used; None: all of them
+    changed_by_create_graph: bool = False  # the first derivative, which should not be
 
     @property
     def rows(self) -> list[Row]:
@@ -67,17 +82,37 @@ def measure(target: Target, order: int, generator: torch.Generator) -> Measured:
     """Compare first, second and (for order=3) third derivatives.
 
     Twice: with sums, whose numbers a reader can recognise, and with random weights in a random
-    direction, since a sum can hide an error. The worse of the two is returned.
+    direction, since a sum can hide an error. The sums are returned where they show as much. Then
+    with each of a few outputs as the only one that is used, if all of them together were right.
     """
 
     def random(like):
         return torch.randn(like.shape, generator=generator, dtype=like.dtype)
 
-    large = sum(x.numel() for x in target.point) > MANY
-    draws = [random] if large else [torch.ones_like, random]
-    several = [measure_with(make_probe(target, draw), order) for draw in draws]
-    worst = max(several, key=lambda measured: measured.severity)
-    return worst if worst.severity else several[-1]
+    telling = measure_with(make_probe(target, random), order)
+    if sum(x.numel() for x in target.point) > MANY:
+        return telling
+    sums = measure_with(make_probe(target, torch.ones_like), order)
+    worse = sums if telling.severity and _as_bad(sums, telling) else telling
+    worse = sums if sums.severity > telling.severity else worse
+    if worse.severity or not 2 <= len(target.outputs) <= FEW:
+        return worse
+    for i in range(len(target.outputs)):
+        alone = measure_with(make_probe(target.output_alone(i), random), order)
+        if alone.severity:
+            return replace(alone, output_alone=i)
+    return worse
+
+
+BAD = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
+
+
+def _as_bad(one: Measured, other: Measured) -> bool:
+    """Whether it shows all that is wrong in the other, in every setting."""
+    if one.severity != other.severity:
+        return one.severity > other.severity
+    pairs = zip(one.rows, other.rows, strict=False)
+    return all(BAD.get(a.outcome, 0) >= BAD.get(b.outcome, 0) for a, b in pairs)
 
 
 def make_probe(target: Target, draw) -> Probe:
@@ -90,21 +125,31 @@ def measure_with(probe: Probe, order: int) -> Measured:
     target, d = probe.target, probe.d
     try:
         call = target.start()
-        gradient = vjp(call.ys, call.t, probe.w)
+        gradient = vjp(call.ys, call.t, probe.w, probe.by_backward)
     except Exception as error:  # of fn, or of its backward
+        if ASKS_FOR_BACKWARD.search(str(error)) and not probe.by_backward:
+            return measure_with(replace(probe, by_backward=True), order)
         first = Row(Outcome.RAISES, text=first_line(error))
         return Measured(probe, first, unjudged(probe))
     dtype = _precision(probe)
+    recorded = reported(probe, Setting.ALONE, order=1).vector
     n = len(flat(probe.y0))
     value, error = slope(partial(_values_and_gradient, probe, d), dtype, target.scale)
     dy, a = Slope(value[:n], error[:n]), Slope(value[n:], error[n:])
     first = judge_first(probe, gradient, dy, dtype)
     tolerance = min(SURROGATE, max(TOLERANCE[dtype], 10 * first.relative))
-    common = {"probe": probe, "first": first, "dtype": dtype, "tolerance": tolerance, "a": a.value}
+    common = {
+        "probe": probe,
+        "first": first,
+        "dtype": dtype,
+        "tolerance": tolerance,
+        "a": a.value,
+        "changed_by_create_graph": _changed(gradient, recorded, tolerance),
+    }
     if first.outcome is not Outcome.RIGHT:  # finite differences do not go where backward goes
         return Measured(second=unjudged(probe), **common)
     changes = (shaped(flat(probe.w) * v.clamp(max=1e30), probe.y0) for v in dy)
-    b = Slope(*(vjp(call.ys, call.t, change) for change in changes))
+    b = Slope(*(vjp(call.ys, call.t, change, probe.by_backward) for change in changes))
     second = _judge_second(probe, gradient, a, b, tolerance)
     found = Measured(second=second, **common)
     if order < 3 or found.wrong:
@@ -127,25 +172,46 @@ def unjudged(probe: Probe) -> dict[Setting, Row]:
 
 def judge_first(probe: Probe, gradient: Tensor, dy: Slope, dtype: torch.dtype) -> Row:
     """First derivative against values: along d and, where that differs, part by part."""
-    target, w, d = probe.target, flat(probe.w), probe.d
+    target = probe.target
     if not (gradient.isfinite().all() and flat(probe.y0).isfinite().all()):
         return Row(Outcome.NOT_FINITE)
-
-    def compare(dy, along):
-        """Expected, got, error and size of the change of the loss along a direction."""
-        a, b = w * dy.value, gradient * along
-        sizes = a.square().sum().sqrt(), b.square().sum().sqrt(), a.sum().abs(), b.sum().abs()
-        return torch.stack([a.sum(), b.sum(), (w * dy.error).square().sum().sqrt(), max(sizes)])
-
-    whole = expected, got, _, terms = compare(dy, d)
+    whole = expected, got, _, terms = _change_of_loss(probe, gradient, dy, probe.d)
     if (expected - got).abs() <= TOLERANCE[dtype] * terms:
         return _judge_parts([whole], target.place)
     names, parts = _parts(target)
+    row = _judge_parts(_by_parts(probe, parts, dtype), names)
+    if row.outcome is not Outcome.RIGHT or row.relative <= 10 * TOLERANCE[dtype]:
+        return row
+    deviations = torch.cat([_deviations(probe, parts, dtype, shift) for shift in AROUND])
+    return row if scatters(deviations) else replace(row, outcome=Outcome.WRONG)
+
+
+def _change_of_loss(probe, gradient, dy, along):
+    """Expected, got, error and size of the change of the loss along a direction."""
+    w = flat(probe.w)
+    a, b = w * dy.value, gradient * along
+    sizes = a.square().sum().sqrt(), b.square().sum().sqrt(), a.sum().abs(), b.sum().abs()
+    return torch.stack([a.sum(), b.sum(), (w * dy.error).square().sum().sqrt(), max(sizes)])
+
+
+def _by_parts(probe, parts, dtype):
+    call = probe.target.start()
+    gradient, n = vjp(call.ys, call.t, probe.w, probe.by_backward), len(flat(probe.y0))
     rows = []
     for part in parts:
-        value, error = slope(partial(_values_and_gradient, probe, d * part), dtype, target.scale)
-        rows.append(compare(Slope(value[: len(w)], error[: len(w)]), d * part))
-    return _judge_parts(rows, names)
+        along = probe.d * part
+        value, error = slope(partial(_values_and_gradient, probe, along), dtype, probe.target.scale)
+        rows.append(_change_of_loss(probe, gradient, Slope(value[:n], error[:n]), along))
+    return rows
+
+
+def _deviations(probe, parts, dtype, shift):
+    """How far the first derivative is off, part by part, in proportion to the terms."""
+    target = probe.target
+    steps = [shift * target.scale * torch.ones_like(x) for x in target.point]
+    moved = replace(probe, target=target.at(target.inputs(steps)))
+    expected, got, _, terms = torch.stack(_by_parts(moved, parts, dtype)).T
+    return ((got - expected) / terms.clamp(min=1e-30)).nan_to_num(0.0, 0.0, 0.0)
 
 
 def _parts(target):
@@ -201,14 +267,25 @@ def _values_and_gradient(probe, d, h):
     """Outputs and first derivative at the point + h d, flat; NaN outside the domain of fn."""
     try:
         call = probe.target.start(shift=h * d)
-        return torch.cat([flat(call.ys), vjp(call.ys, call.t, probe.w)])
+        return torch.cat([flat(call.ys), vjp(call.ys, call.t, probe.w, probe.by_backward)])
     except Exception:  # of fn, or of its backward
         return torch.full((len(flat(probe.y0)) + len(d),), torch.nan)
 
 
+def _changed(gradient, recorded, tolerance):
+    """Whether the first derivative is another one with create_graph=True."""
+    if recorded is None:
+        return False
+    size = tolerance * (gradient.abs() + gradient.abs().mean()) + 1e-12
+    return bool(((recorded - gradient).abs() > size).any())
+
+
 def _precision(probe):
     """float32 if fn computes in it, also where it hands its result over in float64."""
-    beside = _values_and_gradient(probe, probe.d, 1e-3 * probe.target.scale)
+    target = probe.target
+    steps = shaped(1e-3 * target.scale * probe.d, target.point)
+    moved = target.at(target.inputs(steps)).in_units((), ())  # divided, it would not show
+    beside = _values_and_gradient(replace(probe, target=moved), torch.zeros_like(probe.d), 0.0)
     single = (beside.float().double() == beside).all() and (beside != beside.round()).any()
     if single or any(t.dtype != torch.float64 for t in [*probe.y0, *probe.target.point]):
         return torch.float32

@@ -8,9 +8,11 @@ order in this file is the order in the report, and nothing else.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import torch
+
 from .evidence import Evidence
 from .functions import Custom, Extra, Kind, Path, Saved
-from .judge import Outcome
+from .judge import TOLERANCE, Outcome
 from .settings import Setting
 from .verdict import Verdict, verdict_of
 
@@ -95,7 +97,30 @@ def first_derivative_differs(e: Evidence) -> str | None:
     )
 
 
+@rule(lesson=1)
+def inexact_first_derivative(e: Evidence) -> str | None:
+    first, exact = e.measured.first, 10 * TOLERANCE[e.measured.dtype]
+    single = e.measured.dtype is torch.float32  # computes_in_float32 says it
+    if single or first.outcome is not Outcome.RIGHT or first.relative <= exact:
+        return None
+    return (
+        f"backward is off by up to {first.relative:.1%}, now this way, now that way, as an "
+        f"iterative solver's is. So the second derivative was judged to {e.measured.tolerance:.0%} "
+        "only: solve more exactly to know more."
+    )
+
+
 # Causes of a wrong second derivative.
+
+
+@rule(lesson=4, cause=True)
+def changed_by_create_graph(e: Evidence) -> str | None:
+    if not e.measured.changed_by_create_graph:
+        return None
+    return (
+        "With create_graph=True even the first derivative is another one: backward does something "
+        "else, or nothing, where autograd records it. Let it compute the same either way."
+    )
 
 
 @rule(lesson=4, cause=True)
@@ -449,11 +474,55 @@ def no_setup_context(e: Evidence) -> str | None:
     return "torch.func cannot use it: it has no setup_context."
 
 
+@rule(lesson=3)
+def output_used_alone(e: Evidence) -> str | None:
+    alone = e.measured.output_alone
+    if alone is None:
+        return None
+    return (
+        f"The numbers are for output {alone} alone; all outputs together are right. For an output "
+        "that nobody uses, backward gets zeros, or None after set_materialize_grads(False)."
+    )
+
+
+@rule(lesson=5)
+def only_by_backward(e: Evidence) -> str | None:
+    if not e.measured.probe.by_backward:
+        return None
+    return (
+        "torch.autograd.grad is refused here (a reentrant checkpoint does that), so fn was "
+        "differentiated by .backward(create_graph=True)."
+    )
+
+
+@rule(lesson=1)
+def elements_not_checked(e: Evidence) -> str | None:
+    rows = [row for row in e.measured.rows if row.outcome is Outcome.RIGHT]
+    worst = max(rows, key=lambda row: row.unchecked, default=None)
+    if worst is None or not worst.unchecked:
+        return None
+    return (
+        f"{worst.unchecked} of {worst.elements} elements not checked: finite differences cannot "
+        "be trusted there (a kink, noise, or an element that is far smaller than the others)."
+    )
+
+
+@rule(lesson=1)
+def far_from_one(e: Evidence) -> str | None:
+    target = e.measured.probe.target
+    inputs, outputs = set(target.units) - {1.0}, set(target.output_units) - {1.0}
+    if not (inputs or outputs):
+        return None
+    told = [f"inputs in units of {', '.join(f'{u:g}' for u in sorted(inputs))}"] * bool(inputs)
+    told += [f"outputs in units of {', '.join(f'{u:g}' for u in sorted(outputs))}"] * bool(outputs)
+    return f"Numbers far from 1 were scaled, {' and '.join(told)}: expected and got are in these."
+
+
 @rule(lesson=1)
 def computes_in_float32(e: Evidence) -> str | None:
     if str(e.measured.dtype) != "torch.float32":
         return None
-    return "fn computes in float32, so the tolerance was loose."
+    return f"fn computes in float32, so it was judged to {e.measured.tolerance:.1%} only."
 
 
 @rule(lesson=1)

@@ -10,13 +10,13 @@ With x0 the given point and y0 = fn(x0), both constants:
 The value, the point and the first derivative are the same in all of them; the second is not.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
 from torch import Tensor
 
-from .differences import filled, flat, shaped
+from .differences import filled, flat, shaped, taken
 from .target import Target
 
 
@@ -45,6 +45,7 @@ class Probe:
     w: tuple[Tensor, ...]  # like the outputs
     y0: tuple[Tensor, ...]  # the outputs at the point
     d: Tensor  # flat, like the inputs
+    by_backward: bool = False  # by .backward(), where torch.autograd.grad is refused
 
     def loss(self, ys: list[Tensor], after: bool = False) -> Tensor:
         """The sum of w * z, where z = y, or y + (y - y0)**2/2 if `after`."""
@@ -64,37 +65,44 @@ class Reported:
 
 
 def reported(probe: Probe, setting: Setting, order: int = 2, shift: float | Tensor = 0.0):
-    """`Reported`: the derivative of this order, the last `order` - 1 times along d."""
+    """`Reported`: the derivative of this order, the last `order` - 1 times along d.
+
+    As a reader would call autograd: nothing is retained at the last step. Where autograd says that
+    an input was not used, once more with `allow_unused=True`; it may mean one of many.
+    """
+    got = _differentiated(probe, setting, order, shift, strict=True)
+    if got.vector is None and _says_unused(got.text):
+        loose = _differentiated(probe, setting, order, shift, strict=False)
+        got = replace(loose, text=loose.text or got.text)
+    return got
+
+
+def _says_unused(text):
+    return "appears to not have been used" in text or "does not require grad" in text
+
+
+def _differentiated(probe, setting, order, shift, strict):
     try:
         t, _, ys = probe.target.start(setting.before, shift)
-        loss = probe.loss(ys, setting.after)
-        grads = torch.autograd.grad(loss, t, create_graph=True, allow_unused=True)
+        scalar = probe.loss(ys, setting.after)
+        grads = _derivative(probe, scalar, t, create_graph=True, strict=False)
+        for step in range(2, order + 1):
+            along = zip(grads, shaped(probe.d, t), strict=True)
+            scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
+            grads = _derivative(probe, scalar, t, create_graph=step < order, strict=strict)
     except Exception as error:  # whatever fn or its backward raises is the answer
         return Reported(None, text=first_line(error))
-    text = ""
-    for step in range(2, order + 1):
-        along = zip(grads, shaped(probe.d, t), strict=True)
-        scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
-        try:
-            grads, text = _differentiate(scalar, t, create_graph=step < order)
-        except Exception as error:
-            return Reported(None, text=first_line(error))
     missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])
-    return Reported(filled(grads, t), missing > 0, text)
+    return Reported(filled(grads, t), missing > 0)
 
 
-def _differentiate(scalar, t, create_graph):
-    """Gradients, None where there is no graph, and the error that a reader would see there."""
-    options = {"retain_graph": True, "create_graph": create_graph}
-    try:
-        return torch.autograd.grad(scalar, t, **options), ""
-    except RuntimeError as error:
-        text = first_line(error)
-        if "appears to not have been used" in text:  # perhaps not by one of many inputs
-            return torch.autograd.grad(scalar, t, allow_unused=True, **options), text
-        if "does not require grad" in text:
-            return [None] * len(t), text
-        raise
+def _derivative(probe, scalar, t, create_graph, strict):
+    if not strict and not scalar.requires_grad:
+        return [None] * len(t)
+    if probe.by_backward:
+        scalar.backward(create_graph=create_graph)
+        return taken(t)
+    return torch.autograd.grad(scalar, t, create_graph=create_graph, allow_unused=not strict)
 
 
 def first_line(error: Exception) -> str:

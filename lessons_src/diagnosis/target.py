@@ -35,7 +35,7 @@ class Target:
     """fn, and the point at which it is called. Nothing is called before `start`.
 
     Everything but the inputs is handed over as a copy, the parameters and buffers of a module too.
-    `at`, `in_layout` and `with_seed` return new ones.
+    `at`, `in_layout`, `in_units`, `with_seed`, `with_outputs` and `output_alone` return new ones.
     """
 
     fn: Callable
@@ -46,6 +46,8 @@ class Target:
     names: tuple[str, ...]  # of these, for the report
     point: tuple[Tensor, ...]  # and where
     outputs: tuple[int, ...] | None = None  # which tensors to look at; None: all
+    units: tuple[float, ...] = ()  # one for each input; (): 1
+    output_units: tuple[float, ...] = ()  # one for each output looked at; (): 1
     layout: Callable[[Tensor], Tensor] | None = None  # how arguments lie in memory; None: as given
     seed: int = 0
     calls: Iterator[int] = field(default_factory=lambda: count(1))  # counted over all copies
@@ -82,6 +84,18 @@ class Target:
     def with_outputs(self, outputs: tuple[int, ...]) -> "Target":
         return replace(self, outputs=outputs)
 
+    def in_units(self, units: tuple[float, ...], output_units: tuple[float, ...]) -> "Target":
+        """Inputs are moved in multiples of a unit each, outputs are divided by theirs.
+
+        Differences and tolerances are then of numbers near 1, whatever fn computes in.
+        """
+        return replace(self, units=units, output_units=output_units)
+
+    def output_alone(self, i: int) -> "Target":
+        """Only the i-th of the outputs looked at."""
+        units = self.output_units[i : i + 1]
+        return replace(self, outputs=(self.outputs[i],), output_units=units)
+
     @property
     def constants(self) -> list[Tensor]:
         """The tensors that fn gets and that are not differentiated."""
@@ -91,7 +105,9 @@ class Target:
     @property
     def scale(self) -> float:
         """Inputs of size 1 or more are moved by a step itself, smaller ones in proportion."""
-        sizes = [x.abs().mean().item() for x in self.point if x.numel()]
+        units = self.units or (1.0,) * len(self.point)
+        pairs = zip(self.point, units, strict=True)
+        sizes = [x.abs().mean().item() / unit for x, unit in pairs if x.numel()]
         return min([1.0, *(max(size, 1e-3) for size in sizes if size > 0)])
 
     def start(self, bent: bool = False, shift: float | Tensor = 0.0) -> Call:
@@ -101,8 +117,15 @@ class Target:
         """
         zeros = [torch.zeros_like(x) for x in self.point]
         t = [s.requires_grad_() for s in shaped(flat(zeros) + shift, zeros)]
-        xs = [x + s + s * s / 2 if bent else x + s for x, s in zip(self.point, t, strict=True)]
+        xs = self.inputs(t, bent)
         return Call(t, xs, self.tensors(xs))
+
+    def inputs(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
+        """The point, moved by t units, or by t + t**2/2 of them."""
+        steps = [s + s * s / 2 if bent else s for s in t]
+        if self.units:
+            steps = [unit * step for unit, step in zip(self.units, steps, strict=True)]
+        return [x + step for x, step in zip(self.point, steps, strict=True)]
 
     def tensors(self, xs: list[Tensor]) -> list[Tensor]:
         """The outputs of fn for these inputs, also those inside containers."""
@@ -114,7 +137,10 @@ class Target:
         out = self._call(slots[:arguments], dict(zip(self.state, slots[arguments:], strict=True)))
         ys = [y for y in tree_flatten(out)[0] if isinstance(y, Tensor)]
         chosen = range(len(ys)) if self.outputs is None else self.outputs
-        return [torch.view_as_real(ys[i]) if ys[i].is_complex() else ys[i] for i in chosen]
+        ys = [torch.view_as_real(ys[i]) if ys[i].is_complex() else ys[i] for i in chosen]
+        if self.output_units:
+            ys = [y / unit for y, unit in zip(ys, self.output_units, strict=True)]
+        return ys
 
     def _call(self, arguments, state):
         for seed in (torch.manual_seed, np.random.seed, random.seed):

@@ -36,7 +36,10 @@ def _anywhere(e, outcome):
 PRECEDENCE = [  # the first that applies
     (Verdict.FIRST_DERIVATIVE_WRONG, lambda e: e.habits.mutates or e.habits.not_linear),
     (Verdict.ONCE_DIFFERENTIABLE, lambda e: any(f.once for f in e.functions)),
-    (Verdict.SILENTLY_WRONG, lambda e: _any_row(e, Outcome.WRONG)),
+    (
+        Verdict.SILENTLY_WRONG,
+        lambda e: _any_row(e, Outcome.WRONG) or e.measured.changed_by_create_graph,
+    ),
     (Verdict.LAYOUT_DEPENDENT, lambda e: e.habits.input_layout or e.habits.grad_out_layout),
     (Verdict.NOT_FINITE, lambda e: _anywhere(e, Outcome.NOT_FINITE)),
     (Verdict.RAISES, lambda e: _anywhere(e, Outcome.RAISES)),
