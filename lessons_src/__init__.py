@@ -10,6 +10,8 @@ _MODULE_OF = {
     "draw": "graphs",
     "diagnose": "diagnosis",
     "assert_double_backward": "diagnosis",
+    "detect_intermediates": "remedies",
+    "recompute_intermediates": "remedies",
 }
 
 __all__ = list(_MODULE_OF)

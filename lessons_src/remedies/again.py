@@ -1,0 +1,107 @@
+"""Two ways to have a Function's gradients once more, as something autograd can differentiate.
+
+Both take (call, inputs, grad_outs) and give {place: gradient}. What they give is a proposal: it is
+used only where it has been compared with the Function itself.
+"""
+
+import inspect
+
+import torch
+
+from .truth import arguments
+
+
+class Notepad:
+    """Stands in for ctx: keeps what it is given as it is, with its graph."""
+
+    is_ours = True
+
+    def __init__(self, needs_input_grad):
+        self.needs_input_grad = needs_input_grad
+        self.saved_tensors = ()
+
+    def save_for_backward(self, *tensors):
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors):
+        pass
+
+    def mark_dirty(self, *tensors):
+        pass
+
+    def mark_non_differentiable(self, *tensors):
+        pass
+
+    def set_materialize_grads(self, value):
+        pass
+
+    def maybe_clear_saved_tensors(self):
+        pass
+
+
+def keep_again(call, inputs, grad_outs):
+    """Call forward once more under autograd, and backward with what it keeps now.
+
+    Of a backward declared `once_differentiable` what is under the decorator is called.
+    """
+    args = arguments(call, inputs)
+    with torch.enable_grad():
+        ctx, _ = _forward(call, args)
+        function = call.function
+        written = "vjp" if function.vjp is not torch.autograd.Function.vjp else "backward"
+        backward = _without_guard(getattr(function, written))
+        boxed = getattr(function, "boxed_grads_call", False)
+        grads = backward(ctx, list(grad_outs)) if boxed else backward(ctx, *grad_outs)
+    grads = grads if isinstance(grads, tuple) else (grads,)
+    return {p: g for p, g in enumerate(grads) if p in inputs and isinstance(g, torch.Tensor)}
+
+
+def differentiate_forward(call, inputs, grad_outs):
+    """Call forward once more under autograd, and let autograd write the backward."""
+    args = arguments(call, inputs)
+    with torch.enable_grad():
+        _, outs = _forward(call, args)
+        pairs = [
+            (out, grad_out)
+            for out, grad_out in zip(outs, grad_outs, strict=True)
+            if isinstance(out, torch.Tensor) and out.requires_grad and grad_out is not None
+        ]
+        grads = torch.autograd.grad(
+            [out for out, _ in pairs],
+            list(inputs.values()),
+            [grad_out for _, grad_out in pairs],
+            create_graph=True,
+            allow_unused=True,
+        )
+    return {p: g for p, g in zip(inputs, grads, strict=True) if g is not None}
+
+
+WAYS = keep_again, differentiate_forward
+
+
+def _forward(call, args):
+    ctx = Notepad(tuple(place in call.inputs for place in range(len(args))))
+    function = call.function
+    if function.setup_context is torch.autograd.Function.setup_context:
+        out = function.forward(ctx, *args, **call.kwargs)
+    else:
+        out = function.forward(*args, **call.kwargs)
+        function.setup_context(ctx, tuple(args), out)
+    return ctx, out if isinstance(out, tuple) else (out,)
+
+
+def is_guarded(function):
+    """Whether backward is declared `once_differentiable`."""
+    backward = function.backward
+    while backward is not None:
+        if getattr(backward, "__code__", None) is _GUARD:
+            return True
+        backward = getattr(backward, "__wrapped__", None)
+    return False
+
+
+def _without_guard(backward):
+    return inspect.unwrap(backward)
+
+
+_GUARD = torch.autograd.function.once_differentiable(lambda ctx: None).__code__

@@ -1,0 +1,90 @@
+"""Why a second derivative through a Function would be wrong, in words."""
+
+import numpy as np
+import torch
+
+from lessons_src.graphs.walk import INTERMEDIATE, NO_GRAPH, Node
+
+from .again import is_guarded
+from .truth import outputs
+
+
+def wrong(truth, verdict):
+    """What `detect_intermediates` says of a Function that is wrong."""
+    said = f"{truth.call.function.__name__}: a second derivative through it would be wrong."
+    if verdict.recording_matters:
+        return (
+            f"{said} Its backward returns other gradients where it is recorded "
+            "(create_graph=True) than where it is not."
+        )
+    return f"{said} {_cause(truth)}"
+
+
+def not_had(function, reason):
+    """What `recompute_intermediates` says where it has no number."""
+    return f"{function.__name__}: its second derivative could not be had, because {reason}."
+
+
+def _cause(truth):
+    function = truth.call.function
+    if is_guarded(function):
+        return (
+            "Its backward is declared once_differentiable, and that guard raises only where "
+            "grad_out leads back to the input (lesson 4). Write a second Function for backward "
+            "(lesson 5)."
+        )
+    kept = _changing(truth)
+    if kept:
+        many = len(kept) > 1
+        return (
+            f"It keeps {_listed(kept)}, which change{'' if many else 's'} with its inputs, and "
+            f"forward made {'them' if many else 'it'} where nothing is recorded: to the second "
+            f"derivative {'they are constants' if many else 'it is a constant'} (lesson 4). "
+            f"Compute {'them' if many else 'it'} in backward, or return "
+            f"{'them' if many else 'it'} too (lesson 3)."
+        )
+    return (
+        "Nothing that it keeps explains that: its backward leaves autograd (detach, item, NumPy, "
+        "a kernel) or forgets a gradient (lesson 5)."
+    )
+
+
+def _changing(truth):
+    """Names of what the Function keeps, has no graph and changes with the inputs."""
+    try:
+        here, beside = (_kept(truth, h) for h in (0.0, 1e-2))
+    except Exception:  # of the Function: then an explanation is missing, no more
+        return []
+    names = [n for n, value in here.items() if n in beside and not _same(value, beside[n])]
+    return sorted(names)
+
+
+def _kept(truth, h):
+    """Name -> value of everything kept that autograd takes for a constant."""
+    line = truth.line
+    with torch.enable_grad():
+        inputs = {p: (x + h * line.d[p]).requires_grad_() for p, x in line.x.items()}
+    with truth.apart():
+        outs = outputs(truth.call, inputs)
+    fn = next(o.grad_fn for o in outs if isinstance(o, torch.Tensor) and o.requires_grad)
+    node = Node(fn, truth.call.function.__name__)
+    node.inputs = [(Node(f, ""), k) if f is not None else None for f, k in fn.next_functions]
+    found = {}
+    for number, kept in enumerate(node.kept):
+        if kept.role in (INTERMEDIATE, NO_GRAPH) and kept.tensor is not None:
+            name = f"ctx.{kept.name}" if kept.on_ctx else f"saved tensor {number}"
+            found[name if name not in found else f"{name} ({number})"] = kept.tensor
+    for name, value in vars(fn).items():
+        if isinstance(value, (float, complex, np.ndarray, np.number)):
+            found[f"ctx.{name}"] = value
+    return found
+
+
+def _same(a, b):
+    if isinstance(a, torch.Tensor):
+        return a.shape == b.shape and torch.equal(a, b)
+    return np.array_equal(a, b, equal_nan=True) if isinstance(a, np.ndarray) else a == b
+
+
+def _listed(names):
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

@@ -1,0 +1,666 @@
+"""detect_intermediates and recompute_intermediates, on Functions whose answer is known."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import Function, grad, gradcheck, gradgradcheck
+from torch.autograd.function import once_differentiable
+
+from lessons_src import detect_intermediates, diagnose, recompute_intermediates
+from lessons_src.remedies import SecondDerivativeError, meet
+from lessons_src.saving_inputs import Square
+from lessons_src.saving_intermediates import sinh
+from lessons_src.saving_outputs import Exp
+from lessons_src.untracked_backward import Cube, CubeNumPy, ExpIntegral
+from lessons_src.what_not_to_do import SinhBad
+
+
+def x(*values):
+    return torch.tensor(values or (0.5, 1.0), dtype=torch.float64, requires_grad=True)
+
+
+def function(forward, backward, **more):
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward), **more}
+    return type(forward.__name__, (Function,), body).apply
+
+
+SETTINGS = {
+    "alone": lambda f: f,
+    "graph after": lambda f: lambda *xs: f(*xs) ** 2,
+    "graph before": lambda f: lambda x, *xs: f(x**2, *xs),
+    "both": lambda f: lambda x, *xs: f(x, *xs) + x.square().sum(),
+}
+
+
+def total(t):
+    return torch.view_as_real(t).sum() if t.is_complex() else t.sum()
+
+
+def second(f, *inputs):
+    """The second derivative along all ones, one tensor for each input that requires grad."""
+    inputs = [i.detach().requires_grad_(i.requires_grad) for i in inputs]
+    wanted = [i for i in inputs if i.requires_grad]
+    first = grad(total(f(*inputs)), wanted, create_graph=True)
+    return grad(sum(total(g) for g in first), wanted, allow_unused=True)
+
+
+# Wrong: name -> (the Function, the same in plain torch).
+
+
+def saved(ctx, x):
+    e, n = torch.exp(x), torch.exp(-x)
+    ctx.save_for_backward(e, n)
+    return (e - n) / 2
+
+
+def saved_backward(ctx, g):
+    e, n = ctx.saved_tensors
+    return g * (e + n) / 2
+
+
+def in_a_dict(ctx, x):
+    ctx.cache = {"cosh": [torch.cosh(x)]}
+    return torch.sinh(x)
+
+
+def clamped(ctx, x):
+    x = x.clamp(min=1e-6)
+    ctx.save_for_backward(x)
+    return torch.log(x)
+
+
+def number(ctx, x):
+    ctx.save_for_backward(x)
+    ctx.r = x.norm().item()
+    return x / ctx.r
+
+
+def number_backward(ctx, g):
+    (x,) = ctx.saved_tensors
+    return g / ctx.r - x * (g * x).sum() / ctx.r**3
+
+
+def array(ctx, x):
+    ctx.cosh = np.cosh(x.detach().numpy())
+    return torch.sinh(x)
+
+
+def save_x(ctx, x):
+    ctx.save_for_backward(x)
+    return x**3
+
+
+def contiguous(ctx, x):
+    x = x.contiguous()
+    ctx.save_for_backward(x)
+    return x**3
+
+
+def cubic(backward):
+    return function(save_x, lambda ctx, g: backward(g, *ctx.saved_tensors))
+
+
+class NewStyle(Function):
+    @staticmethod
+    def forward(x):
+        return torch.sinh(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.cosh = torch.cosh(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.cosh
+
+
+class NoGradOut(Function):
+    """The second Function of a cube, without the gradient for grad_out."""
+
+    @staticmethod
+    def forward(ctx, g, x):
+        ctx.save_for_backward(g, x)
+        return g * 3 * x**2
+
+    @staticmethod
+    def backward(ctx, h):
+        g, x = ctx.saved_tensors
+        return None, h * g * 6 * x
+
+
+class Inner(Function):
+    """The second Function of a cube, which follows grad_out back to x on its own."""
+
+    @staticmethod
+    def forward(ctx, g, x):
+        ctx.save_for_backward(g, x)
+        return g * 3 * x**2
+
+    @staticmethod
+    def backward(ctx, h):
+        g, x = ctx.saved_tensors
+        with torch.enable_grad():
+            value = g * 3 * x**2
+        if not g.requires_grad:
+            return None, *grad(value, x, h, create_graph=True)
+        return grad(value, (g, x), h, create_graph=True)
+
+
+def extra(ctx, x):
+    e, n = torch.exp(x), torch.exp(-x)
+    ctx.save_for_backward(e, n)
+    return (e - n) / 2, e, n
+
+
+def extra_ignored(ctx, g, *_):
+    e, n = ctx.saved_tensors
+    return g * (e + n) / 2
+
+
+def two_inputs(ctx, a, b):
+    ctx.save_for_backward(a, b)
+    ctx.s = torch.sigmoid(a)
+    return ctx.s * b
+
+
+def two_inputs_backward(ctx, g):
+    a, b = ctx.saved_tensors
+    return g * b * ctx.s * (1 - ctx.s), g * ctx.s
+
+
+def cube(x):
+    return x**3
+
+
+WRONG = {
+    "on ctx": (SinhBad.apply, torch.sinh),
+    "saved": (function(saved, saved_backward), torch.sinh),
+    "in a dict": (function(in_a_dict, lambda ctx, g: g * ctx.cache["cosh"][0]), torch.sinh),
+    "copy of the input": (function(clamped, lambda ctx, g: g / ctx.saved_tensors[0]), torch.log),
+    "number": (function(number, number_backward), lambda x: x / x.norm()),
+    "array": (function(array, lambda ctx, g: g * torch.from_numpy(ctx.cosh)), torch.sinh),
+    "setup_context": (NewStyle.apply, torch.sinh),
+    "x detached": (cubic(lambda g, x: g * 3 * x.detach() ** 2), cube),
+    "x as numbers": (
+        cubic(lambda g, x: g * 3 * torch.tensor(x.tolist(), dtype=x.dtype) ** 2), cube),
+    "once_differentiable": (function(save_x, once_differentiable(
+        lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2)), cube),
+    "grad_out forgotten": (cubic(NoGradOut.apply), cube),
+    "path counted twice": (cubic(Inner.apply), cube),
+    "extra gradients ignored": (
+        lambda x: function(extra, extra_ignored)(x)[0], torch.sinh),
+    "two inputs": (function(two_inputs, two_inputs_backward), lambda a, b: torch.sigmoid(a) * b),
+}  # fmt: skip
+INPUTS = {"two inputs": (x(0.5, 1.0), x(2.0, -1.0))}
+# Right in this setting, although the Function is wrong: grad_out is a constant there.
+STILL_RIGHT = {("grad_out forgotten", "alone"), ("grad_out forgotten", "graph before"),
+               ("path counted twice", "alone"), ("path counted twice", "graph before"),
+               ("grad_out forgotten", "both"), ("path counted twice", "both")}  # fmt: skip
+# What forward or backward hides from autograd cannot be computed again under it.
+CANNOT = {"number"}
+
+
+def near(got, expected):
+    for a, b in zip(got, expected, strict=True):
+        assert (torch.zeros_like(b) if a is None else a).tolist() == pytest.approx(b.tolist())
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ones_raise(name, setting):
+    f, plain = WRONG[name]
+    wrap, inputs = SETTINGS[setting], INPUTS.get(name, (x(),))
+    with detect_intermediates():
+        if (name, setting) in STILL_RIGHT:
+            near(second(wrap(f), *inputs), second(wrap(plain), *inputs))
+        else:
+            with pytest.raises(SecondDerivativeError, match="would be wrong"):
+                second(wrap(f), *inputs)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ones_are_recomputed_or_raise(name, setting):
+    f, plain = WRONG[name]
+    wrap, inputs = SETTINGS[setting], INPUTS.get(name, (x(),))
+    with recompute_intermediates():
+        if name in CANNOT:
+            with pytest.raises(SecondDerivativeError, match="could not be had"):
+                second(wrap(f), *inputs)
+        else:
+            near(second(wrap(f), *inputs), second(wrap(plain), *inputs))
+
+
+@pytest.mark.parametrize("name", sorted(set(WRONG) - CANNOT - {"once_differentiable"}))
+def test_diagnose_finds_nothing_under_recompute(name):
+    f, inputs = WRONG[name][0], INPUTS.get(name, (x(),))
+    assert not diagnose(f, *inputs).ok
+    with recompute_intermediates():
+        diagnosis = diagnose(f, *inputs)
+    assert diagnosis.ok, diagnosis
+
+
+# Right: none may raise, and no number may change.
+
+
+def relu(ctx, x):
+    ctx.mask = (x > 0).to(x)
+    return x * ctx.mask
+
+
+def dropout(ctx, x):
+    ctx.keep = (torch.rand_like(x) > 0.5).to(x) * 2
+    return (x * ctx.keep) ** 2
+
+
+def dropout_saving(ctx, x):
+    keep = (torch.rand_like(x) > 0.5).to(x) * 2
+    ctx.save_for_backward(x, keep)
+    return (x * keep) ** 2
+
+
+def numpy_noise(ctx, x):
+    ctx.save_for_backward(x)
+    ctx.noise = torch.from_numpy(np.random.rand(*x.shape))
+    return x**2 * ctx.noise
+
+
+def constant_matrix(ctx, x, m):
+    ctx.save_for_backward(x)
+    ctx.m = m
+    return torch.sin(x @ m)
+
+
+def unused(ctx, x):
+    ctx.save_for_backward(x)
+    ctx.peak = x.max()
+    return torch.logsumexp(x, 0, keepdim=True)
+
+
+def unused_backward(ctx, g):
+    (x,) = ctx.saved_tensors
+    e = torch.exp(x - ctx.peak)  # the shift cancels
+    return g * e / e.sum()
+
+
+def in_place(ctx, x):
+    x.exp_()
+    ctx.mark_dirty(x)
+    ctx.save_for_backward(x)
+    return x
+
+
+def list_of_inputs(ctx, a, b):
+    ctx.pair = [a, b]
+    return a * b
+
+
+class Norm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(1, dtype=torch.float64))
+
+
+def running(ctx, x, module):
+    module.mean += 0.1 * (x.detach().mean() - module.mean)
+    ctx.save_for_backward(x)
+    return x**3
+
+
+def view(ctx, x):
+    ctx.shape = x.shape
+    return x.view(-1)
+
+
+def needs(ctx, a, b):
+    ctx.save_for_backward(a, b)
+    return a * b**2
+
+
+def needs_backward(ctx, g):
+    a, b = ctx.saved_tensors
+    return (
+        g * b**2 if ctx.needs_input_grad[0] else None,
+        g * 2 * a * b if ctx.needs_input_grad[1] else None,
+    )
+
+
+def rounded(ctx, x):
+    return x.round()
+
+
+def sorted_(ctx, x):
+    out, index = x.sort()
+    ctx.save_for_backward(index)
+    return out
+
+
+def sorted_backward(ctx, g):
+    return torch.zeros_like(g).scatter(0, ctx.saved_tensors[0], g)
+
+
+def powered(ctx, x, n):
+    ctx.save_for_backward(x)
+    ctx.n = n
+    return x**n
+
+
+def powered_backward(ctx, g):
+    return g * ctx.n * ctx.saved_tensors[0] ** (ctx.n - 1), None
+
+
+power = function(powered, powered_backward)
+both_saved = function(dropout_saving, lambda ctx, g: 2 * g * ctx.saved_tensors[0] * (
+    ctx.saved_tensors[1] ** 2))  # fmt: skip
+constants = torch.rand(2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+RIGHT = {
+    "input": Square.apply,
+    "output": Exp.apply,
+    "returned": sinh,
+    "second Function": Cube.apply,
+    "in NumPy": CubeNumPy.apply,
+    "in SciPy": ExpIntegral.apply,
+    "mask": function(relu, lambda ctx, g: g * ctx.mask),
+    "random mask": both_saved,
+    "NumPy's random numbers": function(
+        numpy_noise, lambda ctx, g: 2 * g * ctx.saved_tensors[0] * ctx.noise),
+    "constant matrix": lambda x: function(constant_matrix, lambda ctx, g: (
+        (g * torch.cos(ctx.saved_tensors[0] @ ctx.m)) @ ctx.m.T, None))(x, constants),
+    "kept, and it cancels": function(unused, unused_backward),
+    "in place": lambda x: function(in_place, lambda ctx, g: g * ctx.saved_tensors[0])(x * 1),
+    "list of inputs": lambda x: function(
+        list_of_inputs, lambda ctx, g: (g * ctx.pair[1], g * ctx.pair[0]))(x, x.sin()),
+    "running statistics": lambda x: function(
+        running, lambda ctx, g: (3 * g * ctx.saved_tensors[0] ** 2, None))(x, Norm()),
+    "view of the input": function(view, lambda ctx, g: g.view(ctx.shape)),
+    "needs_input_grad": lambda x: function(needs, needs_backward)(x, x.detach()),
+    "straight through": function(rounded, lambda ctx, g: g),
+    "index": function(sorted_, sorted_backward),
+    "number that is an argument": lambda x: power(x, 3),
+    "an input that needs no gradient": lambda x: function(
+        two_inputs, lambda ctx, g: (None, g * ctx.s))(x.detach(), x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
+@pytest.mark.parametrize("setting", ["graph after", "graph before", "both"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_ones_are_left_alone(name, setting, remedy):
+    f, point = SETTINGS[setting](RIGHT[name]), x(0.7, 0.4)
+
+    def results():
+        torch.manual_seed(0)
+        np.random.seed(0)
+        return [*second(f, point), torch.rand(1), torch.tensor(np.random.rand())]
+
+    expected = results()
+    with remedy():
+        got = results()
+    for a, b in zip(got, expected, strict=True):
+        assert (a is None and b is None) or torch.equal(a, b)
+
+
+def test_keyword_arguments_reach_forward():
+    try:
+        expected = power(x(), n=3)
+    except TypeError:
+        pytest.skip("this torch takes no keywords")
+    with detect_intermediates():
+        assert torch.equal(power(x(), n=3), expected)
+
+
+def test_running_statistics_move_once():
+    module, point = Norm(), x()
+    f = function(running, lambda ctx, g: (3 * g * ctx.saved_tensors[0] ** 2, None))
+    with detect_intermediates():
+        grad(f(point, module).sum(), point, create_graph=True)
+    assert module.mean.item() == pytest.approx(0.075)
+
+
+def test_first_derivatives_are_untouched():
+    point = x()
+    with detect_intermediates():
+        (plain,) = grad(SinhBad.apply(point).sum(), point)
+        (recorded,) = grad(SinhBad.apply(point).sum(), point, create_graph=True)
+        assert gradcheck(SinhBad.apply, point)
+        assert gradgradcheck(sinh, point)
+    assert torch.equal(plain, torch.cosh(point)) and torch.equal(plain, recorded)
+    assert not plain.requires_grad
+
+
+def test_training_step():
+    w, data = x(0.3, -0.2), torch.linspace(0, 1, 2, dtype=torch.float64).requires_grad_()
+
+    def loss():
+        (u_x,) = grad(SinhBad.apply(w * data).sum(), data, create_graph=True)
+        return (u_x**2).sum()
+
+    with detect_intermediates(), pytest.raises(SecondDerivativeError, match=r"ctx\.expx"):
+        loss().backward()
+    w.grad = None
+    with recompute_intermediates():
+        loss().backward()
+    got, w.grad = w.grad, None
+    (u_x,) = grad(torch.sinh(w * data).sum(), data, create_graph=True)
+    (u_x**2).sum().backward()
+    assert got.tolist() == pytest.approx(w.grad.tolist())
+
+
+def test_the_message_names_function_what_it_keeps_and_lesson():
+    with detect_intermediates(), pytest.raises(SecondDerivativeError) as error:
+        second(SinhBad.apply, x())
+    for word in ("SinhBad", "ctx.expx", "ctx.expnegx", "lesson 3", "lesson 4"):
+        assert word in str(error.value)
+    with detect_intermediates(), pytest.raises(SecondDerivativeError, match=r"saved tensor 1"):
+        second(WRONG["saved"][0], x())
+
+
+def test_a_gradient_that_nobody_differentiates_raises_nothing():
+    point = x()
+    with detect_intermediates():
+        (g,) = grad(SinhBad.apply(point).sum(), point, create_graph=True)
+        (h,) = grad((point**3).sum() + 0 * g.detach().sum(), point, create_graph=True)
+        assert grad(h.sum(), point)[0].tolist() == [3.0, 6.0]
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+def test_a_copy_made_only_for_some_layouts(layout):
+    f = function(contiguous, lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2)
+    point = torch.rand(2, 3, dtype=torch.float64).requires_grad_()
+    g = (lambda m: f(m.t()) ** 2) if layout == "transposed" else (lambda m: f(m) ** 2)
+    expected = second(lambda m: m**6, point)
+    with detect_intermediates():
+        if layout == "contiguous":
+            near([second(g, point)[0].flatten()], [expected[0].flatten()])
+        else:
+            with pytest.raises(SecondDerivativeError):
+                second(g, point)
+    with recompute_intermediates():
+        near([second(g, point)[0].flatten()], [expected[0].flatten()])
+
+
+def test_a_cast_under_autocast():
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, g):
+        return g * 3 * ctx.saved_tensors[0] ** 2
+
+    cast = function(forward, backward)
+    for dtype, right in ((torch.float32, True), (torch.bfloat16, False)):
+        point = torch.tensor([0.5, 1.0], dtype=dtype, requires_grad=True)
+        with detect_intermediates(), torch.autocast("cpu", dtype=torch.bfloat16):
+            if right:
+                near(second(lambda x: cast(x) ** 2, point), [torch.tensor([1.875, 30.0])])
+            else:
+                with pytest.raises(SecondDerivativeError):
+                    second(lambda x: cast(x) ** 2, point)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+def test_other_dtypes(dtype):
+    f = function(save_x, lambda ctx, g: g * (3 * ctx.saved_tensors[0] ** 2).conj())
+    point = torch.tensor([0.5, 1.0], dtype=dtype, requires_grad=True)
+    with detect_intermediates():
+        second(lambda x: f(x).abs() ** 2, point)
+        with pytest.raises(SecondDerivativeError):
+            second(lambda x: WRONG["saved"][0](x).abs() ** 2, point)
+
+
+def test_a_gradient_that_is_another_one_where_it_is_recorded():
+    f = cubic(lambda g, x: g * 3 * x**2 * (1.0 - torch.is_grad_enabled()))
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with remedy(), pytest.raises(SecondDerivativeError):
+            second(lambda x: f(x) ** 2 + f(x**2), x())
+
+
+def test_what_cannot_be_called_again():
+    generator = torch.Generator().manual_seed(0)
+
+    def noisy(ctx, x):
+        ctx.noise = torch.rand(x.shape, generator=generator, dtype=x.dtype)
+        ctx.cosh = torch.cosh(x)
+        return torch.sinh(x) * ctx.noise
+
+    f = function(noisy, lambda ctx, g: g * ctx.cosh * ctx.noise)
+    with detect_intermediates(), pytest.raises(SecondDerivativeError):
+        second(lambda x: f(x) ** 2, x())
+    with (
+        recompute_intermediates(),
+        pytest.raises(SecondDerivativeError, match="another result when it is called again"),
+    ):
+        second(lambda x: f(x) ** 2, x())
+
+
+def test_inputs_changed_in_place():
+    f = WRONG["saved"][0]
+    with recompute_intermediates():
+        point = x()
+        middle = point * 1
+        out = f(middle).sum()
+        middle.mul_(2)
+        (g,) = grad(out, point, create_graph=True)
+        with pytest.raises(SecondDerivativeError, match="changed in place"):
+            grad(g.sum(), point)
+
+
+def test_a_forward_before_the_with():
+    point = x()
+    out = (SinhBad.apply(point) ** 2).sum()
+    with recompute_intermediates():
+        (g,) = grad(out, point, create_graph=True)
+        with pytest.raises(SecondDerivativeError, match="forward ran before"):
+            grad(g.sum(), point)
+
+
+def test_third_order():
+    with recompute_intermediates():
+        point = x()
+        first = grad(SinhBad.apply(point).sum(), point, create_graph=True)[0]
+        again = grad(first.sum(), point, create_graph=True)[0]
+        near(grad(again.sum(), point), [torch.cosh(point)])
+    with detect_intermediates(), pytest.raises(SecondDerivativeError, match="CubeNumPyBackward"):
+        first = grad((CubeNumPy.apply(point) ** 2).sum(), point, create_graph=True)[0]
+        again = grad(first.sum(), point, create_graph=True)[0]
+        grad(again.sum(), point)
+
+
+def test_torch_func():
+    def twice(f):
+        return torch.func.grad(torch.func.grad(f))
+
+    point, bad = torch.tensor(0.5, dtype=torch.float64), lambda x: NewStyle.apply(x) ** 2
+    assert twice(bad)(point).item() == pytest.approx(2.5431, abs=1e-4)
+    with detect_intermediates():
+        assert torch.func.grad(bad)(point).item() == pytest.approx(1.1752, abs=1e-4)
+        with pytest.raises(SecondDerivativeError):
+            twice(bad)(point)
+    with recompute_intermediates():
+        assert twice(bad)(point).item() == pytest.approx(3.0862, abs=1e-4)
+
+
+# Afterwards everything is as before.
+
+
+def hooked():
+    return [c for c in meet.functions() if isinstance(c.forward, meet._Hook)]
+
+
+def test_torch_is_as_before():
+    node, meta = meet.internals.BackwardCFunction, meet.internals.FunctionMeta
+    before = dict(vars(node)), dict(vars(meta)), dict(vars(SinhBad)), dict(vars(NewStyle))
+    with pytest.raises(ZeroDivisionError), detect_intermediates():
+        with recompute_intermediates(), detect_intermediates():
+            assert SinhBad in hooked()
+        assert SinhBad in hooked()
+
+        class Later(SinhBad):
+            pass
+
+        assert isinstance(Later.forward, meet._Hook)
+        raise ZeroDivisionError
+    assert not hooked() and not meet._listeners
+    after = dict(vars(node)), dict(vars(meta)), dict(vars(SinhBad)), dict(vars(NewStyle))
+    assert after == before
+    assert second(lambda x: SinhBad.apply(x) ** 2, x())[0][0].item() == pytest.approx(2.5431, 1e-4)
+
+
+def test_other_threads_are_covered_and_leave_in_any_order():
+    inside, leave, said = threading.Barrier(3), threading.Event(), []
+
+    def work():
+        with detect_intermediates():
+            inside.wait()
+            leave.wait()
+            try:
+                second(lambda x: SinhBad.apply(x) ** 2, x())
+            except SecondDerivativeError as error:
+                said.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    inside.wait()
+    with pytest.raises(SecondDerivativeError):
+        second(lambda x: SinhBad.apply(x) ** 2, x())
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert len(said) == 2 and not hooked()
+
+
+def test_a_functions_own_error_stays_itself():
+    def fails(ctx, g):
+        raise KeyError("mine")
+
+    with detect_intermediates(), pytest.raises(KeyError, match="mine"):
+        second(function(save_x, fails), x())
+
+    with detect_intermediates(), pytest.raises(RuntimeError, match="hardsigmoid_backward"):
+        point = x()
+        first = grad(torch.nn.functional.hardsigmoid(point).sum(), point, create_graph=True)
+        grad(first[0].sum(), point)
+
+
+def test_no_graph_is_kept_alive():
+    import weakref
+
+    with detect_intermediates():
+        out = SinhBad.apply(x())
+        gone = weakref.ref(out.grad_fn)
+        del out
+        assert gone() is None
+
+
+def test_a_torch_that_has_moved_its_hooks(monkeypatch):
+    monkeypatch.setattr(meet, "_rehearsed", False)
+    monkeypatch.setattr(meet, "_backward", lambda method: method)
+    unknown = pytest.raises(RuntimeError, match="in a way that this package does not know")
+    with unknown, detect_intermediates():
+        pass
+    assert not hooked() and not meet._listeners
