@@ -233,7 +233,14 @@ def test_wrong_ones_are_recomputed_or_raise(name, setting):
             near(second(wrap(f), *inputs), second(wrap(plain), *inputs))
 
 
-@pytest.mark.parametrize("name", sorted(set(WRONG) - CANNOT - {"once_differentiable"}))
+# Declared once_differentiable, it stays so, whatever numbers it gives.
+SHOWN = sorted(set(WRONG) - CANNOT - {"once_differentiable"})
+QUICK = {"on ctx", "copy of the input", "extra gradients ignored"}
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SHOWN]
+)
 def test_diagnose_finds_nothing_under_recompute(name):
     f, inputs = WRONG[name][0], INPUTS.get(name, (x(),))
     assert not diagnose(f, *inputs).ok

@@ -110,47 +110,61 @@ def _wait(text, wrong, call, grad_outs, grads):
 
 class _Detect(Listener):
     def after_backward(self, node, call, grad_outs, grads):
-        if is_listening(_RECOMPUTE):
+        if call is None or is_listening(_RECOMPUTE):
             return grads
         try:
-            with _measured(call, grad_outs, detect_intermediates) as truth:
-                verdict = truth.judge()
-                if verdict.right or (verdict.raised and not is_guarded(call.function)):
-                    return grads
-                text = explain.wrong(truth, verdict)
+            problem = _once_a_call(_problem, call, grad_outs)
         except Unknown:
             return grads
-        return _wait(text, verdict.wrong or None, call, grad_outs, grads)
+        return grads if problem is None else _wait(*problem, call, grad_outs, grads)
 
 
 class _Recompute(Listener):
     def after_backward(self, node, call, grad_outs, grads):
         try:
-            with _measured(call, grad_outs, recompute_intermediates) as truth:
-                if truth.judge().right:
-                    return grads
-                ways = {way: _objection(truth, way) for way in WAYS}
-            return _recomputed(call, grad_outs, grads, ways)
+            if call is None:
+                raise Unknown("its forward ran before recompute_intermediates() began")
+            objections = _once_a_call(_objections, call, grad_outs)
+            return grads if objections is None else _again(call, grad_outs, grads, objections)
         except Unknown as reason:
             function = node._forward_cls if call is None else call.function
             text = explain.not_had(function, reason)
             return _wait(text, None, call, grad_outs, grads)
 
 
-@contextmanager
-def _measured(call, grad_outs, remedy):
-    """The `Truth` of a call; raises `Unknown`."""
-    if call is None:
-        raise Unknown(f"its forward ran before {remedy.__name__}() began")
-    with outside(call):
-        if call.transformed:  # what they depend on is hidden: they may depend on anything
-            grad_outs = [plain(g) for g in grad_outs]
-            for g in grad_outs:
-                if isinstance(g, torch.Tensor) and g.is_floating_point():
-                    g.requires_grad_()
-            yield Truth(call.plain(), grad_outs)
-        else:
-            yield Truth(call, grad_outs)
+def _once_a_call(find, call, grad_outs):
+    """What `find` makes of the `Truth`; the same for every grad_out with as many graphs."""
+    recorded = tuple(isinstance(g, torch.Tensor) and g.requires_grad for g in grad_outs)
+    if (find, recorded) not in call.known:
+        with outside(call):
+            if call.transformed:
+                call_outside, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
+                call.known[find, recorded] = find(Truth(call_outside, grad_outs))
+            else:
+                call.known[find, recorded] = find(Truth(call, grad_outs))
+    return call.known[find, recorded]
+
+
+def _with_graph(grad_out):
+    """Under transforms one cannot see whether grad_out has a graph: say that it has."""
+    if isinstance(grad_out, torch.Tensor) and grad_out.is_floating_point():
+        grad_out.requires_grad_()
+    return grad_out
+
+
+def _problem(truth):
+    """(text, places of the wrong gradients), or None for a Function that is right."""
+    verdict = truth.judge()
+    if verdict.right or (verdict.raised and not is_guarded(truth.call.function)):
+        return None  # what autograd raises by itself is heard
+    return explain.wrong(truth, verdict), verdict.wrong or None
+
+
+def _objections(truth):
+    """Way -> why it cannot be used, or None; None for a Function that is right."""
+    if truth.judge().right:
+        return None
+    return {way: _objection(truth, way) for way in WAYS}
 
 
 def _objection(truth, way):
@@ -166,21 +180,21 @@ def _objection(truth, way):
     return None
 
 
-def _recomputed(call, grad_outs, grads, ways):
+def _again(call, grad_outs, grads, objections):
     """The same gradients, computed in the first way to which there is no objection."""
     if call.inputs_changed:
         raise Unknown("its inputs have been changed in place since")
-    for way in WAYS:
-        if ways[way] is None:
+    reasons = [reason for reason in objections.values() if reason is not None]
+    for way, objection in objections.items():
+        if objection is None:
             try:
                 with call.state.again():
-                    again = way(call, call.inputs, grad_outs)
-                return _put_in(again, grads, call)
+                    return _put_in(way(call, call.inputs, grad_outs), grads, call)
             except Unknown as reason:
-                ways[way] = str(reason)
+                reasons.append(str(reason))
             except Exception as error:  # of the Function
-                ways[way] = f"calling it again raises {error_line(error)}"
-    raise Unknown(ways[WAYS[0]])
+                reasons.append(f"calling it again raises {error_line(error)}")
+    raise Unknown(reasons[-1] if None in objections.values() else reasons[0])
 
 
 def _put_in(again, grads, call):

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from lessons_src.graphs.walk import INTERMEDIATE, NO_GRAPH, Node
+from lessons_src.graphs.walk import INTERMEDIATE, NO_GRAPH, walk
 
 from .again import is_guarded
 from .truth import outputs
@@ -66,15 +66,14 @@ def _kept(truth, h):
         inputs = {p: (x + h * line.d[p]).requires_grad_() for p, x in line.x.items()}
     with truth.apart():
         outs = outputs(truth.call, inputs)
-    fn = next(o.grad_fn for o in outs if isinstance(o, torch.Tensor) and o.requires_grad)
-    node = Node(fn, truth.call.function.__name__)
-    node.inputs = [(Node(f, ""), k) if f is not None else None for f, k in fn.next_functions]
+    graph = walk(*(out for out in outs if isinstance(out, torch.Tensor)))
+    node = next(node for node in graph.nodes if node.custom is truth.call.function)
     found = {}
     for number, kept in enumerate(node.kept):
         if kept.role in (INTERMEDIATE, NO_GRAPH) and kept.tensor is not None:
             name = f"ctx.{kept.name}" if kept.on_ctx else f"saved tensor {number}"
             found[name if name not in found else f"{name} ({number})"] = kept.tensor
-    for name, value in vars(fn).items():
+    for name, value in vars(node.fn).items():
         if isinstance(value, (float, complex, np.ndarray, np.number)):
             found[f"ctx.{name}"] = value
     return found

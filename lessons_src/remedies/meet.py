@@ -75,6 +75,7 @@ class Call:
         state: the random generators and autocast as they were when forward began.
         written: set of the places that forward has written into.
         transformed: True if the inputs are those of a `torch.func` transform.
+        known: dict for whoever finds out something about this call that stays true.
     """
 
     transformed = False
@@ -93,7 +94,7 @@ class Call:
                 elif copies:
                     self.args[place] = value.clone()
         self._versions = {place: x._version for place, x in self.inputs.items()}
-        self.written, self.lost = set(), False
+        self.written, self.lost, self.known = set(), False, {}
 
     def forward_has_run(self):
         for place, (value, version) in self._before.items():
@@ -118,7 +119,7 @@ class TransformedCall(Call):
         self.function, self.kwargs, self.state = function, {}, state
         self.inputs = {p: x for p, x in enumerate(inputs) if _any_grad([x])}
         self.args = [None if p in self.inputs else x for p, x in enumerate(inputs)]
-        self.written = set()
+        self.written, self.known = set(), {}
 
     @property
     def inputs_changed(self):
