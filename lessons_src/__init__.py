@@ -1,13 +1,14 @@
 """What the lessons import: one module per lesson, the graphs and the diagnosis.
 
-`draw`, `diagnose` and `assert_double_backward` can be imported from here. They are loaded on first
-use, so that `import lessons_src` stays as light as an empty module.
+`draw`, `draw_backward`, `diagnose` and `assert_double_backward` can be imported from here. They are
+loaded on first use, so that `import lessons_src` stays as light as an empty module.
 """
 
 from importlib import import_module
 
 _MODULE_OF = {
     "draw": "graphs",
+    "draw_backward": "graphs",
     "diagnose": "diagnosis",
     "assert_double_backward": "diagnosis",
     "detect_intermediates": "remedies",

@@ -1,19 +1,20 @@
-"""`draw`: an autograd graph as a picture, and the same in words."""
+"""`draw` and `draw_backward`: an autograd graph as a picture, and the same in words."""
 
 import torch
 
+from lessons_src.graphs.flow import record
 from lessons_src.graphs.layout import LayoutError, to_svg
 from lessons_src.graphs.outline import joined, outline_text
 from lessons_src.graphs.picture import dot_text, finish
 from lessons_src.graphs.sketch import MOST, Sketch
 
-__all__ = ["Drawing", "draw"]
+__all__ = ["Drawing", "draw", "draw_backward"]
 
 NOTHING = (
     "Nothing to draw: no tensor given has a graph. A tensor gets one from an operation on a tensor "
     "that requires grad, outside torch.no_grad()."
 )
-HOW = "Call draw with names, as in draw(grad_x=grad_x, x=x, out=out)."
+HOW = "Call {0} with names, as in {0}(grad_x=grad_x, x=x, out=out)."
 
 
 Values = torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...]
@@ -55,8 +56,39 @@ def draw(*unnamed: Values, **named: Values) -> Drawing:
     """
     tensors, notes = _tensors(named)
     if unnamed or not named:
-        notes.append(HOW)
+        notes.append(HOW.format("draw"))
+    return _drawing(Sketch(tensors), notes)
+
+
+def draw_backward(
+    *unnamed: Values, grad_outputs: torch.Tensor | None = None, **named: Values
+) -> Drawing:
+    """Run one backward pass and draw the graph with the numbers that came back.
+
+    The pass starts at the first tensor named and ends at the others. An arrow carries what the
+    operation below sent back along it, a tensor what came back to it in all. The graph is retained
+    and no `.grad` changes.
+
+    Args:
+        **named: as for `draw`.
+        grad_outputs: what the pass starts with, a tensor of the shape of the first; ones without
+            it. A linear pass: ten times that gives ten times every number.
+
+    Returns:
+        `Drawing`, as from `draw`. Where the pass raises, the outline says so with torch's words.
+    """
+    tensors, notes = _tensors(named)
+    if unnamed or not named:
+        notes.append(HOW.format("draw_backward"))
     sketch = Sketch(tensors)
+    if sketch.nodes and len(sketch.nodes) <= MOST:
+        start, *others = tensors.values()
+        ends = [tensor for tensor in others if tensor.requires_grad]
+        sketch.flow = record(sketch.graph, start, ends, grad_outputs)
+    return _drawing(sketch, notes)
+
+
+def _drawing(sketch: Sketch, notes: list[str]) -> Drawing:
     if not sketch.nodes:
         return Drawing("\n".join([NOTHING, *notes]))
     if len(sketch.nodes) > MOST:
@@ -67,7 +99,7 @@ def draw(*unnamed: Values, **named: Values) -> Drawing:
         svg = to_svg(dot)
     except LayoutError as error:
         return Drawing(f"{words}\n{error}", dot)
-    return Drawing(words, dot, finish(svg, f"Graph of {joined(tensors)}", words))
+    return Drawing(words, dot, finish(svg, f"Graph of {joined(sketch.tensors)}", words))
 
 
 def _tensors(named: dict[str, Values]) -> tuple[dict[str, torch.Tensor], list[str]]:

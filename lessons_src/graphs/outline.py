@@ -49,7 +49,10 @@ def sentences(sketch: Sketch) -> list[str]:
             lines.append(cut_off_words(sketch, name))
         elif is_gradient(name) and name in sketch.targets:
             lines.append(f"{name} leads back to {joined(sketch.targets[name])}")
+    if sketch.flow.arrived or sketch.flow.stopped:
+        lines += _pass_sentences(sketch)
     for node in sketch.shown:
+        lines += [circle_words(sketch, node, kept) for kept in node.kept if is_circle(node, kept)]
         loose = [kept for kept in node.kept if node.custom and kept.role == walk.INTERMEDIATE]
         if loose:
             lines.append(_constant_words(sketch.title(node), loose))
@@ -57,6 +60,33 @@ def sentences(sketch: Sketch) -> list[str]:
             lines.append(f"{sketch.title(node)} was put there by torch: going through it raises")
     lines += [TROUBLES[why].format(sketch.title(node)) for why, node in sketch.troubles().items()]
     return lines
+
+
+def _pass_sentences(sketch: Sketch) -> list[str]:
+    """What a recorded backward pass did not do."""
+    lines = []
+    for name, tensor in list(sketch.tensors.items())[1:]:
+        edge = walk.origin(tensor)
+        if edge is not None and sketch.flow.arrived.get(edge) is None:
+            lines.append(f"nothing comes back to {name}")
+    for node in sketch.shown:
+        if node.leaf is None and not sketch.flow.visited(node):
+            lines.append(f"{sketch.title(node)}: the pass did not go through it")
+    if sketch.flow.stopped is not None:
+        lines.append(f"The pass stopped: {str(sketch.flow.stopped).splitlines()[0]}")
+    return lines
+
+
+def is_circle(node: Node, kept: Kept) -> bool:
+    """True for an output that the Function itself holds as an attribute of its ctx."""
+    return node.custom is not None and kept.on_ctx and kept.role == walk.OUTPUT
+
+
+def circle_words(sketch: Sketch, node: Node, kept: Kept) -> str:
+    """ "a circle: Exp holds out on ctx, and out holds Exp; ..."."""
+    assert kept.tensor is not None
+    title, name = sketch.title(node), kept_name(sketch, sketch.box_of(kept.tensor), kept)
+    return f"a circle: {title} holds {name} on ctx, and {name} holds {title} as its grad_fn"
 
 
 def _constant_words(title: str, intermediates: list[Kept]) -> str:
@@ -161,7 +191,10 @@ def _node_rows(sketch: Sketch, node: Node) -> list[Row]:
     results = [sketch.box(node, number) for number in range(sketch.outputs(node))]
     names = ", ".join(box.called for box in results if box and box.names)
     if node.leaf is not None:
-        return [(names or leaf_name(sketch, node), f"a leaf {shape(node.leaf)}")]
+        return [
+            (names or leaf_name(sketch, node), f"a leaf {shape(node.leaf)}"),
+            *_pass_rows(sketch, node),
+        ]
     by = f"made by {sketch.title(node)} from" if names else "made from"
     rows: list[Row] = [(names or sketch.title(node), f"{by} {_sources(sketch, node)}")]
     for kept in node.kept if node.custom else ():
@@ -169,6 +202,21 @@ def _node_rows(sketch: Sketch, node: Node) -> list[Row]:
             box = sketch.box_of(kept.tensor)
             words = "; ".join(filter(None, kept_words(sketch, box, node, kept)))
             rows.append(f"    keeps {kept_name(sketch, box, kept)}: {words}")
+    return rows + _pass_rows(sketch, node)
+
+
+def _pass_rows(sketch: Sketch, node: Node) -> list[Row]:
+    """What a recorded pass brought to the tensors that a node made, and sent on to its inputs."""
+    rows: list[Row] = []
+    for number in range(sketch.outputs(node)):
+        box = sketch.box(node, number)
+        number_back = sketch.came_back(box) if box else None
+        if number_back is not None:
+            rows.append(f"    comes back to {reference(sketch, (node, number))}: {number_back}")
+    for position, source in enumerate(node.inputs):
+        sent = sketch.sent_back(node, position)
+        if source is not None and sent is not None:
+            rows.append(f"    sends back to {reference(sketch, source)}: {sent}")
     return rows
 
 

@@ -26,6 +26,7 @@ FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'
 LEAF, KEPT, NAMED = "lightblue", "orange", "darkolivegreen1"
 KEPT_LINE = "dir=none style=dashed color=orangered"
 CONSTANT_LINE = "style=dotted"
+BACK = "\N{UPWARDS ARROW} "  # before a number that a backward pass brought back
 WRAP = 27  # characters in a line of a box
 CAPTION = 60  # and in a line below the graph
 PAGE = 800  # px: a wider picture is scaled down to what JupyterLab shows beside its file browser
@@ -119,11 +120,13 @@ class _Dot:
             box = sketch.box(node, number)
             if box is not None:
                 self.lines.append(f"{me} -> {self._id(box)}")
-        for source in node.inputs:
+        for position, source in enumerate(node.inputs):
             if source is not None:
                 box = sketch.box(*source)
                 start = self._id(source[0] if box is None else box)
-                self.lines.append(f"{start} -> {me}")
+                sent = sketch.sent_back(node, position)
+                label = "" if sent is None else f" [label={quoted(f' {BACK}{sent} ')}]"
+                self.lines.append(f"{start} -> {me}{label}")
         for box in sketch.boxes.values():
             if any(keeper is node for keeper, _ in box.keepers):
                 from_above = box.maker not in (node, None)
@@ -171,6 +174,8 @@ class _Dot:
             yield "dashed line: kept by"
         if any(box.fed for box in boxes):
             yield "dotted: as a constant"
+        if self.sketch.flow.arrived:
+            yield f"{BACK}number: comes back"
 
 
 def _home(box: TensorBox) -> Node | None:
@@ -204,6 +209,9 @@ def _label(sketch: Sketch, box: TensorBox) -> list[str]:
     lines = [f"{_heading(sketch, box)} {shape(box.tensor)}".strip()]
     if box.leaf:
         lines.append("leaf (AccumulateGrad)" if box.names else "(AccumulateGrad)")
+    number_back = sketch.came_back(box)
+    if number_back is not None:
+        lines.append(f"{BACK}{number_back}")
     for node, kept in box.keepers:
         role, rest = kept_words(sketch, box, node, kept)
         first, _, where = role.rpartition(", ")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from lessons_src.graphs.flow import Flow, number_words
 from lessons_src.graphs.walk import Edge, Graph, Kept, Node, Role, origin, walk
 
 MOST = 100  # nodes: more are neither readable as a picture nor laid out in seconds
@@ -60,10 +61,12 @@ class Sketch:
         phase: dict from node to 0 (forward), 1 (first backward), ...; empty without `out`.
         targets: dict from name to the names, one of which at least it should lead to, that it does.
         cut_off: dict from name to such names where no graph leads to any of them.
+        flow: `flow.Flow` of a backward pass, empty where none was recorded.
     """
 
     def __init__(self, tensors: dict[str, Tensor]):
         self.tensors = tensors
+        self.flow = Flow()
         self.graph = walk(*tensors.values())
         self.phase = _phases(tensors, self.graph)
         # A pass needs the passes before it and nothing else: sorting keeps inputs first.
@@ -96,6 +99,18 @@ class Sketch:
     def outputs(self, node: Node) -> int:
         """How many tensors the operation returned."""
         return len(getattr(node.fn, "_input_metadata", ())) or 1
+
+    def came_back(self, box: TensorBox) -> str | None:
+        """What the recorded pass brought back to a tensor; None where no pass came by."""
+        edge = (box.maker.fn, box.number) if box.maker else None
+        if edge not in self.flow.arrived:
+            return None
+        return number_words(self.flow.arrived[edge])
+
+    def sent_back(self, node: Node, position: int) -> str | None:
+        """What the recorded pass sent from a node to one of its inputs; None where nothing."""
+        grad = self.flow.sent.get((node.fn, position))
+        return None if grad is None else number_words(grad)
 
     def troubles(self) -> dict[Role, Node]:
         """Why a kept tensor could not be read (`walk.FREED`, ...), and the first such node."""
