@@ -6,8 +6,10 @@ it stands what autograd makes of the same thing. So a lost path is found where i
 """
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from lessons_src.graphs import walk
 
 from .differences import flat, shaped, slope
-from .functions import Custom, Extra, Looked, Node, Path, look
+from .functions import Custom, Extra, Kind, Looked, Node, Path, Saved, look
 from .judge import Outcome, Row
 from .measure import Measured
 from .settings import Setting
@@ -50,6 +52,7 @@ class Backward:
 
     def __init__(self, node: Node, number: int, seed: int):
         self.node, self.number, self.seed = node, number, seed
+        self.kept = node.tensors, node.attributes
         self.u = [_weights(like, number, k) for k, like in enumerate(_grad_outs(node))]
 
     def __call__(self, tensors, attributes, u=None) -> Tensor:
@@ -62,9 +65,11 @@ class Backward:
         return sum(terms, torch.zeros((), dtype=torch.float64))
 
     def value(self, kept, u=None) -> float:
-        """With copies, since backward may write into what it gets."""
-        copies = tree_map(_copy, kept)
-        return self(*copies, u).detach().double().item()
+        """With copies, since backward may write into what it gets; NaN where it raises."""
+        try:
+            return self(*tree_map(_copy, kept), u).detach().double().item()
+        except Exception:  # of backward
+            return math.nan
 
 
 def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...]:
@@ -72,89 +77,127 @@ def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...
     target = measured.probe.target
     try:
         here = look(target)
+        backwards = [Backward(node, i, target.seed) for i, node in enumerate(here.nodes)]
+        asked = [_ask_autograd(backward) for backward in backwards]
+        changes = _changes(measured, backwards, asked)
         found = []
-        for number, custom in enumerate(customs):
-            backward = Backward(here.nodes[number], number, target.seed)
-            found.append(_follow_one(measured, here, backward, custom))
-        return _with_extras(measured, here, tuple(found))
+        for custom, backward, answer, change in zip(
+            customs, backwards, asked, changes, strict=True
+        ):
+            custom = _with_paths(custom, backward, answer, change)
+            if abs(change.state.value) > 10 * change.state.error + 1e-9:
+                custom = replace(custom, hidden=_changed_state(target, backward.node))
+            found.append(replace(custom, extras=_wrong_extras(measured, here, backward, custom)))
+        return tuple(found)
     except NotFollowed:  # an explanation is missing, not the verdict
         return customs
 
 
 class NotFollowed(Exception):
-    """fn or a backward raises, or beside the point there is another graph."""
+    """fn raises, or beside the point there is another graph."""
 
 
-def _follow_one(measured, here, backward, custom):
-    try:
-        return _compare(measured, here, backward, custom)
-    except NotFollowed:
-        return custom
+class Number(NamedTuple):
+    value: float
+    error: float
 
 
-def _compare(measured, here, backward, custom):
-    target, node = measured.probe.target, backward.node
-    kept = node.tensors, node.attributes
-    slots = _slots(node)
-    got = _ask_autograd(backward, slots)
+class Change(NamedTuple):
+    """How the number of one backward changes when the inputs move, by what makes it change."""
+
+    size: float  # of the number itself
+    everything: Number
+    state: Number  # what fn leaves elsewhere
+    grad_out: Number  # not with the inputs: with the size of grad_out
+    parts: dict  # slot -> Number
+    seen: dict  # slot -> Number: what autograd makes of it
+
+
+def _changes(measured, backwards, asked) -> list[Change]:
+    target = measured.probe.target
     direction = _weights(flat(target.point), 0, 1)
 
     def beside(h):
-        """For each slot, its truth and what autograd makes of it; then all, state, grad_out."""
-        try:
-            there = look(target, h * direction)
-            other = _matching(there, here, backward.number)
-            moved = other.tensors, other.attributes
-            state = backward.value(kept)  # what fn has left elsewhere is still that of there
-            everything = backward.value(moved)
-            look(target)
-            parts = [backward.value(_swapped(kept, moved, slot)) for slot in slots]
-            scaled = backward.value(kept, [(1 + h) * v for v in backward.u])
-        except Exception as error:  # of fn, or of backward
-            raise NotFollowed from error
-        along = [got.along(slot, moved) for slot in slots]
-        return torch.tensor([everything, state, scaled, *parts, *along], dtype=torch.float64)
+        there = _look(target, h * direction)
+        numbers = []
+        for backward in backwards:
+            other = _matching(there, backward)
+            # The class too may be another one, made anew in each call.
+            apart = Backward(other, backward.number, backward.seed)
+            numbers += [apart.value(apart.kept), apart.value(backward.kept)]
+        _look(target)  # so that what fn leaves elsewhere is again that of here
+        for backward, answer in zip(backwards, asked, strict=True):
+            moved = _matching(there, backward)
+            kept, moved = backward.kept, (moved.tensors, moved.attributes)
+            slots = slots_of(backward.node)
+            numbers.append(backward.value(kept, [(1 + h) * v for v in backward.u]))
+            numbers += [backward.value(_swapped(kept, moved, slot)) for slot in slots]
+            numbers += [answer.along(slot, moved) for slot in slots]
+        return torch.tensor(numbers, dtype=torch.float64)
 
-    value, error = slope(beside, measured.dtype, target.scale)
-    total, state, by_u = ((value[i].item(), error[i].item()) for i in range(3))
-    n = len(slots)
-    paths = {}
-    size = max(abs(backward.value(kept)), value[: 3 + n].abs().max().item())
-    for i, slot in enumerate(slots):
-        true, sees = value[3 + i].item(), value[3 + n + i].item()
-        noise = (error[3 + i] + error[3 + n + i]).item()
-        paths[slot] = _path(sees, true, noise, size)
-    seen = value[3 + n :].sum().item()
-    noise = total[1] + error[3 + n :].sum().item()
+    numbers = iter(
+        [
+            Number(v.item(), e.item())
+            for v, e in zip(*slope(beside, measured.dtype, target.scale), strict=True)
+        ]
+    )
+    first = [(next(numbers), next(numbers)) for _ in backwards]
+    found = []
+    for backward, (everything, state) in zip(backwards, first, strict=True):
+        slots, by_grad_out = slots_of(backward.node), next(numbers)
+        parts = {slot: next(numbers) for slot in slots}
+        seen = {slot: next(numbers) for slot in slots}
+        size = abs(backward.value(backward.kept))
+        found.append(Change(size, everything, state, by_grad_out, parts, seen))
+    return found
+
+
+def _look(target, shift=0.0):
+    try:
+        return look(target, shift)
+    except Exception as error:  # of fn
+        raise NotFollowed from error
+
+
+def _with_paths(custom, backward, answer, change):
+    size = max(change.size, *(abs(n.value) for n in [change.everything, *change.parts.values()]))
+    paths = {slot: _path(change.seen[slot], part, size) for slot, part in change.parts.items()}
+    saved = [
+        replace(s, path=paths.get(s.slot, Path.UNKNOWN), reached=s.slot in answer.reached)
+        for s in custom.saved
+    ]
+    known = {s.slot for s in saved}
+    for slot, path in paths.items():  # an object on ctx that is neither tensor nor number
+        if path is Path.MISSING and slot not in known and isinstance(slot, str):
+            kind = type(backward.node.attributes[slot]).__name__
+            saved.append(Saved(slot, Kind.INTERMEDIATE, (), kind, 0, slot=slot, path=path))
+    seen = Number(*map(sum, zip(*change.seen.values(), strict=True))) if paths else Number(0.0, 0.0)
+    by_grad_out = Path.UNKNOWN
+    if answer.by_grad_out is not None:
+        by_grad_out = _path(Number(answer.by_grad_out, 0.0), change.grad_out, size)
     return replace(
         custom,
-        saved=tuple(
-            replace(s, path=paths.get(s.slot, Path.UNKNOWN), reached=s.slot in got.reached)
-            for s in custom.saved
-        ),
-        by_inputs=_path(seen, total[0], noise, size),
-        by_grad_out=_path(got.by_grad_out, by_u[0], by_u[1], size),
-        reaches_grad_out=got.reaches_grad_out,
-        inner=got.inner,
-        untracked_calls=_untracked_calls(backward, kept),
-        hidden=_changed_state(target, here, node) if abs(state[0]) > _noise(state[1]) else None,
+        saved=tuple(saved),
+        by_inputs=_path(seen, change.everything, size),
+        by_grad_out=by_grad_out,
+        reaches_grad_out=answer.reaches_grad_out,
+        inner=answer.inner,
+        nested_grad=answer.nested_grad,
+        untracked_calls=_untracked_calls(backward),
     )
 
 
-def _noise(error):
-    return 10 * error + 1e-9
-
-
-def _path(got: float, true: float, error: float, size: float) -> Path:
+def _path(got: Number, true: Number, size: float) -> Path:
     """Compare a derivative with the truth; `size` is that of the numbers it is taken of."""
+    error = got.error + true.error
     noise = 10 * error + 1e-6 * size
-    if got != got or true != true or error > CLEAR * size:
+    if math.isnan(got.value + true.value) or error > CLEAR * size:
         return Path.UNKNOWN  # not a number, or lost in noise
-    if abs(true) <= noise and abs(got) <= noise:
+    if abs(true.value) <= noise and abs(got.value) <= noise:
         return Path.UNUSED
-    if abs(got - true) <= CLOSE * abs(true) + noise:
+    if abs(got.value - true.value) <= CLOSE * abs(true.value) + noise:
         return Path.RIGHT
-    return Path.MISSING if got == 0 else Path.WRONG
+    return Path.MISSING if got.value == 0 else Path.WRONG
 
 
 class Asked:
@@ -163,40 +206,50 @@ class Asked:
     def __init__(self):
         self.gradients = {}  # slot -> gradients of its tensors, None for what has no graph
         self.reached = set()  # slots to which the graph leads
-        self.by_grad_out = 0.0
+        self.by_grad_out = None  # the derivative along grad_out itself; None: not known
         self.reaches_grad_out = False
         self.inner = ()
+        self.nested_grad = False  # autograd.grad is called inside
 
     def along(self, slot, moved) -> float:
         """The derivative by the slot's tensors, times what these are beside the point."""
         there = _tensors(_in_slot(moved, slot))
-        pairs = zip(self.gradients[slot], there, strict=False)
+        pairs = zip(self.gradients.get(slot, ()), there, strict=False)
         return sum(_dot(g, t).item() for g, t in pairs if g is not None)
 
 
-def _ask_autograd(backward, slots):
+def _ask_autograd(backward) -> Asked:
+    try:
+        return _ask(backward, [v.clone().requires_grad_() for v in backward.u])
+    except Exception:  # of backward, or of a backward of its own: perhaps only for such a grad_out
+        try:
+            return _ask(backward, [v.clone() for v in backward.u])
+        except Exception:
+            return Asked()
+
+
+def _ask(backward, u):
     asked, node = Asked(), backward.node
-    leaves = {slot: _Leaves(_in_slot((node.tensors, node.attributes), slot)) for slot in slots}
+    leaves = {slot: _Leaves(_in_slot(backward.kept, slot)) for slot in slots_of(node)}
     tensors, attributes = list(node.tensors), dict(node.attributes)
     for slot, made in leaves.items():
         (tensors if isinstance(slot, int) else attributes)[slot] = made.value
-    u = [v.clone().requires_grad_() for v in backward.u]
-    try:
-        value = backward(tensors, attributes, [v * 1 for v in u])
-        wanted = [*u, *(leaf for made in leaves.values() for leaf in made.leaves)]
-        grads = [None] * len(wanted)
-        if value.requires_grad:
-            options = {"allow_unused": True, "retain_graph": True}
-            grads = list(torch.autograd.grad(value, wanted, **options))
-    except Exception as error:  # of backward, or of a backward of its own
-        raise NotFollowed from error
+    u = u if u and u[0].requires_grad else []
+    wanted = [*u, *(leaf for made in leaves.values() for leaf in made.leaves)]
+    grads = [None] * len(wanted)
+    value = backward(tensors, attributes, [v * 1 for v in u] or None)
+    if value.requires_grad:
+        options = {"allow_unused": True, "retain_graph": True}
+        grads = list(torch.autograd.grad(value, wanted, **options))
     graph = walk.walk(value) if value.requires_grad else None
-    asked.by_grad_out = sum(
-        _dot(g, v).item() for g, v in zip(grads, u, strict=False) if g is not None
-    )
+    inside = [n.custom for n in graph.nodes if n.custom] if graph else []
+    asked.inner = tuple(dict.fromkeys(function.__name__ for function in inside))
+    asked.nested_grad = any(map(_calls_grad, [node.function, *inside]))
+    if u:
+        by_u = zip(grads[: len(u)], u, strict=True)
+        asked.by_grad_out = sum(_dot(g, v).item() for g, v in by_u if g is not None)
     if graph:
         asked.reaches_grad_out = any(graph.node_of(v) for v in u)
-        asked.inner = tuple(dict.fromkeys(n.title for n in graph.nodes if n.custom))
     rest = iter(grads[len(u) :])
     for slot, made in leaves.items():
         own = [next(rest) for _ in made.leaves]
@@ -205,6 +258,13 @@ def _ask_autograd(backward, slots):
         if graph and any(graph.node_of(leaf) for leaf in made.leaves):
             asked.reached.add(slot)
     return asked
+
+
+def _calls_grad(function):
+    """Whether autograd.grad, or .backward(), is called in a method of the class."""
+    methods = [getattr(function, name, None) for name in ("forward", "backward", "vjp")]
+    names = [n for m in methods for n in getattr(getattr(m, "__code__", None), "co_names", ())]
+    return bool({"grad", "backward"} & set(names))
 
 
 class _Leaves:
@@ -236,7 +296,7 @@ def _led_on(node, slot, tensors):
 # What is kept, by its place: a number in saved_tensors, or an attribute of ctx.
 
 
-def _slots(node):
+def slots_of(node):
     tensors = [i for i, tensor in enumerate(node.tensors) if _differentiable(tensor)]
     return [*tensors, *node.attributes]
 
@@ -270,11 +330,11 @@ def _copy(value):
     return value.detach().clone().requires_grad_(value.requires_grad).clone()
 
 
-def _matching(there: Looked, here: Looked, number):
+def _matching(there: Looked, backward):
     """The same node beside the point; a graph of another shape cannot be compared."""
-    if len(there.nodes) != len(here.nodes):
+    if backward.number >= len(there.nodes):
         raise NotFollowed
-    node, other = here.nodes[number], there.nodes[number]
+    node, other = backward.node, there.nodes[backward.number]
     if [t is None for t in node.tensors] != [t is None for t in other.tensors]:
         raise NotFollowed
     return other
@@ -357,8 +417,8 @@ class _Watch(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def _untracked_calls(backward, kept):
-    watch, copies = _Watch(), tree_map(_copy, kept)
+def _untracked_calls(backward):
+    watch, copies = _Watch(), tree_map(_copy, backward.kept)
     try:
         with watch:
             backward(*copies)
@@ -372,13 +432,10 @@ def _untracked_calls(backward, kept):
 # State that is not on ctx.
 
 
-def _changed_state(target: Target, here: Looked, node: Node) -> tuple[str, ...]:
+def _changed_state(target: Target, node: Node) -> tuple[str, ...]:
     """The names of what forward leaves elsewhere and what another point changes."""
     before = _state(node.function)
-    try:
-        look(target, 1e-3 * target.scale * _weights(flat(target.point), 0, 1))
-    except Exception as error:  # of fn
-        raise NotFollowed from error
+    _look(target, 1e-3 * target.scale * _weights(flat(target.point), 0, 1))
     after = _state(node.function)
     return tuple(name for name, text in after.items() if before.get(name) != text)
 
@@ -404,23 +461,20 @@ def _state(function):
 # The gradients of extra outputs.
 
 
-def _with_extras(measured, here, customs):
-    """What backward adds for each output beyond the first that is saved, beside the truth."""
-    alone = len(customs) == 1  # a surrogate before it would spoil the comparison
+def _wrong_extras(measured, here, backward, custom) -> tuple[Extra, ...]:
+    """What backward adds for each output beyond the first that is saved, where it is wrong."""
+    alone = len(here.nodes) == 1  # a surrogate before it would spoil the comparison
     if not (alone or measured.first.outcome is Outcome.RIGHT):
-        return customs
-    found = []
-    for number, custom in enumerate(customs):
-        outputs = {s.position: s for s in custom.saved if s.kind == walk.OUTPUT and s.position}
-        extras = [_extra(measured, here, number, saved) for saved in outputs.values()]
-        found.append(replace(custom, extras=tuple(e for e in extras if e is not None)))
-    return tuple(found)
+        return ()
+    outputs = {s.position: s for s in custom.saved if s.kind is Kind.OUTPUT and s.position}
+    extras = [_extra(measured, here, backward, saved) for saved in outputs.values()]
+    return tuple(extra for extra in extras if extra is not None)
 
 
-def _extra(measured, here, number, saved):
+def _extra(measured, here, backward, saved):
     """None where backward has the right part for this output."""
-    target = measured.probe.target
-    node = here.nodes[number]
+    target, number = measured.probe.target, backward.number
+    node = backward.node
     own = _output(node, saved.position)
     weight = _weights(own, number, saved.position, 3)
     try:
@@ -434,17 +488,18 @@ def _extra(measured, here, number, saved):
         ratios = []
         for draw in (1, 2):
             direction = _only(target, j, _weights(flat(target.point), draw, j))
-            true, error = _change_of_output(measured, number, saved.position, weight, direction)
+            true = _change_of_output(measured, number, saved.position, weight, direction)
             step = shaped(direction, here.call.t)[j]
             got = 0.0 if grads[j] is None else _dot(grads[j], step).item()
-            if _path(got, true, error, max(abs(true), abs(got))) in (Path.MISSING, Path.WRONG):
-                ratios.append(got / true if true else float("nan"))
+            size = max(abs(true.value), abs(got))
+            if _path(Number(got, 0.0), true, size) in (Path.MISSING, Path.WRONG):
+                ratios.append(got / true.value if true.value else math.nan)
         if ratios:
             same = len(ratios) == 2 and abs(ratios[0] - ratios[1]) <= 1e-3 * abs(ratios[0])
-            wrong[name] = 0.0 if not any(ratios) else ratios[0] if same else float("nan")
+            wrong[name] = 0.0 if not any(ratios) else ratios[0] if same else math.nan
     if not wrong:
         return None
-    times = _times_another(Backward(node, number, target.seed), saved.position)
+    times = _times_another(backward, saved.position)
     return Extra(saved.position, saved.variable, wrong, times)
 
 
@@ -462,25 +517,19 @@ def _change_of_output(measured, number, position, weight, direction):
     target = measured.probe.target
 
     def at(h):
-        try:
-            node = look(target, h * direction).nodes[number]
-        except Exception as error:  # of fn
-            raise NotFollowed from error
+        node = _look(target, h * direction).nodes[number]
         return _dot(_output(node, position).detach(), weight).double().reshape(1)
 
-    return (v.item() for v in slope(at, measured.dtype, target.scale))
+    value, error = slope(at, measured.dtype, target.scale)
+    return Number(value.item(), error.item())
 
 
 def _times_another(backward, position):
     """Whether the part for one output changes with the gradients of the others."""
-    kept = backward.node.tensors, backward.node.attributes
     mine = [v if k == position else torch.zeros_like(v) for k, v in enumerate(backward.u)]
     others = [torch.zeros_like(v) if k == position else v for k, v in enumerate(backward.u)]
-    try:
-        together, apart = backward.value(kept), backward.value(kept, mine)
-        apart += backward.value(kept, others)
-    except Exception:  # of backward
-        return False
+    together = backward.value(backward.kept)
+    apart = backward.value(backward.kept, mine) + backward.value(backward.kept, others)
     return abs(together - apart) > 1e-6 * (abs(together) + abs(apart))
 
 

@@ -16,7 +16,7 @@ from .differences import flat
 from .names import argument_names, returned_names, saved_names
 from .target import Call, Target
 
-MOST = 20  # nodes that are looked at
+MOST = 200  # nodes that are looked at
 LONG = 1000  # containers on ctx that are longer are not searched for numbers
 
 
@@ -55,6 +55,7 @@ class Saved:
     path: Path = Path.UNKNOWN  # backward differentiated by it
     reached: bool = False  # the graph of backward leads to it
     marked: bool = False  # returned, but marked as non-differentiable
+    edited: bool = False  # an input that forward has written its output into
 
     @property
     def on_ctx(self) -> bool:
@@ -99,6 +100,7 @@ class Custom:
     reaches_grad_out: bool = False  # the graph of backward leads to grad_out
     extras: tuple[Extra, ...] = ()  # only those that are wrong
     inner: tuple[str, ...] = ()  # custom Functions that backward applies and that lead to inputs
+    nested_grad: bool = False  # autograd.grad is called in backward, or in its own backward
     untracked_calls: tuple[str, ...] = ()  # seen in backward: "detach", for example
     hidden: tuple[str, ...] | None = None  # where the state is that is not on ctx; None: no state
 
@@ -256,7 +258,17 @@ def _saved(kept, beside, call, target):
     dtype = str(tensor.dtype).removeprefix("torch.")
     size = count * tensor.element_size()
     shape = tuple(tensor.shape)
-    return Saved(kept.name, kind, shape, dtype, size, repeats, position=kept.position)
+    edited = kind is Kind.INPUT and tensor._version > 0 and _shares(tensor, call.ys)
+    return Saved(
+        kept.name, kind, shape, dtype, size, repeats, position=kept.position, edited=edited
+    )
+
+
+def _shares(tensor, others):
+    strided = [t for t in others if t.layout == torch.strided]
+    return tensor.layout == torch.strided and any(
+        t.numel() and t.data_ptr() == tensor.data_ptr() for t in strided
+    )
 
 
 def _continuous(tensor):

@@ -1,6 +1,7 @@
 """A `Diagnosis` as text: a headline, a table of what was measured, then the findings."""
 
 import textwrap
+from itertools import groupby
 from typing import NamedTuple
 
 from .functions import Saved
@@ -37,7 +38,7 @@ def _lines(diagnosis):
         lines.append(Line("third derivative", setting, outcome_text(row)))
     if diagnosis.torch_func and "setup_context" not in diagnosis.torch_func:
         lines.append(Line("torch.func", "", diagnosis.torch_func))
-    return lines + [Line("saved", "", _saved_text(saved)) for saved in diagnosis.saved]
+    return lines + [Line("saved", "", text) for text in _saved_texts(diagnosis.saved)]
 
 
 def outcome_text(row: Row) -> str:
@@ -63,8 +64,19 @@ def _digits(*numbers):
     return [format(number, spec) for number in numbers]
 
 
+def _saved_texts(saved: list[Saved]) -> list[str]:
+    """One line for each, and one for all where more than three in a row are alike."""
+    texts = []
+    for text, alike in groupby(map(_saved_text, saved)):
+        count = len(list(alike))
+        texts += [text] * count if count <= 3 else [f"{text}, {count} times"]
+    return texts
+
+
 def _saved_text(saved: Saved) -> str:
     by = f"ctx.{saved.name}" if saved.name else "save_for_backward"
+    if not saved.bytes and not saved.shape:  # a number, or another object
+        return f"{saved.kind} {saved.dtype}, {by}"
     return f"{saved.kind} {saved.shape} {saved.dtype}, {saved.bytes} bytes, {by}"
 
 

@@ -88,7 +88,7 @@ def returns_none(e: Evidence) -> str | None:
 
 @rule(lesson=1)
 def first_derivative_differs(e: Evidence) -> str | None:
-    explained = e.habits.no_gradient or e.habits.mutates
+    explained = e.habits.no_gradient or e.habits.mutates or e.habits.not_linear
     if e.measured.first.outcome is not Outcome.WRONG or explained:
         return None
     return (
@@ -253,9 +253,11 @@ def grad_out_path_cut(e: Evidence) -> str | None:
     cut = [f for f in e.functions if f.by_grad_out in bad and not f.inner_has_grad_out]
     if not (e.wrong and cut) or e.habits.not_linear:
         return None
+    partly = all(f.by_grad_out is Path.WRONG for f in cut)
+    how = "is differentiated wrongly by grad_out" if partly else "has no graph to grad_out"
     return (
-        f"What backward returns cannot be differentiated by grad_out{_seen(cut)}. Anything "
-        "non-linear that follows needs that: leave grad_out in the graph."
+        f"What backward returns {how}{_seen(cut)}. Anything non-linear that follows needs that: "
+        "compute with grad_out itself, in torch."
     )
 
 
@@ -277,7 +279,8 @@ def path_counted_twice(e: Evidence) -> str | None:
     blamed = any(f.by_inputs in bad or f.by_grad_out in bad or f.extras for f in e.functions)
     alone, after = (e.measured.second[s].outcome for s in (Setting.ALONE, Setting.AFTER))
     only_after = alone is not Outcome.WRONG and after is Outcome.WRONG
-    if not e.functions or blamed or not only_after:
+    nested = any(f.nested_grad for f in e.functions)
+    if not nested or blamed or not only_after:
         return None
     return (
         "Wrong with a graph after it: backward calls autograd.grad on tensors that are connected, "
@@ -288,7 +291,8 @@ def path_counted_twice(e: Evidence) -> str | None:
 
 @rule(lesson=3, cause=True)
 def in_place_without_mark_dirty(e: Evidence) -> str | None:
-    if not (e.wrong and e.habits.edits_input):
+    edited = e.habits.edits_input or any(s.edited for f in e.functions for s in f.saved)
+    if not (e.wrong and edited):
         return None
     return "forward changes an input in place and does not say so: call ctx.mark_dirty(x)."
 
@@ -548,8 +552,8 @@ def _cure(kept: list[Saved]) -> str:
         return "It is returned, but marked non-differentiable: leave mark_non_differentiable out."
     if all(s.numeric for s in kept):
         return (
-            "No graph can leave a number or an array: compute it in backward from a saved input, "
-            "in torch, or return it as a tensor, too, and save that."
+            "No graph leads on from what is not a tensor: compute it in backward from a saved "
+            "input, in torch, or return it as a tensor, too, and save that."
         )
     return "Compute it in backward from a saved input, in torch, or return this very tensor, too."
 
