@@ -2,6 +2,7 @@
 
     mutates_grad_out               3
     backward_not_linear            1
+    state_between_calls            4
     returns_none                   1
     first_derivative_differs       1
     inexact_first_derivative       1
@@ -35,6 +36,7 @@
     input_on_ctx                   1
     output_on_ctx                  2
     reference_cycle                2
+    memory_leak                    2
     no_setup_context               1
     output_used_alone              3
     only_by_backward               5
@@ -59,6 +61,7 @@ from .evidence import Evidence
 from .functions import Saved, custom_functions
 from .habits import observe, torch_func
 from .judge import Outcome, Row
+from .lifetime import Lifetime, lifetime
 from .measure import Measured, measure
 from .prepare import NotChecked, prepare
 from .report import text_of
@@ -127,9 +130,9 @@ def diagnose(fn: Callable, *inputs, order: int = 2) -> Diagnosis:
             return Diagnosis(name, Verdict.NOT_CHECKED, [finding])
         generator = torch.Generator().manual_seed(0)
         measured, moved = _measure_where_it_tells(target, order, generator)
-        evidence = _gather(measured)
+        evidence = _gather(measured, seeded)
     warnings = tuple(str(warning.message) for warning in met)
-    evidence = replace(evidence, moved=moved, seeded=seeded, warnings=warnings)
+    evidence = replace(evidence, moved=moved, warnings=warnings)
     measured = evidence.measured
     return Diagnosis(
         name,
@@ -160,17 +163,21 @@ def _measure_where_it_tells(
     return (there, True) if tells_more and exists else (here, False)
 
 
-def _gather(measured: Measured) -> Evidence:
+def _gather(measured: Measured, seeded: bool) -> Evidence:
     """Look at fn once more, at the point where it was measured."""
-    functions = custom_functions(measured.probe.target)
+    target = measured.probe.target
+    functions = custom_functions(target)
+    circular = any(s.circular for f in functions for s in f.saved)
+    about = {"seeded": seeded, "lifetime": lifetime(target) if circular else Lifetime.FREED}
     if measured.a is None:
-        return Evidence(measured, functions)
+        return Evidence(measured, functions, **about)
     surrogate = measured.first.outcome is not Outcome.RIGHT
     if measured.wrong or surrogate:
         functions = follow(measured, functions)
     if surrogate:
         measured = replace(measured, second=convict_surrogates(measured, functions))
-    return Evidence(measured, functions, observe(measured), torch_func(measured))
+    habits = observe(measured, seeded)
+    return Evidence(measured, functions, habits, torch_func(measured), **about)
 
 
 def assert_double_backward(fn: Callable, *inputs) -> None:

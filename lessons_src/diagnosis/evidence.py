@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from .functions import Custom, Extra, Saved
 from .habits import Habits
+from .lifetime import Lifetime
 from .measure import Measured
 
 
@@ -15,6 +16,7 @@ class Evidence:
     functions: tuple[Custom, ...] = ()
     habits: Habits = Habits()
     torch_func: str = ""
+    lifetime: Lifetime = Lifetime.FREED
     moved: bool = False  # the numbers are from a point beside the given one
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()

@@ -56,6 +56,7 @@ class Saved:
     reached: bool = False  # the graph of backward leads to it
     marked: bool = False  # returned, but marked as non-differentiable
     edited: bool = False  # an input that forward has written its output into
+    circular: bool = False  # an output, or a view of one, that may keep its own graph alive
 
     @property
     def on_ctx(self) -> bool:
@@ -258,9 +259,12 @@ def _saved(kept, beside, call, target):
     dtype = str(tensor.dtype).removeprefix("torch.")
     size = count * tensor.element_size()
     shape = tuple(tensor.shape)
-    edited = kind is Kind.INPUT and tensor._version > 0 and _shares(tensor, call.ys)
-    return Saved(
-        kept.name, kind, shape, dtype, size, repeats, position=kept.position, edited=edited
+    saved = Saved(kept.name, kind, shape, dtype, size, repeats, position=kept.position)
+    view = kept.role == walk.INTERMEDIATE and tensor.requires_grad  # made where none is recorded
+    return replace(
+        saved,
+        edited=kind is Kind.INPUT and tensor._version > 0 and _shares(tensor, call.ys),
+        circular=view or (saved.on_ctx and kind is Kind.OUTPUT),
     )
 
 

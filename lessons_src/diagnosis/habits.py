@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .differences import flat, shaped, vjp
+from .functions import uneven_step
 from .judge import TOLERANCE
 from .measure import Measured
 from .settings import Setting, first_line, reported
@@ -23,10 +24,16 @@ class Habits:
     not_linear: str = ""  # what happens if grad_out is scaled
     grad_out_layout: str = ""  # what happens if grad_out is not contiguous
     input_layout: str = ""  # what happens if an input is not contiguous
+    second_call: str = ""  # what happens if fn is called elsewhere before backward
 
 
-def observe(measured: Measured) -> Habits:
-    """Call backward on its own, then with other grad_outs and for other layouts."""
+def observe(measured: Measured, seeded: bool = False) -> Habits:
+    """Call backward on its own, then with other grad_outs and for other layouts.
+
+    Args:
+        measured: where, and how close numbers must be.
+        seeded: fn draws random numbers; then another layout gives other outputs.
+    """
     probe, found = measured.probe, Habits()
     if probe.by_backward:  # autograd.grad is refused, which is all that is called here
         return found
@@ -47,7 +54,8 @@ def observe(measured: Measured) -> Habits:
         found,
         not_linear=_try_scaled(measured, t, ys),
         grad_out_layout=_try_grad_out_layouts(measured, t, ys),
-        input_layout=_try_input_layout(measured),
+        input_layout="" if seeded else _try_input_layout(measured),
+        second_call=_try_second_call(measured),
     )
 
 
@@ -88,6 +96,22 @@ def _try_input_layout(measured):
             continue
         if got.vector is None or not _agree(got.vector, expected, measured.tolerance):
             return got.text or WRONG_NUMBER
+    return ""
+
+
+def _try_second_call(measured):
+    """The first derivative of one call, after another call at another point."""
+    target, w = measured.probe.target, measured.probe.w
+    try:
+        t, _, ys = target.start()
+        expected = vjp(ys, t, w)
+        t, _, ys = target.start()
+        target.start(shift=uneven_step(target))
+    except Exception:  # of fn, or of backward: not what is tried here
+        return ""
+    got, text = _vjp(ys, t, w)
+    if got is None or not _agree(got, expected, TOLERANCE[measured.dtype]):
+        return text or WRONG_NUMBER
     return ""
 
 

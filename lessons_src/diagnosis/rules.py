@@ -13,6 +13,7 @@ import torch
 from .evidence import Evidence
 from .functions import Custom, Extra, Kind, Path, Saved
 from .judge import TOLERANCE, Outcome
+from .lifetime import Lifetime
 from .settings import Setting
 from .verdict import Verdict, verdict_of
 
@@ -73,6 +74,16 @@ def backward_not_linear(e: Evidence) -> str | None:
     return (
         "backward is not linear in grad_out (it clips, takes abs, adds a constant, draws random "
         "numbers or changes ctx). Return grad_out times something that grad_out does not change."
+    )
+
+
+@rule(lesson=4)
+def state_between_calls(e: Evidence) -> str | None:
+    if not e.habits.second_call:
+        return None
+    return (
+        f"If fn is called again before backward: {e.habits.second_call}. Something is kept outside "
+        "ctx, and the second call overwrites it. Use save_for_backward."
     )
 
 
@@ -466,9 +477,21 @@ def output_on_ctx(e: Evidence) -> str | None:
 
 @rule(lesson=2)
 def reference_cycle(e: Evidence) -> str | None:
-    if not e.kept(Kind.OUTPUT, on_ctx=True):
+    if e.lifetime is not Lifetime.CYCLE:
         return None
     return "An output on ctx refers to its own graph: it lives until the garbage collector runs."
+
+
+@rule(lesson=2)
+def memory_leak(e: Evidence) -> str | None:
+    if e.lifetime is not Lifetime.FOREVER:
+        return None
+    kept = _listed(s.title for f in e.functions for s in f.saved if s.circular)
+    return (
+        f"{kept or 'What forward keeps'} keeps its own graph alive, in a cycle that the garbage "
+        "collector cannot see: every call leaks memory. Keep outputs with save_for_backward, each "
+        "the very tensor that you return."
+    )
 
 
 @rule(lesson=1)

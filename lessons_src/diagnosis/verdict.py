@@ -44,6 +44,7 @@ PRECEDENCE = [  # the first that applies
     (Verdict.NOT_FINITE, lambda e: _anywhere(e, Outcome.NOT_FINITE)),
     (Verdict.RAISES, lambda e: _anywhere(e, Outcome.RAISES)),
     (Verdict.SURROGATE_GRADIENT, lambda e: e.measured.first.outcome is Outcome.WRONG),
+    (Verdict.FIRST_DERIVATIVE_WRONG, lambda e: e.habits.second_call),
     (Verdict.SUPPORTED, lambda e: e.measured.telling > 0),
     (Verdict.NOT_CHECKED, lambda e: True),
 ]
