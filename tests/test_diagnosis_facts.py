@@ -339,7 +339,12 @@ ROWS = {
     "A3": (SquareOnCtx.apply, x(), "supported", "input_on_ctx"),
     "A4": (ExpOnCtx.apply, x(), "supported", "output_on_ctx reference_cycle"),
     "A4 detached": (ExpDetached.apply, x(), "silently_wrong", "intermediate_on_ctx"),
-    "A4 view": (ExpView.apply, x(), "silently_wrong", "intermediate_on_ctx"),
+    "A4 view": (
+        ExpView.apply,
+        x(),
+        "silently_wrong",
+        "intermediate_on_ctx memory_leak",
+    ),
     "A5 clamp": (copying(lambda x: x.clamp(1e-6)), x(), "silently_wrong", "input_copy_saved"),
     "A5 clone": (copying(torch.clone), x(), "silently_wrong", "input_copy_saved"),
     "A5 cured": (copying(lambda x: x.clamp(1e-6), True), x(), "supported", ""),

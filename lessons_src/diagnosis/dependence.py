@@ -162,6 +162,8 @@ def _look(target, shift=0.0):
 def _with_paths(custom, backward, answer, change):
     size = max(change.size, *(abs(n.value) for n in [change.everything, *change.parts.values()]))
     paths = {slot: _path(change.seen[slot], part, size) for slot, part in change.parts.items()}
+    if not answer.answered:
+        paths = dict.fromkeys(paths, Path.UNKNOWN)
     saved = [
         replace(s, path=paths.get(s.slot, Path.UNKNOWN), reached=s.slot in answer.reached)
         for s in custom.saved
@@ -178,7 +180,7 @@ def _with_paths(custom, backward, answer, change):
     return replace(
         custom,
         saved=tuple(saved),
-        by_inputs=_path(seen, change.everything, size),
+        by_inputs=_path(seen, change.everything, size) if answer.answered else Path.UNKNOWN,
         by_grad_out=by_grad_out,
         reaches_grad_out=answer.reaches_grad_out,
         inner=answer.inner,
@@ -204,6 +206,7 @@ class Asked:
     """What autograd says of one backward, differentiated by leaves in place of what is kept."""
 
     def __init__(self):
+        self.answered = False  # backward, and its own, did not raise
         self.gradients = {}  # slot -> gradients of its tensors, None for what has no graph
         self.reached = set()  # slots to which the graph leads
         self.by_grad_out = None  # the derivative along grad_out itself; None: not known
@@ -230,6 +233,7 @@ def _ask_autograd(backward) -> Asked:
 
 def _ask(backward, u):
     asked, node = Asked(), backward.node
+    asked.answered = True
     leaves = {slot: _Leaves(_in_slot(backward.kept, slot)) for slot in slots_of(node)}
     tensors, attributes = list(node.tensors), dict(node.attributes)
     for slot, made in leaves.items():
