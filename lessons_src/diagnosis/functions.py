@@ -168,7 +168,7 @@ class Looked(NamedTuple):
 
 def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
     """Call fn and read its graph. Raises what fn raises."""
-    call = target.start(shift=shift)
+    call = target.in_units(target.units, ()).start(shift=shift)  # the outputs as fn returns them
     found = [node for node in walk.walk(*call.ys).nodes if node.custom][:MOST]
     nodes = []
     for node in found:
