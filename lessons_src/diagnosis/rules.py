@@ -450,7 +450,7 @@ def noncontiguous_input(e: Evidence) -> str | None:
 
 @rule(lesson=1)
 def grad_out_layout(e: Evidence) -> str | None:
-    if not e.habits.grad_out_layout:
+    if not e.habits.grad_out_layout or e.habits.not_linear:
         return None
     return (
         "For a grad_out that is not contiguous (.sum() or .t() after fn): "
