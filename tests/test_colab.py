@@ -10,10 +10,12 @@ from pathlib import Path
 import nbformat
 import pytest
 from editions import carry, colab
+from installed import INSTALLED, needs, reached
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from packaging.markers import default_environment
 from same_outputs import differences
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,18 +112,23 @@ def test_no_repository_of_that_form(name):
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """Torch, NumPy and ipykernel; the IPython is Colab's, the oldest that we meet."""
+    """Torch, NumPy and ipykernel; the IPython is Colab's, the oldest that we meet.
+
+    Torch is the one that runs these tests, linked: fetched anew it could be gigabytes.
+    """
     folder = tmp_path_factory.mktemp("base")
-    install = [make_venv(folder), "-m", "pip", "install", "--quiet", "-c", "constraints.txt"]
-    subprocess.run([*install, "torch", "numpy"], check=True, cwd=ROOT)
-    subprocess.run([*install[:-2], "ipython==7.34.0", "ipykernel<7"], check=True, cwd=ROOT)
-    yield folder
-    shutil.rmtree(folder)  # a gigabyte
-
-
-def make_venv(folder):
     venv.create(folder, with_pip=True)
-    return str(folder / "bin" / "python")
+    install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    subprocess.run([*install, "ipython==7.34.0", "ipykernel<7"], check=True, cwd=ROOT)
+    # After pip, which must not meet a link: it could remove what lies behind.
+    packages = next(folder.glob("lib/python*/site-packages"))
+    here = [(name, ("",)) for name in ("torch", "numpy")]
+    for name in reached([*here, *needs("torch", [""], default_environment())]):
+        for part in {file.parts[0] for file in INSTALLED[name].files} - {"..", "__pycache__"}:
+            if not (packages / part).exists():
+                (packages / part).symlink_to(INSTALLED[name].locate_file(part).resolve())
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module", params=["without dot", "with dot"])

@@ -1,7 +1,6 @@
 """The environment: three files that agree, a light import, a `dot` for machines without one."""
 
 import ast
-import importlib.metadata
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import make_environment
 import pip_settings
 import pytest
 import yaml
+from installed import INSTALLED, needs, reached
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -42,38 +42,6 @@ def test_requirement_is_pinned_above_its_lower_bound(requirement):
 def test_every_lower_bound_has_a_reason():
     for text in (text for group in GROUPS.values() for text in group):
         assert re.search(rf'^\s*"{re.escape(text)}",\s+# \w+', PYPROJECT, re.MULTILINE), text
-
-
-INSTALLED = {
-    canonicalize_name(package.metadata["Name"]): package
-    for package in importlib.metadata.distributions()
-}
-
-
-def needs(name, extras, surroundings):
-    """What an installed package needs where it is installed with these extras."""
-    for text in INSTALLED[name].requires or []:
-        requirement = Requirement(text)
-        asked = requirement.marker is None or any(
-            requirement.marker.evaluate(surroundings | {"extra": extra}) for extra in extras
-        )
-        if asked:
-            yield canonicalize_name(requirement.name), ("", *requirement.extras)
-
-
-def reached(roots, surroundings):
-    """The packages that come along with the roots, as far as it is known here what they need.
-
-    What torch alone needs is left out: on Linux that is CUDA, of the versions that torch names.
-    """
-    found, waiting = set(), list(roots)
-    while waiting:
-        name, extras = waiting.pop()
-        if (name, extras) not in found:
-            found.add((name, extras))
-            if name in INSTALLED and name != "torch":
-                waiting += needs(name, extras, surroundings)
-    return {name for name, _ in found}
 
 
 # As markers have it: what is installed where the course may be.
@@ -183,13 +151,17 @@ def test_old_python_can_read_the_script(module):
 
 
 def test_import_is_light():
-    """`import lessons_src` brings only what `import torch` has brought already, and our modules."""
+    """`import lessons_src` brings only what `import torch` has brought already, and our modules.
+
+    Python without docstrings and assert statements must do, too.
+    """
     code = (
         "import sys, torch; before = set(sys.modules); import lessons_src;"
-        "print([m for m in set(sys.modules) - before if m.split('.')[0] != 'lessons_src'])"
+        "print([m for m in set(sys.modules) - before if m.split('.')[0] != 'lessons_src']);"
+        "from lessons_src import diagnose, draw; import lessons_src.exercises"
     )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert printed.stdout.strip() == "[]", printed.stderr
+    printed = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True)
+    assert (printed.stdout.strip(), printed.returncode) == ("[]", 0), printed.stderr
 
 
 def test_kernels_look_for_programs_here_last():
@@ -224,3 +196,13 @@ def test_real_dot_wins(tmp_path):
 
 def test_library_graphviz_draws():
     assert graphviz.Source("digraph { a -> b }").pipe(format="svg").count(b'class="node"') == 2
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git checkout")
+def test_files_have_the_same_bytes_where_git_writes_the_line_ends_of_windows(tmp_path):
+    """Copies, sums and comparisons of files are of bytes."""
+    clone = ["git", "-c", "core.autocrlf=true", "clone", "--quiet", str(ROOT), str(tmp_path)]
+    subprocess.run(clone, check=True)
+    texts = [*tmp_path.rglob("*.py"), *tmp_path.rglob("*.ipynb"), *tmp_path.rglob("*.svg")]
+    assert len(texts) > 50
+    assert [path for path in texts if b"\r\n" in path.read_bytes()] == []
