@@ -4,7 +4,11 @@
 loaded on first use, so that `import lessons_src` stays as light as an empty module.
 """
 
+import warnings
 from importlib import import_module
+
+# From 2.14 on torch says this to whoever differentiates in forward mode; the call is its own.
+warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
 
 _MODULE_OF = {
     "draw": "graphs",

@@ -1,4 +1,7 @@
-"""The reader's own copies of the lessons, in my_lessons/: made once, never overwritten."""
+"""The reader's own copies of the lessons, in my_lessons/: made once, never overwritten.
+
+They have no outputs, so that no answer stands under its question.
+"""
 
 import hashlib
 import json
@@ -56,9 +59,13 @@ def put_copy(lesson, copy):
     folder = copy.parent
     data = jupyter_folder(folder) / "data"
     data.mkdir(parents=True, exist_ok=True)
-    # JupyterLab shows stored pictures only in notebooks it trusts.
-    NotebookNotary(data_dir=str(data)).sign(nbformat.read(lesson, as_version=4))
-    write_whole(copy, lesson.read_bytes())
+    notebook = nbformat.read(lesson, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    # JupyterLab shows the pictures that the reader has saved only in notebooks it trusts.
+    NotebookNotary(data_dir=str(data)).sign(notebook)
+    write_whole(copy, (nbformat.writes(notebook) + "\n").encode())
     known = read_known(folder) | {lesson.name: fingerprint(lesson)}
     write_whole(jupyter_folder(folder) / "copied.json", json.dumps(known).encode())
 
