@@ -4,11 +4,14 @@
 loaded on first use, so that `import lessons_src` stays as light as an empty module.
 """
 
+import logging
 import warnings
 from importlib import import_module
 
-# From 2.14 on torch says this to whoever differentiates in forward mode; the call is its own.
+# What torch says of itself, in some versions and on some machines: that its own forward mode uses
+# torch.jit (from 2.14 on), and that there is no Triton, which is for GPUs.
 warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
+logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)
 
 _MODULE_OF = {
     "draw": "graphs",

@@ -55,6 +55,7 @@ def differences(stored, fresh, torch=None):
     for kind in sorted(stored.keys() | fresh.keys()):
         if len(stored[kind]) != len(fresh[kind]):
             found.append(f"{kind}: {len(stored[kind])} stored, {len(fresh[kind])} now")
+            found += [str(content)[:2000] for content in (fresh[kind] or stored[kind])]
         for old, new in zip(stored[kind], fresh[kind], strict=False):
             if kind == CURVES:
                 found += curve_differences(old, new)
