@@ -14,12 +14,18 @@ from torch.autograd import Function, grad
 from lessons_src.graphs import walk
 
 from .compare import Pair, explain
-from .observe import UNDOABLE, recorded, told_steps, watched
+from .observe import UNDOABLE, around, recorded, told_steps, watched
+from .reply import PACKAGE, innermost
 from .task import Setting, Task
 
 LATER = (
     "Compute it again in backward from a saved input or output; or return it as an extra output "
     "of forward, and hand over a function that returns the first result alone."
+)
+
+UNMARK = (
+    "To autograd it is a constant then. Take the mark away, and use the gradient of that output "
+    "in backward."
 )
 
 
@@ -52,8 +58,20 @@ class Trial:
 
 def cause(trial: Trial) -> str:
     """The first cause that is certain, or ""."""
-    found = (declared_once, extra_outputs, second_function, without_graph, undone, left_torch)
-    return next(filter(None, (find(trial) for find in found)), "")
+    for find in (declared_once, extra_outputs, second_function, without_graph, undone, left_torch):
+        if said := attempted(find, trial):
+            return said
+    return ""
+
+
+def attempted(find, trial) -> str:
+    """What `find` says; "" where the answer does not survive the experiment."""
+    try:
+        return find(trial)
+    except Exception as error:
+        if innermost(error).startswith(PACKAGE):
+            raise
+        return ""
 
 
 def sentence(text):
@@ -76,36 +94,47 @@ def declared_once(trial):
 
 def extra_outputs(trial):
     """Is the gradient right that backward returns for each extra output that it uses?"""
-    for which, extra in enumerate(_extras(trial.run()[2])):
-        if not _changes_backward(trial, lambda nodes, i=which: _spoil(_extras(nodes)[i].tensor)):
-            continue
-        words = ("first", "second", "third")[min(extra.position, 3) - 1]
+    for which, extra in _used_extras(trial):
         if not _gradient_is_used(trial, which):
             return (
-                f"backward uses the {words} extra output of forward, and not the gradient of it. "
-                "In the second backward that gradient is not 0: add it to grad_x, times the "
-                "derivative of that output."
+                f"backward uses {extra}, and not the gradient of it. In the second backward that "
+                "gradient is not 0: add it to grad_x, times the derivative of that output."
             )
-    return extra_gradient_wrong(trial)
+        if said := _extra_alone(trial, which, extra):
+            return said
+    return ""
 
 
 def extra_gradient_wrong(trial) -> str:
+    """The same for an answer whose second derivative is right: is something else wrong there?"""
+    for which, extra in _used_extras(trial):
+        if said := _extra_alone(trial, which, extra, zero_too=False):
+            return said
+    return ""
+
+
+def _used_extras(trial):
+    """(place, how it is named) of each extra output whose numbers matter to backward."""
+    for which, extra in enumerate(_extras(trial.run()[2])):
+        if _changes_backward(trial, lambda nodes, i=which: _spoil(_extras(nodes)[i].tensor)):
+            word = ("first", "second", "third", "last")[min(extra.position, 4) - 1]
+            yield which, f"the {word} extra output of forward"
+
+
+def _extra_alone(trial, which, extra, zero_too=True):
     """What backward returns for one extra output, alone, against finite differences of it."""
-    for which in range(len(_extras(trial.run()[2]))):
-        xs, _out, nodes = trial.run()
-        extra = _extras(nodes)[which]
-        yours = grad(extra.tensor.sum(), xs, allow_unused=True)
+    xs, _out, nodes = trial.run()
+    yours = grad(_extras(nodes)[which].tensor.sum(), xs, allow_unused=True)
 
-        def total(setting, which=which):
-            return _extras(trial.run(setting)[2])[which].tensor.sum()
+    def total(setting):
+        return _extras(trial.run(setting)[2])[which].tensor.sum()
 
-        for name, pair in _against_differences(trial, yours, total):
-            if pair.wrong and pair.yours.any():
-                words = ("first", "second", "third")[min(extra.position, 3) - 1]
-                return (
-                    f"What backward returns for {name} is wrong when the gradient of the {words} "
-                    f"extra output is 1 and the other gradients are 0, {pair}. {explain([[pair]])}"
-                ).rstrip()
+    for name, pair in _against_differences(trial, yours, total):
+        if pair.wrong and (zero_too or pair.yours.any()):
+            return (
+                f"What backward returns for {name} is wrong when the gradient of {extra} is 1 and "
+                f"the other gradients are 0, {pair}. {explain([[pair]])}"
+            ).rstrip()
     return ""
 
 
@@ -219,7 +248,27 @@ def _kept_tensors(trial, n, node, twin):
             name = "the saved tensor"
             if len(by_call) > 1:
                 name = f"saved tensor number {[k is mine for k in by_call].index(True) + 1}"
-        yield name, _copy_of(trial, name, mine.tensor)
+        if i in _marked(trial, n, node.custom):
+            yield name, f"{name} is an output that forward marks as non-differentiable. {UNMARK}"
+        else:
+            yield name, _copy_of(trial, name, mine.tensor)
+
+
+def _marked(trial, n, cls):
+    """Which tensors that node n keeps are outputs that forward marks as non-differentiable."""
+    found = set()
+
+    def wrapper(function):
+        def recording(ctx, *args):
+            result = function(ctx, *args)
+            found.update(t.data_ptr() for t in getattr(ctx, "non_differentiable", None) or ())
+            return result
+
+        return recording
+
+    with around(cls, "setup_context" if _has_setup_context(cls) else "forward", wrapper):
+        nodes = trial.run()[2]
+    return {i for i, k in enumerate(nodes[n].kept) if k.tensor.data_ptr() in found}
 
 
 def _copy_of(trial, name, tensor):
@@ -258,7 +307,8 @@ def _kept_numbers(trial, n, node, twin):
         if _changes_backward(
             trial, lambda nodes, name=name, new=changed: setattr(nodes[n].fn, name, new)
         ):
-            what = "an array" if array.ndim else "a number"
+            what = "an array" if isinstance(value, np.ndarray) else "a number"
+            what = "a list of numbers" if isinstance(value, (list, tuple)) else what
             yield f"ctx.{name} ({what})", ""
 
 

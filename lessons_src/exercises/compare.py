@@ -19,6 +19,7 @@ class Pair:
         note: the setting, said behind the place.
         factors: from names to what may be a factor too many, or missing.
         slips: from an advice to what a known mistake gives instead of `true`.
+        none: True if autograd gave nothing at all, for which `yours` has zeros.
     """
 
     what: str
@@ -28,6 +29,7 @@ class Pair:
     note: str = ""
     factors: dict[str, torch.Tensor] = field(default_factory=dict)
     slips: dict[str, Callable[[], torch.Tensor]] = field(default_factory=dict)
+    none: bool = False
 
     @property
     def differs(self) -> torch.Tensor:

@@ -5,6 +5,7 @@ import inspect
 import linecache
 import sysconfig
 import textwrap
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,11 @@ def readers_frames(error):
             frames.append((tb.tb_frame, tb.tb_lineno))
         tb = tb.tb_next
     return frames
+
+
+def innermost(error):
+    """The file where an error rose."""
+    return traceback.extract_tb(error.__traceback__)[-1].filename
 
 
 def is_readers(filename):

@@ -9,7 +9,6 @@ import ast
 import inspect
 import traceback
 import warnings
-import weakref
 from types import FunctionType
 
 import torch
@@ -21,7 +20,7 @@ from lessons_src.graphs import walk
 from .compare import Pair, explain
 from .observe import UNDOABLE, Watch, recorded, told_steps
 from .reply import PACKAGE, Reply, Said, neutral, raised, readers_frames, tree_of, wrong
-from .second_order import check_edges, check_second_derivative
+from .second_order import SHARED, check_edges, check_second_derivative
 from .task import Setting, Task
 
 
@@ -40,10 +39,11 @@ def review(task: Task, answer) -> Reply:
 
 
 def _review(task, fn):
-    for setting in [*task.settings, *map(Setting, task.edges)]:
+    for setting in [*task.settings, *map(Setting, task.edges), task.constant]:
         check_value(task, fn, setting)
     check_graph(task, fn, task.plain[0])
     check_first_derivative(task, fn)
+    check_whose_derivative(fn, task.plain[0])
     for setting in task.single:
         check_value(task, fn, setting)
         check_gradients(task, fn, setting)
@@ -135,15 +135,17 @@ def check_value(task, fn, setting):
     except (Exception, SystemExit) as error:
         inside = any(frame.f_code.co_name == "forward" for frame, _ in readers_frames(error))
         raised(("forward" if inside else "the call") + setting.note, error)
-    _check_kind(task, fn, setting, out, true)
+    asked = {a.dtype for a in setting.args if torch.is_tensor(a)}
+    _check_kind(task, setting, out, true)
     _check_unchanged(task, "forward", setting, xs)
     given = task.named(setting.args)
-    pair = Pair("value", out.detach(), true.to(out.dtype), given, setting.note)
+    dtype = torch.float32 if torch.float32 in asked else torch.float64
+    pair = Pair("value", out.detach().to(dtype), true.to(dtype), given, setting.note)
     if pair.wrong:
         wrong(f"the value is wrong {pair}.", f"It should be {task.asks}.")
 
 
-def _check_kind(task, fn, setting, out, true):
+def _check_kind(task, setting, out, true):
     """One tensor of the right shape and dtype."""
     if out is None:
         wrong("the result is None.", "Is a return missing?")
@@ -207,31 +209,40 @@ def check_graph(task, fn, setting):
     if not nodes:
         advice = "Write one, with forward and backward, and call it through apply."
         wrong("right numbers, but there is no Function of yours in the graph.", advice)
-    if not _derivative_is_theirs(setting, xs, out, nodes):
-        wrong(
-            "right numbers, but the derivative is torch's: the Function in the graph only hands "
-            "on what it gets.",
-            "Compute the result in forward, and its derivative in backward.",
-        )
 
 
-def _derivative_is_theirs(setting, xs, out, nodes):
-    """Does one of the Functions do something to the gradient that comes to it?"""
-    found = []
+def check_whose_derivative(fn, setting):
+    """Is it a Function of the reader's that makes the derivative?"""
+    xs = setting.fresh()
+    out = fn(*xs)
+    came, changed = [], []
 
     def hook(gave, got):
         got = [g for g in got if g is not None and g.any()]
         gave = [g for g in gave if g is not None]
-        same = [any(a.shape == b.shape and torch.equal(a, b) for b in got) for a in gave]
-        found.append(bool(got) and not (gave and all(same)))
+        same = [any(_proportional(a, b) for b in got) for a in gave]
+        came.append(bool(got))
+        changed.append(bool(got) and not all(same))
 
-    for node in nodes:
-        node.fn.register_hook(hook)
-    try:
-        grad(out, setting.variables(xs), setting.grad_out(out), allow_unused=True)
-    except Exception:  # told where the first derivative is checked
-        return True
-    return any(found)
+    for node in walk.walk(out).nodes:
+        if node.custom:
+            node.fn.register_hook(hook)
+    grad(out, setting.variables(xs), setting.grad_out(out), allow_unused=True)
+    if any(changed):
+        return
+    what = "hands the gradient on, at most times a number" if any(came) else "has no part in it"
+    wrong(
+        f"right numbers, but the derivative is torch's: the Function in the graph {what}.",
+        "Compute the result in forward, and its derivative in backward.",
+    )
+
+
+def _proportional(a, b):
+    """True if one is the other times one number."""
+    if a.shape != b.shape:
+        return False
+    a, b = a.reshape(-1), b.reshape(-1)
+    return torch.allclose(a * b[:1], b * a[:1], rtol=1e-9, atol=0)
 
 
 # The first derivative
@@ -241,6 +252,7 @@ def check_first_derivative(task, fn):
     """With a grad_out of ones, whose numbers a reader knows; then with one that tells more."""
     plain = [check_gradients(task, fn, each, plain=True) for each in task.plain]
     varied = [check_gradients(task, fn, each) for each in task.plain]
+    check_memory(task, fn)
     wrong_ones = [pair for group in plain + varied for pair in group if pair.wrong]
     if wrong_ones:
         pair = wrong_ones[0]
@@ -265,6 +277,34 @@ def _ignores_grad_out(pair, plain, varied):
     if all(same) and pair.yours.any():
         return "Your gradient does not change when grad_out does. Multiply by grad_out."
     return ""
+
+
+def check_memory(task, fn):
+    """Other calls between forward and backward must change nothing."""
+    setting = task.plain[0]
+    results = []
+    for others in ([], task.settings):
+        xs = setting.fresh()
+        out = fn(*xs)
+        for other in others:
+            fn(*other.fresh())
+        grad_out = setting.grad_out(out)
+        try:
+            results.append(grad(out, setting.variables(xs), grad_out, allow_unused=True))
+        except Exception as error:
+            text = str(error).splitlines()[0] if str(error) else ""
+            wrong(
+                f"backward raises {type(error).__name__} when F was called with other arguments "
+                f"after forward: {text}",
+                SHARED,
+            )
+    for name, a, b in zip(task.differentiated(setting), *results, strict=True):
+        if b is None or a.shape != b.shape or not torch.equal(a, b):
+            wrong(
+                f"the gradient of {name} is another one when F was called with other arguments "
+                "after forward.",
+                SHARED,
+            )
 
 
 def check_gradients(task, fn, setting, plain=False) -> list[Pair]:
@@ -314,7 +354,7 @@ def _backward(task, fn, setting, xs, out, grad_out):
         if gradient is None:
             _check_returned(task, fn, setting)
             wrong(f"no gradient comes back for {name}, but the result depends on it{setting.note}.")
-    again = grad(out, variables, before, allow_unused=True)
+    again = grad(out, variables, before, allow_unused=True, create_graph=True)
     for name, a, b in zip(task.differentiated(setting), once, again, strict=True):
         if b is None or not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)):
             wrong(
@@ -431,18 +471,6 @@ def check_what_is_kept(task, fn):
                     f"every number is right, and one thing is left to mend: ctx.{kept.name} is "
                     f"{what}. {why} Use save_for_backward."
                 )
-    if _outlives(task, fn):
-        wrong(
-            "every number is right, and one thing is left to mend: the node of your Function "
-            "stays in memory when the result is gone.",
-            "Something that it keeps leads back to the result, or a place outside holds it.",
-        )
-
-
-def _outlives(task, fn):
-    """Does the node of a call live on when its result is gone?"""
-    refs = [weakref.ref(n.fn) for n in walk.walk(fn(*task.plain[0].fresh())).nodes if n.custom]
-    return any(ref() is not None for ref in refs)
 
 
 def check_the_rest(task, fn):

@@ -3,15 +3,18 @@
 import torch
 from torch.autograd import grad
 
-from .causes import Trial, cause, extra_gradient_wrong
+from .causes import Trial, attempted, cause, extra_gradient_wrong
 from .compare import Pair, explain
-from .reply import raised, wrong
+from .reply import Said, raised, wrong
 from .task import Setting, Task
 
 NO_GRAPH = (  # parts of the two errors of autograd for a result that does not depend on x
     "does not require grad and does not have a grad_fn",
     "appears to not have been used in the graph",
 )
+
+
+SHARED = "Keep what backward needs on the ctx of its own call, not in a place that all calls share."
 
 
 def check_second_derivative(task: Task, fn):
@@ -31,10 +34,10 @@ def check_second_derivative(task: Task, fn):
                 wrong(
                     f"the second derivative is wrong in a formula. {seen}.", _forgets(fn, setting)
                 )
-        if task.third:
-            _check_third_derivative(task, fn, setting)
-    if said := extra_gradient_wrong(_trial(task, fn, task.plain[0], ())):
+    if said := attempted(extra_gradient_wrong, _trial(task, fn, task.plain[0], ())):
         wrong("the second derivative is right, and one thing is left to mend.", said)
+    for setting in task.plain if task.third else []:
+        _check_third_derivative(task, fn, setting)
 
 
 def check_edges(task, fn):
@@ -80,7 +83,7 @@ def _trial(task, fn, setting, names):
 
 def _unreached(pairs):
     """The variables of backward to which no graph leads from what it returns."""
-    names = [pair.what for pair in pairs if pair.wrong and not pair.yours.any()]
+    names = [pair.what for pair in pairs if pair.wrong and pair.none]
     if not names:
         return ""
     return (
@@ -92,13 +95,13 @@ def _unreached(pairs):
 def derivatives_of_backward(task, fn, setting, catch=True) -> list[Pair]:
     """`Pair` for each input, and for grad_out last, of the derivative of sum(h * grad_x)."""
     try:
-        yours = _derivatives(fn, setting, setting.args)
+        yours, unreached, *_ = _derivatives(fn, setting, setting.args)
     except Exception as error:
-        if not catch:
+        if not catch or isinstance(error, Said):
             raise
         raised(f"backward, differentiated itself{setting.note},", error)
     doubles = tuple(a.double() if torch.is_tensor(a) else a for a in setting.args)
-    true, g, hs = _derivatives(task.truth, setting, doubles, told=True)
+    true, _, g, hs = _derivatives(task.truth, setting, doubles)
     given = {**task.named(setting.args), "grad_out": g}
     factors = {"h": hs[0], **given} if len(hs) == 1 else given
     slips = {
@@ -115,12 +118,14 @@ def derivatives_of_backward(task, fn, setting, catch=True) -> list[Pair]:
             setting.note,
             {key: value for key, value in factors.items() if key != name},
             slips if name == names[0] else {},
+            none,
         )
-        for name, a, b in zip(names, yours, true, strict=True)
+        for name, a, b, none in zip(names, yours, true, unreached, strict=True)
     ]
 
 
-def _derivatives(function, setting, args, told=False):
+def _derivatives(function, setting, args):
+    """By the variables of backward; which got none; grad_out and the vectors h of the setting."""
     here = Setting(args, setting.said, setting.constant)
     xs = here.fresh()
     variables = here.variables(xs)
@@ -128,13 +133,20 @@ def _derivatives(function, setting, args, told=False):
     grad_out = setting.grad_out(out).requires_grad_()
     hs = [setting.grad_grad(x) for x in variables]
     first = grad(out, variables, grad_out, create_graph=True, allow_unused=True)
-    total = sum((g * h).sum() for g, h in zip(first, hs, strict=True) if g is not None)
+    tracked = [(g, h) for g, h in zip(first, hs, strict=True) if g is not None and g.requires_grad]
     second = [None] * (len(variables) + 1)
-    if torch.is_tensor(total) and total.requires_grad:
-        second = grad(total, [*variables, grad_out], allow_unused=True)
+    if tracked:
+        before = [h.clone() for _, h in tracked]
+        results, weights = zip(*tracked, strict=True)
+        second = grad(results, [*variables, grad_out], weights, allow_unused=True)
+        if not all(map(torch.equal, before, weights)):
+            wrong(
+                "the backward of backward changes the gradient that it gets.", "Make a new tensor."
+            )
     zeros = map(torch.zeros_like, [*variables, grad_out])
+    unreached = [s is None for s in second]
     second = [z if s is None else s for s, z in zip(second, zeros, strict=True)]
-    return (second, grad_out.detach(), hs) if told else second
+    return second, unreached, grad_out.detach(), hs
 
 
 # Formulas that a reader can type
@@ -210,12 +222,7 @@ def _forgets(fn, setting):
         if again:
             fn(*_each(setting.fresh(), lambda x: x.detach() / 2))
         results.append(grad(out.sum(), setting.variables(xs)))
-    if all(map(torch.equal, *results)):
-        return ""
-    return (
-        "The backward of one call returns other numbers after F was called once more. Keep what "
-        "backward needs on the ctx of its own call, not in a place that all calls share."
-    )
+    return "" if all(map(torch.equal, *results)) else SHARED
 
 
 def _check_third_derivative(task, fn, setting):

@@ -120,15 +120,24 @@ class Task:
         found = self.plain
         for args in self.wide:
             found.append(Setting(args))
-            for said, shape in SHAPES.items() if self.elementwise else list(SHAPES.items())[:2]:
+            for said, shape in SHAPES.items() if self.elementwise else list(SHAPES.items())[:3]:
                 found.append(Setting(_each(args, shape), f"{self._tensors(args)} {said}"))
-        where = [i for i, a in enumerate(self.points[0]) if torch.is_tensor(a)]
+        where = self._places
         if len(where) > 1:
             for i in where:
                 rest = tuple(k for k in where if k != i)
                 only = f"{self.inputs[i]} alone requires grad"
                 found.append(Setting(self.points[0], only, constant=rest))
         return found
+
+    @property
+    def _places(self):
+        return [i for i, a in enumerate(self.points[0]) if torch.is_tensor(a)]
+
+    @property
+    def constant(self) -> Setting:
+        """The first plain one, where nothing requires grad."""
+        return Setting(self.points[0], "nothing requires grad", tuple(self._places))
 
     @property
     def single(self) -> list[Setting]:
@@ -167,6 +176,7 @@ class Task:
 SHAPES = {
     "of shape (2, n)": lambda x: x.reshape(2, -1),
     "transposed": lambda x: x.reshape(2, -1).t(),
+    "of shape (1, 2, n)": lambda x: x.reshape(1, 2, -1),
     "of one element": lambda x: x[:1],
     "a number, of shape ()": lambda x: x[0],
     "empty": lambda x: x[:0],
