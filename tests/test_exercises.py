@@ -1,5 +1,6 @@
 """Every answer gets the reply that it deserves: right, wrong with its own reason, or neutral."""
 
+import functools
 import inspect
 import linecache
 from collections import Counter
@@ -10,6 +11,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from right_answers import RIGHT
 from scipy.special import dawsn
 from torch.autograd import Function, grad
 
@@ -189,7 +191,7 @@ class DawsonByItsOutput(Function):
         return grad_out * (1 - 2 * x * out)
 
 
-OTHERWISE_RIGHT = [
+OTHERWISE_RIGHT = [(name, answer) for name, _, answer in RIGHT] + [
     ("sigmoid", SigmoidRecomputed.apply),
     ("tanh_exp", TanhRecomputed.apply),
     ("tanh", TanhWithSetupContext.apply),
@@ -219,6 +221,40 @@ def test_a_right_answer_written_differently_is_right(name, answer):
     assert reply(name, answer).status == "right", reply(name, answer)
 
 
+class Called:
+    def __init__(self, fn):
+        self.fn = fn
+
+    def __call__(self, *args):
+        return self.fn(*args)
+
+
+class Module(torch.nn.Module):
+    def __init__(self, fn):
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, *args):
+        return self.fn(*args)
+
+
+HANDED_OVER = {
+    "a function around it": lambda fn: lambda *args: fn(*args),
+    "an object that can be called": Called,
+    "a module": Module,
+    "partial": functools.partial,
+    "reshaped and back": lambda fn: lambda x, *n: fn(x.reshape(x.shape), *n).reshape(x.shape),
+}
+
+
+@pytest.mark.parametrize("style", HANDED_OVER)
+@pytest.mark.parametrize("name", TASKS)
+def test_a_right_answer_may_be_anything_that_can_be_called(name, style):
+    last = EXERCISES[name].SOLUTION[-1]
+    answer = HANDED_OVER[style](getattr(last, "apply", last))
+    assert reply(name, answer).status == "right", reply(name, answer)
+
+
 # Wrong answers
 
 
@@ -242,9 +278,9 @@ SAID = {
     ("power", "factor n forgotten"): "lacks one factor: n",
     ("power", "n in save_for_backward"): "save_for_backward takes tensors only",
     ("reciprocal", "grad_out forgotten"): "Multiply by grad_out",
-    ("reciprocal", "a copy saved"): "The saved tensor has the numbers of x, and is another tensor",
+    ("reciprocal", "a copy saved"): "The saved tensor is a copy of x",
     ("reciprocal", "detached in backward"): "The graph ends here: detach",
-    ("tanh_exp", "second exponential added"): "second extra output is 1",
+    ("tanh_exp", "second exponential added"): "second extra output of forward is 1",
     ("tanh_exp", "extra gradients ignored"): "uses the first extra output of forward, and not the",
     ("logcosh", "kept on ctx"): "ctx.expx and ctx.expnegx",
     ("normalise", "extra gradient subtracted"): "wrong sign",

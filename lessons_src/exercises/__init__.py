@@ -19,7 +19,7 @@ from .review import review
 
 __all__ = ["check", "hint", "solution"]
 
-_hints_given = Counter()
+_hints_given: Counter[str] = Counter()
 _NOTHING = object()
 
 

@@ -101,7 +101,7 @@ class InputOnCtx(Artanh):
 
     @staticmethod
     def backward(ctx, grad_out):
-        x = ctx.x
+        x = ctx.x.clamp(-1 + 1e-6, 1 - 1e-6)
         return grad_out / (1 - x**2)
 
 
@@ -141,3 +141,20 @@ class SquareLost(Artanh):
         (x,) = ctx.saved_tensors
         x = x.clamp(-1 + 1e-6, 1 - 1e-6)
         return grad_out / (1 - x)
+
+
+@wrong("clamped in forward only", say="The value is finite at x = 1. Is the derivative?")
+class ClampedInForwardOnly(Artanh):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out / (1 - x**2)
+
+
+@wrong("another clamp in backward", say="What is the slope at 0.99?")
+class AnotherClampInBackward(Artanh):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        x = x.clamp(-0.9, 0.9)
+        return grad_out / (1 - x**2)

@@ -23,6 +23,7 @@ LATER = (
     "of forward, and hand over a function that returns the first result alone."
 )
 
+AGAIN = "Save the input, and compute it again in backward."
 UNMARK = (
     "To autograd it is a constant then. Take the mark away, and use the gradient of that output "
     "in backward."
@@ -213,18 +214,19 @@ def without_graph(trial):
         return ""
     found = []
     for n, (node, twin) in enumerate(zip(nodes, elsewhere, strict=True)):
-        found += [("copy", *told) for told in _kept_tensors(trial, n, node, twin)]
-        found += [("made", *told) for told in _kept_numbers(trial, n, node, twin)]
+        found += [("tensor", *told) for told in _kept_tensors(trial, n, node, twin)]
+        found += [("number", *told) for told in _kept_numbers(trial, n, node, twin)]
     if not found:
         return ""
     copies = [said for _, name, said in found if said]
     if copies:
         return sentence(copies[0])
     names = list(dict.fromkeys(name for _, name, _ in found))
+    later = LATER if any(kind == "tensor" for kind, *_ in found) else AGAIN
     many = len(names) > 1
     return (
         f"backward uses {' and '.join(names)}, made of the inputs in forward, where nothing is "
-        f"recorded: to autograd {'they are constants' if many else 'a constant'}. {LATER}"
+        f"recorded: to autograd {'they are constants' if many else 'a constant'}. {later}"
     )
 
 
@@ -251,7 +253,7 @@ def _kept_tensors(trial, n, node, twin):
         if i in _marked(trial, n, node.custom):
             yield name, f"{name} is an output that forward marks as non-differentiable. {UNMARK}"
         else:
-            yield name, _copy_of(trial, name, mine.tensor)
+            yield name, _copy_of(trial, name, n, i)
 
 
 def _marked(trial, n, cls):
@@ -271,21 +273,26 @@ def _marked(trial, n, cls):
     return {i for i, k in enumerate(nodes[n].kept) if k.tensor.data_ptr() in found}
 
 
-def _copy_of(trial, name, tensor):
-    """What to say of a tensor that equals an input or the result, or ""."""
-    xs, out, _ = trial.run()
+def _copy_of(trial, name, n, i):
+    """What to say of the kept tensor i of node n if it equals an input or the result, or ""."""
+    xs, out, nodes = trial.run()
+    tensor = nodes[n].kept[i].tensor
     for known, x in zip(_names(trial), xs, strict=True):
         if _equal(x, tensor):
             return (
-                f"{name} has the numbers of {known}, and is another tensor, made in forward: to "
-                f"autograd a constant. Save {known} itself, as forward gets it."
+                f"{name} is {_alike(x, tensor)} {known}, made in forward: to autograd a constant. "
+                f"Save {known} itself, as forward gets it."
             )
     if _equal(out, tensor):
         return (
-            f"{name} has the numbers of the result, and is another tensor than the one that "
-            "forward returns: to autograd a constant. Save and return one and the same tensor."
+            f"{name} is {_alike(out, tensor)} the result, and not the tensor that forward "
+            "returns: to autograd a constant. Save and return one and the same tensor."
         )
     return ""
+
+
+def _alike(x, tensor):
+    return "another tensor on the memory of" if x.data_ptr() == tensor.data_ptr() else "a copy of"
 
 
 def _equal(x, tensor):

@@ -127,7 +127,7 @@ def relation(pairs: list[Pair]) -> str:
     if close(yours, -true):
         return "everywhere, yours has the wrong sign."
     ratio = (yours / true)[true != 0][:1]
-    if close(yours, true * ratio):
+    if close(yours, true * ratio) and abs(ratio.item() - 1) > 1e-3:
         return f"everywhere, yours is {ratio.item():.4g} times the true one."
     for name in pairs[0].factors:
         factor = joined([_like(p.factors[name], p.yours) for p in pairs])

@@ -137,3 +137,42 @@ class AnArrayAsTheResult(Dawson):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return dawsn(x.numpy())
+
+
+def first_into_x(x):
+    slope = 1 - 2 * x * dawsn(x)
+    x *= 0
+    return slope
+
+
+@wrong("x changed through NumPy", say="The array and the tensor share their memory.")
+class XChangedThroughNumPy(Dawson):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * in_numpy(first_into_x, x)
+
+
+def times_first(grad_out, x):
+    grad_out *= 1 - 2 * x * dawsn(x)
+    return grad_out
+
+
+@wrong("grad_out changed through NumPy", say="The array and the tensor share their memory.")
+class GradOutChangedThroughNumPy(Dawson):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return in_numpy(times_first, grad_out, x)
+
+
+@wrong("input on ctx", say="What if the caller edits x before backward runs?")
+class InputOnCtx(Dawson):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return in_numpy(dawsn, x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * in_numpy(dawson_first, ctx.x)

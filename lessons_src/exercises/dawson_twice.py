@@ -209,3 +209,34 @@ class NoSecondFunction(DawsonTwice):
     def backward(ctx, grad_out):
         (x,) = ctx.saved_tensors
         return grad_out * in_numpy(dawson_first, x)
+
+
+@wrong("grad_out detached on the way", say="What does detach cut off here?")
+class GradOutDetachedOnTheWay(DawsonTwice):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return DawsonBackward.apply(grad_out.detach(), x)
+
+
+@wrong(
+    "one gradient only",
+    say="How many arguments has the forward of DawsonBackward?",
+    answer=twice_with,
+)
+class OneGradientOnly(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        return grad_grad_x * grad_out * in_numpy(dawson_second, x)
+
+
+@wrong(
+    "h changed in place", say="Who else holds the gradient that backward gets?", answer=twice_with
+)
+class HChangedInPlace(DawsonBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        grad_x = grad_grad_x * grad_out * in_numpy(dawson_second, x)
+        return grad_grad_x.mul_(in_numpy(dawson_first, x)), grad_x

@@ -154,3 +154,23 @@ class MeanInsteadOfSum(LearnedPower):
         grad_x = grad_out * alpha * x ** (alpha - 1)
         grad_alpha = grad_out * x**alpha * torch.log(x)
         return grad_x, grad_alpha.mean()
+
+
+@wrong("gradients swapped", say="In which order does forward get its arguments?")
+class GradientsSwapped(LearnedPower):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, alpha = ctx.saved_tensors
+        grad_x = grad_out * alpha * x ** (alpha - 1)
+        grad_alpha = (grad_out * x**alpha * torch.log(x)).sum()
+        return grad_alpha, grad_x
+
+
+@wrong("alpha detached in backward", say="Differentiate by alpha a second time: is it still there?")
+class AlphaDetachedInBackward(LearnedPower):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, alpha = ctx.saved_tensors
+        alpha = alpha.detach()
+        grad_x = grad_out * alpha * x ** (alpha - 1)
+        return grad_x, (grad_out * x**alpha * torch.log(x)).sum()

@@ -176,3 +176,45 @@ class HalfForgottenInForward(LogCosh):
         expnegx = torch.exp(-x)
         ctx.save_for_backward(expx, expnegx)
         return torch.log(expx + expnegx), expx, expnegx
+
+
+@wrong(
+    "names of the extra gradients swapped", say="In which order does forward return its outputs?"
+)
+class NamesSwapped(LogCosh):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expnegx, grad_expx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * (expx - expnegx) / (expx + expnegx)
+        return grad_x + grad_expx * expx - grad_expnegx * expnegx
+
+
+@wrong(
+    "extra gradients times grad_out",
+    say="Each output has a gradient of its own: is grad_out in that of expx?",
+)
+class ExtraGradientsTimesGradOut(LogCosh):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * (expx - expnegx) / (expx + expnegx)
+        return grad_x + grad_out * (grad_expx * expx - grad_expnegx * expnegx)
+
+
+@wrong("extra gradients averaged", say="Where does the half come from?")
+class ExtraGradientsAveraged(LogCosh):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * (expx - expnegx) / (expx + expnegx)
+        return grad_x + (grad_expx * expx - grad_expnegx * expnegx) / 2
+
+
+@wrong("marked as non-differentiable", say="What does the mark say to autograd?")
+class MarkedAsNonDifferentiable(LogCosh):
+    @staticmethod
+    def forward(ctx, x):
+        expx, expnegx = torch.exp(x), torch.exp(-x)
+        ctx.mark_non_differentiable(expx, expnegx)
+        ctx.save_for_backward(expx, expnegx)
+        return torch.log((expx + expnegx) / 2), expx, expnegx

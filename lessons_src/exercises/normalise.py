@@ -152,3 +152,49 @@ class NormOnCtx(Normalise):
         (out,), norm = ctx.saved_tensors, ctx.norm
         grad_x = (grad_out - out * (grad_out * out).sum()) / norm
         return grad_x
+
+
+@wrong("along one axis", say="Try an x of shape (2, 3): is its length one number?")
+class AlongOneAxis(Normalise):
+    @staticmethod
+    def forward(ctx, x):
+        norm = torch.sqrt((x**2).sum(0))
+        out = x / norm
+        ctx.save_for_backward(out, norm)
+        return out, norm
+
+    @staticmethod
+    def backward(ctx, grad_out, grad_norm):
+        out, norm = ctx.saved_tensors
+        grad_x = (grad_out - out * (grad_out * out).sum(0)) / norm
+        return grad_x + grad_norm * out
+
+
+@wrong("norm as a number on ctx", say="Can a graph lead from a Python number to x?")
+class NormAsANumberOnCtx(Normalise):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.norm = x.norm().item()
+        out = x / ctx.norm
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        return (grad_out - out * (grad_out * out).sum()) / ctx.norm
+
+
+@wrong("norm as an array on ctx", say="Can a graph lead from an array to x?")
+class NormAsAnArrayOnCtx(Normalise):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.norm = x.norm().detach().numpy()
+        out = x / torch.as_tensor(ctx.norm)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        return (grad_out - out * (grad_out * out).sum()) / torch.as_tensor(ctx.norm)

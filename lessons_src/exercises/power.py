@@ -115,3 +115,41 @@ class XN1ComputedInForward(Power):
     def backward(ctx, grad_out):
         (lower,) = ctx.saved_tensors
         return grad_out * ctx.n * lower, None
+
+
+@wrong("divided by x", say="What happens at x = 0?")
+class DividedByX(Power):
+    @staticmethod
+    def forward(ctx, x, n):
+        out = x**n
+        ctx.save_for_backward(x, out)
+        ctx.n = n
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        return grad_out * ctx.n * out / x, None
+
+
+@wrong("n on the class", say="What if F is called with another n before backward runs?")
+class NOnTheClass(Power):
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        NOnTheClass.n = n
+        return x**n
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        n = NOnTheClass.n
+        return grad_out * n * x ** (n - 1), None
+
+
+@wrong("x detached", say="Does autograd see the step that detach makes?")
+class XDetached(Power):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * ctx.n * x.detach() ** (ctx.n - 1), None

@@ -101,3 +101,55 @@ class GradOutChangedInPlace(Product):
         a, b = ctx.saved_tensors
         grad_b = grad_out * a
         return grad_out.mul_(b), grad_b
+
+
+@wrong("flags swapped", say="Which flag belongs to which input?")
+class FlagsSwapped(Product):
+    @staticmethod
+    def backward(ctx, grad_out):
+        a, b = ctx.saved_tensors
+        grad_a = grad_out * b if ctx.needs_input_grad[1] else None
+        grad_b = grad_out * a if ctx.needs_input_grad[0] else None
+        return grad_a, grad_b
+
+
+@wrong("a list of gradients", say="Is a list a tensor, or several?")
+class AListOfGradients(Product):
+    @staticmethod
+    def backward(ctx, grad_out):
+        a, b = ctx.saved_tensors
+        return [grad_out * b, grad_out * a]
+
+
+@wrong("a on the class", say="What if F is called twice before backward runs?")
+class AOnTheClass(Product):
+    @staticmethod
+    def forward(ctx, a, b):
+        AOnTheClass.a = a
+        ctx.save_for_backward(b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (b,) = ctx.saved_tensors
+        return grad_out * b, grad_out * AOnTheClass.a
+
+
+@wrong("a number on ctx", say="Can a graph lead from a Python number to b?")
+class ANumberOnCtx(Product):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.numbers = b.tolist()
+        ctx.save_for_backward(a)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (a,) = ctx.saved_tensors
+        b = torch.tensor(ctx.numbers, dtype=a.dtype)
+        return grad_out * b, grad_out * a
+
+
+@wrong("b detached before", say="Where does the graph of the result lead?")
+def b_detached_before(a, b):
+    return Product.apply(a, b.detach())

@@ -1,5 +1,6 @@
 """Exercise of lesson 1: 1 / x."""
 
+import torch
 from torch.autograd import Function
 
 from .task import Task, WrongAnswers, numbers
@@ -121,3 +122,110 @@ class NoReturnInBackward(Reciprocal):
     def backward(ctx, grad_out):
         (x,) = ctx.saved_tensors
         grad_x = -grad_out / x**2  # noqa: F841
+
+
+@wrong("x on the class", say="What if F is called twice before backward runs?")
+class XOnTheClass(Reciprocal):
+    @staticmethod
+    def forward(ctx, x):
+        XOnTheClass.x = x
+        return 1 / x
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return -grad_out / XOnTheClass.x**2
+
+
+@wrong("derivative clamped", say="What is the slope at 0.05?")
+class DerivativeClamped(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * (-1 / x**2).clamp(-20, 20)
+
+
+@wrong("converted to float64", say="Try an x in float32: is the saved tensor x?")
+class ConvertedToFloat64(Reciprocal):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.double()
+        ctx.save_for_backward(x)
+        return 1 / x
+
+
+@wrong(
+    "saved tensors not taken apart",
+    say="What does ctx.saved_tensors return, when one tensor is saved?",
+)
+class SavedTensorsNotTakenApart(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x = ctx.saved_tensors
+        return -grad_out / x**2
+
+
+@wrong("no_grad in backward", say="Is autograd recording there?")
+class NoGradInBackward(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        with torch.no_grad():
+            slope = -1 / x**2
+        return grad_out * slope
+
+
+@wrong("torch.tensor of x", say="Is a copy made by torch.tensor in the graph?")
+class TorchTensorOfX(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return -grad_out / torch.tensor(x) ** 2
+
+
+@wrong("autograd.grad without create_graph", say="Lesson 1: what does create_graph do?")
+class AutogradGradWithoutCreateGraph(Reciprocal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.view_as(x)
+            out = 1 / x
+        return torch.autograd.grad(out, x, grad_out)[0]
+
+
+@wrong("numbers on ctx", say="Can a graph lead from a Python number to x?")
+class NumbersOnCtx(Reciprocal):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.numbers = x.tolist()
+        return 1 / x
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x = torch.tensor(ctx.numbers, dtype=grad_out.dtype)
+        return -grad_out / x**2
+
+
+class Identity(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out
+
+
+@wrong("plain torch around a Function that does nothing", say="Whose derivative is this?")
+def around_identity(x):
+    return 1 / Identity.apply(x)
+
+
+@wrong("apply forgotten", say="What does Python do with Reciprocal(x)?")
+def apply_forgotten(x):
+    return Reciprocal(x)
+
+
+@wrong("applied to a detached x", say="Where does the graph of the result begin?")
+def applied_to_a_detached_x(x):
+    return Reciprocal.apply(x.detach())

@@ -9,6 +9,7 @@ import ast
 import inspect
 import traceback
 import warnings
+from collections.abc import Callable
 from types import FunctionType
 
 import torch
@@ -24,7 +25,7 @@ from .second_order import SHARED, check_edges, check_second_derivative
 from .task import Setting, Task
 
 
-def review(task: Task, answer) -> Reply:
+def review(task: Task, answer: object) -> Reply:
     """`Reply` to an answer, which is a callable or a Function. Raises nothing for a wrong one."""
     with torch.inference_mode(False), torch.enable_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -283,7 +284,8 @@ def check_memory(task, fn):
     """Other calls between forward and backward must change nothing."""
     setting = task.plain[0]
     results = []
-    for others in ([], task.settings):
+    every: list[list[Setting]] = [[], task.settings]
+    for others in every:
         xs = setting.fresh()
         out = fn(*xs)
         for other in others:
@@ -307,7 +309,7 @@ def check_memory(task, fn):
             )
 
 
-def check_gradients(task, fn, setting, plain=False) -> list[Pair]:
+def check_gradients(task: Task, fn: Callable, setting: Setting, plain: bool = False) -> list[Pair]:
     """What backward returns in one setting: a `Pair` for each input that is differentiated."""
     xs = setting.fresh()
     out = fn(*xs)
@@ -383,7 +385,7 @@ def _check_returned(task, fn, setting):
     args, returned = forward[0][0], backward[0][1]
     if cls.setup_context is Function.setup_context:
         args = args[1:]
-    _check_gradients_kind(args, returned, list(_named_like(cls, args)))
+    _check_gradients_kind(args, returned, list(_named_like(cls, args)), setting.note)
 
 
 def _named_like(cls, args):
@@ -393,7 +395,7 @@ def _named_like(cls, args):
     return names if len(names) == len(args) else [f"argument {i + 1}" for i in range(len(args))]
 
 
-def _check_gradients_kind(args, returned, names):
+def _check_gradients_kind(args, returned, names, note):
     if returned is None:
         wrong("backward returns None.", "Is a return missing?")
     if isinstance(returned, torch.Tensor) or not isinstance(returned, tuple):
@@ -415,7 +417,7 @@ def _check_gradients_kind(args, returned, names):
                 wrong(fact, "Return None in its place.")
         elif g is None:
             if arg.requires_grad:
-                wrong(f"backward returns None for {name}, but the result depends on it.")
+                wrong(f"backward returns None for {name}, but the result depends on it{note}.")
         elif not torch.is_tensor(g):
             fact = f"what backward returns for {name} is of type {type(g).__name__}, and no tensor."
             wrong(fact)

@@ -128,3 +128,57 @@ class SignInForward(Sigmoid):
         out = 1 / (1 + torch.exp(x))
         ctx.save_for_backward(out)
         return out
+
+
+@wrong("derivative saved", say="It was computed in forward: does it have a graph?")
+class DerivativeSaved(Sigmoid):
+    @staticmethod
+    def forward(ctx, x):
+        out = 1 / (1 + torch.exp(-x))
+        ctx.save_for_backward(out * (1 - out))
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (slope,) = ctx.saved_tensors
+        return grad_out * slope
+
+
+@wrong("x clamped at 5", say="What should the result be at x = 12?")
+class XClampedAt5(Sigmoid):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clamp(-5, 5)
+        out = 1 / (1 + torch.exp(-x))
+        ctx.save_for_backward(out)
+        return out
+
+
+@wrong("a view of the output saved", say="Is a view the tensor that forward returns?")
+class AViewOfTheOutputSaved(Sigmoid):
+    @staticmethod
+    def forward(ctx, x):
+        out = 1 / (1 + torch.exp(-x))
+        ctx.save_for_backward(out.view_as(out))
+        return out
+
+
+@wrong("grad_out changed in place", say="Who else holds grad_out?")
+class GradOutChangedInPlace(Sigmoid):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        return grad_out.mul_(out * (1 - out))
+
+
+@wrong("output on the class", say="What if F is called twice before backward runs?")
+class OutputOnTheClass(Sigmoid):
+    @staticmethod
+    def forward(ctx, x):
+        OutputOnTheClass.out = 1 / (1 + torch.exp(-x))
+        return OutputOnTheClass.out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        out = OutputOnTheClass.out
+        return grad_out * out * (1 - out)

@@ -127,3 +127,57 @@ class OneForgottenInForward(Softplus):
         out = torch.log(torch.exp(x))
         ctx.save_for_backward(out)
         return out
+
+
+@wrong("derivative saved", say="It was computed in forward: does it have a graph?")
+class DerivativeSaved(Softplus):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.log(1 + torch.exp(x))
+        ctx.save_for_backward(1 - torch.exp(-out))
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (slope,) = ctx.saved_tensors
+        return grad_out * slope
+
+
+@wrong("x clamped at 5", say="What should the result be at x = 12?")
+class XClampedAt5(Softplus):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clamp(-5, 5)
+        out = torch.log(1 + torch.exp(x))
+        ctx.save_for_backward(out)
+        return out
+
+
+@wrong("a view of the output saved", say="Is a view the tensor that forward returns?")
+class AViewOfTheOutputSaved(Softplus):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.log(1 + torch.exp(x))
+        ctx.save_for_backward(out.view_as(out))
+        return out
+
+
+@wrong("grad_out changed in place", say="Who else holds grad_out?")
+class GradOutChangedInPlace(Softplus):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        return grad_out.mul_(1 - torch.exp(-out))
+
+
+@wrong("output on the class", say="What if F is called twice before backward runs?")
+class OutputOnTheClass(Softplus):
+    @staticmethod
+    def forward(ctx, x):
+        OutputOnTheClass.out = torch.log(1 + torch.exp(x))
+        return OutputOnTheClass.out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        out = OutputOnTheClass.out
+        return grad_out * (1 - torch.exp(-out))

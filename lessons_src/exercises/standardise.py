@@ -143,3 +143,42 @@ class VarianceWithNOneInBackward(Standardise):
         sqrt_var = torch.sqrt(x.var() + 1e-5)
         along_out = out * (grad_out * out).mean()
         return (grad_out - grad_out.mean() - along_out) / sqrt_var
+
+
+@wrong("three elements only", say="Where does the 3 come from? Try an x of four elements.")
+class ThreeElementsOnly(Standardise):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        along_out = out * (grad_out * out).sum() / 3
+        return (grad_out - grad_out.sum() / 3 - along_out) / sqrt_var
+
+
+@wrong(
+    "eps forgotten in backward",
+    say="Compare the two lines that compute sqrt_var, for a small variance.",
+)
+class EpsForgottenInBackward(Standardise):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        sqrt_var = x.std(correction=0)
+        along_out = out * (grad_out * out).mean()
+        return (grad_out - grad_out.mean() - along_out) / sqrt_var
+
+
+@wrong("sqrt_var as a number", say="Can a graph lead from a Python number to x?")
+class SqrtVarAsANumber(Standardise):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5).item()
+        out = (x - x.mean()) / ctx.sqrt_var
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        along_out = out * (grad_out * out).mean()
+        return (grad_out - grad_out.mean() - along_out) / ctx.sqrt_var

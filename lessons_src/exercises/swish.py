@@ -126,3 +126,11 @@ class SigmoidKeptFromForward(Swish):
         (x,) = ctx.saved_tensors
         s = ctx.s
         return grad_out * s * (1 + x * (1 - s))
+
+
+@wrong("a copy in float64", say="Try an x in float32: is the saved tensor x?")
+class ACopyInFloat64(Swish):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.double())
+        return x * torch.sigmoid(x)

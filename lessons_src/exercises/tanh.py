@@ -127,3 +127,57 @@ class OneMinusForgotten(Tanh):
     def backward(ctx, grad_out):
         (out,) = ctx.saved_tensors
         return grad_out * out**2
+
+
+@wrong("derivative saved", say="It was computed in forward: does it have a graph?")
+class DerivativeSaved(Tanh):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.tanh(x)
+        ctx.save_for_backward(1 - out**2)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (slope,) = ctx.saved_tensors
+        return grad_out * slope
+
+
+@wrong("x clamped at 5", say="What should the result be at x = 12?")
+class XClampedAt5(Tanh):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clamp(-5, 5)
+        out = torch.tanh(x)
+        ctx.save_for_backward(out)
+        return out
+
+
+@wrong("a view of the output saved", say="Is a view the tensor that forward returns?")
+class AViewOfTheOutputSaved(Tanh):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.tanh(x)
+        ctx.save_for_backward(out.view_as(out))
+        return out
+
+
+@wrong("grad_out changed in place", say="Who else holds grad_out?")
+class GradOutChangedInPlace(Tanh):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        return grad_out.mul_(1 - out**2)
+
+
+@wrong("output on the class", say="What if F is called twice before backward runs?")
+class OutputOnTheClass(Tanh):
+    @staticmethod
+    def forward(ctx, x):
+        OutputOnTheClass.out = torch.tanh(x)
+        return OutputOnTheClass.out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        out = OutputOnTheClass.out
+        return grad_out * (1 - out**2)

@@ -167,3 +167,45 @@ class FourForgotten(TanhExp):
         grad_x = grad_x + grad_expx * expx
         grad_x = grad_x - grad_expnegx * expnegx
         return grad_x
+
+
+@wrong(
+    "names of the extra gradients swapped", say="In which order does forward return its outputs?"
+)
+class NamesSwapped(TanhExp):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expnegx, grad_expx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        return grad_x + grad_expx * expx - grad_expnegx * expnegx
+
+
+@wrong(
+    "extra gradients times grad_out",
+    say="Each output has a gradient of its own: is grad_out in that of expx?",
+)
+class ExtraGradientsTimesGradOut(TanhExp):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        return grad_x + grad_out * (grad_expx * expx - grad_expnegx * expnegx)
+
+
+@wrong("extra gradients averaged", say="Where does the half come from?")
+class ExtraGradientsAveraged(TanhExp):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        return grad_x + (grad_expx * expx - grad_expnegx * expnegx) / 2
+
+
+@wrong("marked as non-differentiable", say="What does the mark say to autograd?")
+class MarkedAsNonDifferentiable(TanhExp):
+    @staticmethod
+    def forward(ctx, x):
+        expx, expnegx = torch.exp(x), torch.exp(-x)
+        ctx.mark_non_differentiable(expx, expnegx)
+        ctx.save_for_backward(expx, expnegx)
+        return (expx - expnegx) / (expx + expnegx), expx, expnegx
