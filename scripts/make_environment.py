@@ -29,7 +29,7 @@ VENV_PYTHON = os.path.join(VENV, PROGRAMS, "python" + ENDING)
 INPUTS = ("pyproject.toml", "constraints.txt", "scripts/dot/pyproject.toml")
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 NEEDED_GB = 3
-NEEDED_GB_WITH_CUDA = 12
+NEEDED_GB_WITH_CUDA = 9
 # The Pythons that torch's pinned version has wheels for.
 OLDEST, NEWEST = (3, 11), (3, 14)
 AS_IN = "as in `make lab PYTHON=python3.12`"

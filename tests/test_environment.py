@@ -58,7 +58,7 @@ CANONICAL = {canonicalize_name(name): version for name, version in PINS.items()}
 def test_everything_that_comes_along_is_pinned(system):
     """On every system, whichever this is: appnope comes on macOS only, colorama on Windows."""
     roots = [(canonicalize_name(r.name), ("", *r.extras)) for r in REQUIREMENTS]
-    for python in PYTHONS:
+    for python in PYTHONS[0], PYTHONS[-1]:
         versions = {"python_version": python, "python_full_version": python + ".0"}
         names = reached(roots, default_environment() | SYSTEMS[system] | versions)
         assert {"torch", "tornado", "numpy"} <= names  # the walk gets somewhere

@@ -24,12 +24,12 @@ print(json.dumps([output for cell in cells for output in cell.outputs]))
 """
 # Only the last of these is shown, unless the reader's IPython has its way.
 QUESTIONS = """
-import os, sys, warnings
-import lessons_src, matplotlib.pyplot as plt
+import importlib.util, os, sys
+import matplotlib.pyplot as plt
 plt.plot([0, 1]), plt.close()
 1
-[os.path.dirname(lessons_src.__file__), plt.rcParams["font.size"], sys.flags.optimize,
- len(sys.warnoptions)]
+[os.path.dirname(importlib.util.find_spec("lessons_src").origin), plt.rcParams["font.size"],
+ sys.flags.optimize, len(sys.warnoptions)]
 """
 
 
