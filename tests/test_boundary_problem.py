@@ -18,6 +18,14 @@ def test_training_with_torchs_own_sinh_finds_the_exact_solution():
     assert torch.allclose(trial(x), exact, atol=1e-3)
 
 
+def test_the_start_is_the_one_that_the_lessons_curves_begin_with():
+    trial, _ = train(torch.sinh, residual, steps=0)
+    x = torch.tensor([1.5], dtype=torch.float64)
+    units = ((0.3, 0.1), (0.1, 1 / 30), (-0.1, -1 / 30), (-0.3, -0.1))  # weight and bias
+    expected = 1.5 * 0.1 * sum(torch.sinh(1.5 * w + torch.tensor(b)) for w, b in units)
+    assert torch.allclose(trial(x), expected.double(), atol=1e-7)
+
+
 def test_training_is_repeatable():
     first, second = (train(torch.sinh, residual, steps=5)[1] for _ in range(2))
     assert first == second

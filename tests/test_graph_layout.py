@@ -46,6 +46,8 @@ def test_it_answers_what_the_library_graphviz_asks(tmp_path):
     (tmp_path / "a.gv").write_text("digraph { a -> b }")
     stand_in("-Kdot", "-Tsvg", "-O", "a.gv", cwd=tmp_path)
     stand_in("-Tpng", "-o", "b.png", "a.gv", cwd=tmp_path)
+    printed = stand_in("-Tplain", "a.gv", cwd=tmp_path).stdout
+    assert printed.startswith("graph ") and not (tmp_path / "a.gv.plain").exists()
     assert (tmp_path / "a.gv.svg").read_text().rstrip().endswith("</svg>")
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
 

@@ -230,8 +230,10 @@ def test_sinh_and_sinhbad_differ_at_a_glance():
     kept, look = box(bad, "expx (2,)")
     assert "dashed" in look
     assert not [end for start, end, style in edges(bad) if start == kept]
-    _, look = box(bad, "grad_x (2,)")
+    cut_off, look = box(bad, "grad_x (2,)")
     assert "color=red" in look and "dashed" in look
+    out, _ = box(bad, "out (2,)")  # what is cut off hangs below out, by an arrow not seen
+    assert (out, cut_off, "style=invis") in edges(bad)
 
 
 def test_the_legend_names_what_the_picture_holds_and_nothing_else():
@@ -239,6 +241,11 @@ def test_the_legend_names_what_the_picture_holds_and_nothing_else():
     for words in ("custom Function", "kept for backward", "no graph", "dashed line: kept by"):
         assert words in bad and words not in plain
     assert ">arrow: goes into<" in plain
+    assert ' STYLE="dashed"><TR><TD>no graph<' in bad
+    # A name whose box has another look already is not in the legend.
+    assert "named in the call" in plain
+    x = leaf()
+    assert "named in the call" not in draw(out=Exp.apply(x), x=x).dot
 
 
 def test_the_svg_speaks_and_fits_the_page():

@@ -14,6 +14,12 @@ def test_counts_calls_in_forward_and_in_backward():
     assert operations.counts["sin"] == 1
 
 
+def test_operations_get_all_their_arguments():
+    with CountOperations() as operations:
+        ones = torch.ones_like(points(), dtype=torch.float32)
+    assert ones.dtype is torch.float32 and operations.counts["ones_like"] == 1
+
+
 def test_counting_stops_with_the_block():
     with CountOperations() as operations:
         pass

@@ -16,7 +16,7 @@ def test_the_words_are_the_twin_of_the_picture():
     plot = picture()
     bundle = plot._repr_mimebundle_()
     root = xml.fromstring(bundle["image/svg+xml"])
-    assert bundle["text/plain"] == root.get("aria-label") == plot.description
+    assert bundle["text/plain"] == root.get("aria-label") == plot.description == repr(plot)
     assert root[0].tag.endswith("title") and root[0].text == plot.description
 
 
