@@ -1,7 +1,7 @@
 """What the lessons import: one module per lesson, the graphs and the diagnosis.
 
-`draw`, `draw_backward`, `diagnose` and `assert_double_backward` can be imported from here. They are
-loaded on first use, so that `import lessons_src` stays as light as an empty module.
+The tools for your own code can be imported from here. They are loaded on first use, so that
+`import lessons_src` stays as light as an empty module.
 """
 
 import logging
@@ -18,6 +18,7 @@ _MODULE_OF = {
     "draw_backward": "graphs",
     "diagnose": "diagnosis",
     "assert_double_backward": "diagnosis",
+    "diagnose_all": "diagnosis.step",
     "detect_intermediates": "remedies",
     "recompute_intermediates": "remedies",
 }

@@ -75,6 +75,7 @@ class Call:
         state: the random generators and autocast as they were when forward began.
         written: set of the places that forward has written into.
         transformed: True if the inputs are those of a `torch.func` transform.
+        in_backward: True if a backward applied the Function.
         known: dict for whoever finds out something about this call that stays true.
     """
 
@@ -82,6 +83,7 @@ class Call:
 
     def __init__(self, function, args, kwargs, copies):
         self.function, self.kwargs, self.state = function, kwargs, State.now()
+        self.in_backward = getattr(_thread, "backwards", 0) > 0
         self.args, self.inputs, self._before = list(args), {}, {}
         with torch.enable_grad():
             for place, value in enumerate(args):
@@ -117,6 +119,7 @@ class TransformedCall(Call):
 
     def __init__(self, function, inputs, state):
         self.function, self.kwargs, self.state = function, {}, state
+        self.in_backward = getattr(_thread, "backwards", 0) > 0
         self.inputs = {p: x for p, x in enumerate(inputs) if _any_grad([x])}
         self.args = [None if p in self.inputs else x for p, x in enumerate(inputs)]
         self.written, self.known = set(), {}
@@ -218,8 +221,9 @@ def functions():
     return list(found)
 
 
-def _is_met(cls):
-    return not getattr(cls, "is_ours", False) and not cls.__module__.startswith(LEFT_ALONE)
+def is_left_alone(cls):
+    """True for Functions that are only counted."""
+    return cls.__module__.startswith(LEFT_ALONE)
 
 
 # Hooks.
@@ -258,7 +262,7 @@ def _replace(owner, name, value):
 
 
 def _hook_class(cls):
-    if not _is_met(cls):
+    if getattr(cls, "is_ours", False):
         return
     for name, hook in (("forward", _forward), ("setup_context", _setup_context)):
         method = getattr(cls, name)
@@ -308,11 +312,11 @@ def _forward(method, cls):
                 ctx.metadata[OURS] = True
             return method(*args, **kwargs)
         if ctx is None:  # the new style: setup_context will say for which node this was
-            call = Call(cls, args, kwargs, in_place) if _any_grad(args) else None
+            call = Call(cls, args, kwargs, in_place)
             out = method(*args, **kwargs)
             _thread.last = call, args
             return out
-        if CALL in ctx.metadata or not _any_grad(args):  # another class's forward lends its ctx
+        if CALL in ctx.metadata:  # another class's forward lends its ctx
             return method(*args, **kwargs)
         call = ctx.metadata[CALL] = Call(ctx._forward_cls, args[1:], kwargs, in_place)
         out = method(*args, **kwargs)
@@ -364,14 +368,20 @@ def _backward(method):
     @functools.wraps(method)
     def apply(self, *grad_outs):
         given = tuple(grad_outs[0]) if _is_boxed(self, grad_outs) else grad_outs
-        grads = method(self, *grad_outs)
-        heard = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        if not heard or _is_unheard() or OURS in self.metadata:
+        _thread.backwards = getattr(_thread, "backwards", 0) + 1
+        try:
+            grads = method(self, *grad_outs)
+        finally:
+            _thread.backwards -= 1
+        recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        cls, known = self._forward_cls, self.metadata
+        ours = getattr(cls, "is_ours", False) or OURS in known
+        if not recorded or ours or _is_unheard() or (is_left_alone(cls) and CALL not in known):
             return grads
-        if CALL not in self.metadata and not _is_met(self._forward_cls):
+        if CALL in known and is_left_alone(known[CALL].function):
             return grads
         for listener in _once_each():
-            grads = listener.after_backward(self, self.metadata.get(CALL), given, grads)
+            grads = listener.after_backward(self, known.get(CALL), given, grads)
         return grads
 
     return apply
