@@ -143,14 +143,13 @@ class _Met(Listener):
         uses.in_backward &= call.in_backward
         if not call.inputs or call.inputs_changed or is_left_alone(call.function):
             return
-        if call.transformed:
-            with outside(call):
-                call = call.plain()
-        kind = _kind(call)
-        if kind not in uses.kinds and len(uses.kinds) < KINDS:
-            args = [_copy(call.inputs.get(place, arg)) for place, arg in enumerate(call.args)]
-            uses.kinds[kind] = args
-            uses.keywords[kind] = dict(call.kwargs)
+        with outside(call):
+            call = call.plain() if call.transformed else call
+            kind = _kind(call)
+            if kind not in uses.kinds and len(uses.kinds) < KINDS:
+                args = [_copy(call.inputs.get(place, arg)) for place, arg in enumerate(call.args)]
+                uses.kinds[kind] = args
+                uses.keywords[kind] = dict(call.kwargs)
 
 
 def _copy(value):
