@@ -9,6 +9,7 @@ def test_derivatives_of_a_cube():
     x = points()
     for order, truth in ((1, 3 * x**2), (2, 6 * x), (3, torch.full_like(x, 6))):
         assert torch.allclose(derivative(lambda x: x**3, x, order), truth)
+    assert torch.allclose(second(lambda x: x**3, x), 6 * x)
 
 
 def test_the_result_is_detached_and_x_keeps_no_gradient():

@@ -111,6 +111,20 @@ def test_the_reader_s_name_wins_over_the_one_on_ctx():
     assert "    keeps x: input, on ctx as saved_x" in lines(draw(out=Stashes.apply(x), x=x))
 
 
+def test_a_tensor_of_another_graph_on_ctx_is_told():
+    class Stashes(Function):
+        @staticmethod
+        def forward(ctx, x, others):
+            ctx.other = others[0]
+            return x * x
+
+    x = leaf()
+    assert (
+        "    keeps other: neither input nor output, on ctx as other; it has a graph of its own"
+        in lines(draw(out=Stashes.apply(x, [leaf().sin()]), x=x))
+    )
+
+
 def test_three_passes_are_told_apart_and_custom_functions_keep_their_names():
     x = leaf().clone()
     out = Cube.apply(x)
