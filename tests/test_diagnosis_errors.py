@@ -21,6 +21,9 @@ from test_diagnosis_facts import (
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch_wordings import WORDINGS, as_stored
 
+from lessons_src import detect_intermediates, recompute_intermediates
+from lessons_src.remedies import meet
+
 PAGE = (Path(__file__).parents[1] / "ERRORS.md").read_text()
 QUOTED = [line.removeprefix("> ") for line in PAGE.splitlines() if line.startswith("> ")]
 
@@ -93,7 +96,30 @@ PROVOKED = [
     lambda: torch.func.vmap(WithSetup.apply)(x()),
     lambda: gradcheck(cubic(lambda g, x: g * x), x()),
     lambda: gradgradcheck(all_detached, x()),
+    lambda: inside(detect_intermediates, SinhBad.apply),
+    lambda: inside(recompute_intermediates, scaled),
+    lambda: unknown_torch(),
 ]
+
+
+def scale_on_ctx(ctx, x):
+    ctx.scale = x.norm().item()
+    return x / ctx.scale
+
+
+scaled = function(scale_on_ctx, lambda ctx, g: g / ctx.scale).apply
+
+
+def inside(remedy, f):
+    with remedy():
+        twice(f, x(), after=torch.square)
+
+
+def unknown_torch():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meet, "_rehearsed", False)
+        patch.setattr(meet, "_backward", lambda method: method)
+        inside(detect_intermediates, SinhBad.apply)
 
 
 def guarded():
