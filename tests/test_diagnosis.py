@@ -222,8 +222,12 @@ BAD = {
     "no graph": (lambda x: x.detach(), x, "output_without_graph"),
     "raises": (failing, x, "fn_raises"),
     "random": (unlike_itself, x, "random_output"),
-    "bf16": (Square.apply, x.detach().bfloat16().requires_grad_(), "half_precision"),
-    "complex": (Square.apply, x.detach().cfloat().requires_grad_(), "complex_or_sparse_input"),
+    "bf16": (
+        lambda x: Square.apply(x.bfloat16()).bfloat16() if x.dtype == torch.bfloat16 else x.int(),
+        x.detach().bfloat16().requires_grad_(),
+        "half_precision",
+    ),
+    "nan": (Square.apply, (x.detach() * torch.nan).requires_grad_(), "not_finite_here"),
     "list": (
         lambda xs: function(lambda ctx, xs: xs[0] * 2, lambda ctx, g: None)(xs),
         [x],

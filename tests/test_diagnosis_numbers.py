@@ -217,3 +217,171 @@ def test_bits_seen_as_another_dtype_are_not_converted():
     single = torch.tensor([0.5, 1.0, 2.0, 1.5], requires_grad=True)
     found = diagnose(SquareOfBits.apply, single)
     assert found.verdict == "supported" and "computes_in_float32" in codes(found)
+
+
+# Inputs that are not real and dense.
+
+z = torch.tensor([0.3 + 0.4j, -0.5 + 1.1j], dtype=torch.complex128, requires_grad=True)
+
+
+class ComplexCube(Function):
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (z,) = ctx.saved_tensors
+        return grad_out * (3 * z**2).conj()
+
+
+class ComplexCubeKept(ComplexCube):
+    @staticmethod
+    def forward(ctx, z):
+        ctx.square = z**2
+        return z**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * (3 * ctx.square).conj()
+
+
+def test_complex_numbers_are_pairs_of_real_ones():
+    assert diagnose(ComplexCube.apply, z).verdict == "supported"
+    found = diagnose(ComplexCubeKept.apply, z)
+    assert found.verdict == "silently_wrong" and "ctx.square" in str(found)
+    assert "real] = 0.3" in str(found)
+
+
+def sparse(layout):
+    dense = torch.tensor([[0.5, 0.0, -1.2], [0.0, 0.8, 0.0]], dtype=torch.float64)
+    return dense.to_sparse(layout=layout).requires_grad_()
+
+
+class SparseTimes(Function):
+    @staticmethod
+    def forward(ctx, s, d):
+        ctx.save_for_backward(s, d)
+        return s.to_dense() @ d
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        s, d = ctx.saved_tensors
+        return grad_out @ d.t(), s.to_dense().t() @ grad_out
+
+
+class SparseTimesDetached(SparseTimes):
+    @staticmethod
+    def backward(ctx, grad_out):
+        s, d = ctx.saved_tensors
+        return grad_out @ d.t(), s.detach().to_dense().t() @ grad_out
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_inputs(layout):
+    d = torch.tensor([[1.0, 2.0], [0.5, -1.0], [0.3, 0.7]], dtype=torch.float64).requires_grad_()
+    assert diagnose(SparseTimes.apply, sparse(layout), d).verdict == "supported"
+    assert diagnose(SparseTimesDetached.apply, sparse(layout), d).verdict == "silently_wrong"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits_are_checked_in_float64_where_fn_takes_it(dtype):
+    half = x.detach().to(dtype).requires_grad_()
+    assert diagnose(lambda x: Scaled.apply(x, 1), half).verdict == "supported"
+    assert diagnose(lambda x: CubedDetached.apply(x, 1, 1), half).verdict == "silently_wrong"
+
+
+def test_sixteen_bits_that_stay_sixteen_are_not_judged():
+    class OnlyHalf(Scaled):
+        @staticmethod
+        def forward(ctx, x, factor):
+            assert x.dtype == torch.float16
+            return Scaled.forward(ctx, x, factor)
+
+    half = x.detach().half().requires_grad_()
+    found = diagnose(lambda x: OnlyHalf.apply(x, 1), half)
+    assert found.verdict == "not_checked" and codes(found) == {"half_precision"}
+    assert [saved.kind for saved in found.saved] == ["input"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_tensors_stay_on_their_device():
+    there = x.detach().cuda().requires_grad_()
+
+    def cubed(x):
+        assert x.is_cuda
+        return Scaled.apply(x, 1)
+
+    assert diagnose(cubed, there).verdict == "supported"
+
+
+# What must not end Python, nor leave a trace.
+
+
+class FreesItsInput(Scaled):
+    @staticmethod
+    def forward(ctx, x, factor):
+        out = Scaled.forward(ctx, x, factor)
+        x.untyped_storage().resize_(0)
+        return out
+
+
+def test_freed_memory_is_not_read():
+    for fn in (FreesItsInput.apply, lambda x, n: FreesItsInput.apply(x * 1, n)):
+        found = diagnose(fn, x, 1)
+        assert found.verdict == "not_checked" and codes(found) == {"memory_freed"}
+
+
+def test_an_error_that_cannot_be_printed():
+    class Silent(Exception):
+        def __str__(self):
+            raise ValueError("no text")
+
+    class Raises(Scaled):
+        @staticmethod
+        def backward(ctx, grad_out):
+            raise Silent
+
+    found = diagnose(lambda x: Raises.apply(x, 1), x)
+    assert found.verdict == "raises" and "Silent" in str(found)
+
+
+class EditsWhatItSaved(Scaled):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        x.mul_(1)
+        return grad_out * 3 * x**2, None
+
+
+def test_a_backward_that_edits_what_it_saved():
+    found = diagnose(lambda x: EditsWhatItSaved.apply(x, 1), x)
+    assert not found.ok and "mutates_grad_out" in codes(found)
+
+
+norm = torch.nn.BatchNorm1d(3).double()
+hooked = torch.nn.Linear(3, 3).double()
+counter = torch.zeros(1)
+
+
+def test_what_fn_holds_is_as_before():
+    def disturbing(x):
+        counter.add_(1)
+        hooked.register_forward_hook(lambda *_: None)
+        torch.autograd.set_detect_anomaly(True)
+        return Scaled.apply(hooked(norm(x)), 1)
+
+    rows = torch.tensor([[0.5, 1.0, 2.0], [1.5, 0.3, -1.0]], dtype=torch.float64)
+    before = [b.clone() for b in norm.buffers()]
+    found = diagnose(disturbing, rows.requires_grad_())
+    assert all(map(torch.equal, norm.buffers(), before)) and counter == 0
+    assert not hooked._forward_hooks and not torch.is_anomaly_enabled()
+    (said,) = [f.message for f in found.findings if f.code == "edits_what_it_holds"]
+    assert "norm.running_mean" in said and "counter" in said
+
+
+def test_random_draws_that_follow_the_memory_are_no_matter_of_layout():
+    matrix = torch.rand(3, 2, dtype=torch.float64).requires_grad_()
+    found = diagnose(lambda x: torch.nn.functional.dropout(Scaled.apply(x, 1), 0.5), matrix)
+    assert found.verdict == "supported" and "seed_fixed" in codes(found)

@@ -1,6 +1,7 @@
 """diagnose: is the second derivative right, and if not, why. The findings and their lessons:
 
     mutates_grad_out               3
+    backward_works_once            1
     backward_not_linear            1
     state_between_calls            4
     returns_none                   1
@@ -44,10 +45,11 @@
     far_from_one                   1
     computes_in_float32            1
     seed_fixed                     1
+    edits_what_it_holds            1
     another_point                  4
 
-and, all of lesson 1, why nothing was checked: no_input_requires_grad, complex_or_sparse_input,
-half_precision, output_without_graph, fn_raises, random_output.
+and, all of lesson 1, why nothing was checked: no_input_requires_grad, half_precision, memory_freed,
+not_finite_here, output_without_graph, fn_raises, random_output.
 """
 
 import html
@@ -115,24 +117,26 @@ def diagnose(fn: Callable, *inputs, order: int = 2) -> Diagnosis:
         fn: callable that returns a tensor or a container of tensors: `Function.apply`, a lambda, an
             `nn.Module` (its parameters count as inputs).
         *inputs: what to call fn with. Tensors that require grad, also in lists, are differentiated:
-            any shape, real floating dtype, converted to float64 where fn allows it.
+            any shape, real or complex, dense or sparse, converted to float64 (complex128) where fn
+            allows it; they stay on their device.
         order: 3 to check the third derivative also.
 
     Returns:
         `Diagnosis`; nothing is raised for a wrong fn, and nothing outside is changed.
     """
     name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
-    with undisturbed() as met:
+    with undisturbed(fn) as met:
         try:
             target, seeded = prepare(fn, inputs)
         except NotChecked as reason:
             finding = Finding(reason.code, reason.message, lesson=1)
-            return Diagnosis(name, Verdict.NOT_CHECKED, [finding])
+            saved = [saved for function in reason.functions for saved in function.saved]
+            return Diagnosis(name, Verdict.NOT_CHECKED, [finding], saved=saved)
         generator = torch.Generator().manual_seed(0)
         measured, moved = _measure_where_it_tells(target, order, generator)
         evidence = _gather(measured, seeded)
-    warnings = tuple(str(warning.message) for warning in met)
-    evidence = replace(evidence, moved=moved, warnings=warnings)
+    warnings, edited = tuple(met.warnings), tuple(met.edited)
+    evidence = replace(evidence, moved=moved, warnings=warnings, edited=edited)
     measured = evidence.measured
     return Diagnosis(
         name,
@@ -156,8 +160,8 @@ def _measure_where_it_tells(
     beside = []
     for x in target.point:
         draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
-        beside.append(0.1 * target.scale * draw)
-    there = measure(target.at(target.inputs(beside)), order, generator)
+        beside.append(0.1 * target.scale * draw.to(x.device))
+    there = measure(target.at(target.point_at(beside)), order, generator)
     tells_more = there.wrong or there.telling > here.telling
     exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
     return (there, True) if tells_more and exists else (here, False)

@@ -87,8 +87,8 @@ def filled(grads: Sequence[Tensor | None], t: Sequence[Tensor]) -> Tensor:
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """All elements in one float64 vector, without graph."""
-    return torch.cat([t.detach().reshape(-1).to(torch.float64) for t in tensors])
+    """All elements in one float64 vector on the CPU, without graph."""
+    return torch.cat([t.detach().reshape(-1).to("cpu", torch.float64) for t in tensors])
 
 
 def shaped(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:

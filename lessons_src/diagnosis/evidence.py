@@ -20,6 +20,7 @@ class Evidence:
     moved: bool = False  # the numbers are from a point beside the given one
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()  # what fn holds and changes, by name
 
     @property
     def wrong(self) -> bool:

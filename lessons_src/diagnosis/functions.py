@@ -197,9 +197,9 @@ def custom_functions(target: Target) -> tuple[Custom, ...]:
     return tuple(found)
 
 
-def kinds(target: Target) -> list[list[Kind]]:
+def kinds(customs: Sequence[Custom]) -> list[list[Kind]]:
     """The kind of everything that the custom Functions keep."""
-    return [[s.kind for s in custom.saved] for custom in custom_functions(target)]
+    return [[s.kind for s in custom.saved] for custom in customs]
 
 
 def uneven_step(target: Target) -> Tensor:

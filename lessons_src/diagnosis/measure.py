@@ -87,7 +87,7 @@ def measure(target: Target, order: int, generator: torch.Generator) -> Measured:
     """
 
     def random(like):
-        return torch.randn(like.shape, generator=generator, dtype=like.dtype)
+        return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
 
     telling = measure_with(make_probe(target, random), order)
     if sum(x.numel() for x in target.point) > MANY:
@@ -127,7 +127,7 @@ def measure_with(probe: Probe, order: int) -> Measured:
         call = target.start()
         gradient = vjp(call.ys, call.t, probe.w, probe.by_backward)
     except Exception as error:  # of fn, or of its backward
-        if ASKS_FOR_BACKWARD.search(str(error)) and not probe.by_backward:
+        if ASKS_FOR_BACKWARD.search(first_line(error)) and not probe.by_backward:
             return measure_with(replace(probe, by_backward=True), order)
         first = Row(Outcome.RAISES, text=first_line(error))
         return Measured(probe, first, unjudged(probe))
@@ -149,12 +149,18 @@ def measure_with(probe: Probe, order: int) -> Measured:
     if first.outcome is not Outcome.RIGHT:  # finite differences do not go where backward goes
         return Measured(second=unjudged(probe), **common)
     changes = (shaped(flat(probe.w) * v.clamp(max=1e30), probe.y0) for v in dy)
-    b = Slope(*(vjp(call.ys, call.t, change, probe.by_backward) for change in changes))
+    b = Slope(*(_weighted(probe, change) for change in changes))
     second = _judge_second(probe, gradient, a, b, tolerance)
     found = Measured(second=second, **common)
     if order < 3 or found.wrong:
         return found
     return Measured(second=second, third=_judge_third(probe, dtype, tolerance), **common)
+
+
+def _weighted(probe, w):
+    """The first derivative with other weights, by a fresh graph: some survive one backward only."""
+    call = probe.target.start()
+    return vjp(call.ys, call.t, w, probe.by_backward)
 
 
 def unjudged(probe: Probe) -> dict[Setting, Row]:
@@ -209,7 +215,7 @@ def _deviations(probe, parts, dtype, shift):
     """How far the first derivative is off, part by part, in proportion to the terms."""
     target = probe.target
     steps = [shift * target.scale * torch.ones_like(x) for x in target.point]
-    moved = replace(probe, target=target.at(target.inputs(steps)))
+    moved = replace(probe, target=target.at(target.point_at(steps)))
     expected, got, _, terms = torch.stack(_by_parts(moved, parts, dtype)).T
     return ((got - expected) / terms.clamp(min=1e-30)).nan_to_num(0.0, 0.0, 0.0)
 
@@ -284,9 +290,10 @@ def _precision(probe):
     """float32 if fn computes in it, also where it hands its result over in float64."""
     target = probe.target
     steps = shaped(1e-3 * target.scale * probe.d, target.point)
-    moved = target.at(target.inputs(steps)).in_units((), ())  # divided, it would not show
+    moved = target.at(target.point_at(steps)).in_units((), ())  # divided, it would not show
     beside = _values_and_gradient(replace(probe, target=moved), torch.zeros_like(probe.d), 0.0)
-    single = (beside.float().double() == beside).all() and (beside != beside.round()).any()
+    steps = beside * 1024  # whole ones are a staircase's
+    single = (beside.float().double() == beside).all() and (steps != steps.round()).any()
     if single or any(t.dtype != torch.float64 for t in [*probe.y0, *probe.target.point]):
         return torch.float32
     return torch.float64

@@ -6,19 +6,25 @@ from pathlib import Path
 
 import torch
 
-from .functions import kinds
-from .target import Target
+from .functions import Custom, custom_functions, kinds, look
+from .target import Target, readable
 from .units import units_of
 
 NOT_CHECKED = {
     "no_input_requires_grad": "Pass x.double().requires_grad_(), also for an integer x.",
-    "complex_or_sparse_input": "Pass real, dense tensors, and build the other one from them in fn.",
-    "half_precision": "16 bits are too few for finite differences. Pass float64 or float32.",
-    "output_without_graph": "No output has a graph. fn may detach, run under no_grad, or hand a "
-    "Function its tensors inside a list, where apply does not see them.",
+    "half_precision": "16 bits are too few for finite differences, and fn does something else in "
+    "float64. What is kept stands above; pass float32 if fn takes it.",
+    "memory_freed": "fn frees the memory of a tensor that is still in use (its storage has no size "
+    "any more), as reversible networks do. Whoever reads it ends Python. Switch that off to check "
+    "fn, for example by keep_input=True.",
+    "not_finite_here": "The output is not finite at this point. Pass another one.",
+    "output_without_graph": "No output has a graph. fn may detach, run under no_grad, return its "
+    "result inside an object, or hand a Function its tensors inside a list, where apply does not "
+    "see them.",
     "fn_raises": "fn itself raises {}",
     "random_output": "fn gives different outputs for one input and one seed. Fix what is random.",
 }
+HALF = {torch.float16, torch.bfloat16}
 HERE = str(Path(__file__).parent)
 
 
@@ -28,37 +34,44 @@ class NotChecked(Exception):
     Attributes:
         code: a key of `NOT_CHECKED`.
         message: its text, filled in.
+        functions: what is known of the custom Functions all the same.
     """
 
-    def __init__(self, code: str, *values: str):
+    def __init__(self, code: str, *values: str, functions: tuple[Custom, ...] = ()):
         self.code, self.message = code, NOT_CHECKED[code].format(*values)
+        self.functions = functions
         super().__init__(self.message)
 
 
 def prepare(fn, inputs: tuple) -> tuple[Target, bool]:
     """A target that can be measured, and whether its output depends on the seed.
 
-    In float64 where fn keeps the same tensors then, else as given. Raises `NotChecked`.
+    In float64 where fn keeps the same tensors then and gives the same, else as given. Raises
+    `NotChecked`.
     """
     target = Target.of(fn, inputs)
     dtypes = {x.dtype for x in target.point}
     if not dtypes:
         raise NotChecked("no_input_requires_grad")
-    if any(x.is_complex() or x.layout != torch.strided for x in target.point):
-        raise NotChecked("complex_or_sparse_input")
     try:
         target = _with_graph(target)
-        kept = kinds(target)
+        if not _all_readable(target):
+            raise NotChecked("memory_freed")
+        functions = custom_functions(target)
+    except NotChecked:
+        raise
     except Exception as error:  # of fn
         raise NotChecked("fn_raises", _told(error)) from error
     if not target.outputs:
         raise NotChecked("output_without_graph")
-    if dtypes & {torch.bfloat16, torch.float16}:
-        raise NotChecked("half_precision")
     with suppress(Exception):  # fn may refuse float64, or do something else there
         double = _with_graph(Target.of(fn, inputs, torch.float64))
-        if kinds(double) == kept and _same_outputs(target, double):
+        if kinds(custom_functions(double)) == kinds(functions) and _same_outputs(target, double):
             target = double
+    if {x.dtype for x in target.point} & HALF:
+        raise NotChecked("half_precision", functions=functions)
+    if not all(y.isfinite().any() for y in _outputs(target) if y.numel()):
+        raise NotChecked("not_finite_here")
     first, again, other = (_outputs(target.with_seed(seed)) for seed in (0, 0, 1))
     if not all(map(_same, first, again)):
         raise NotChecked("random_output")
@@ -74,12 +87,26 @@ def _with_graph(target):
     return target.with_outputs(tuple(i for i, y in enumerate(ys) if y.requires_grad))
 
 
+def _all_readable(target):
+    looked = look(target)
+    kept = [k.tensor for node in looked.nodes for k in node.kept if k.tensor is not None]
+    return all(map(readable, [*looked.call.xs, *kept]))
+
+
 def _same_outputs(target, double):
     """Whether fn does the same in float64, which no .view of the bits does."""
     pairs = list(zip(_outputs(target), _outputs(double), strict=True))
     if any(y.shape != d.shape for y, d in pairs):
         return False
-    return all(torch.allclose(y.double(), d, rtol=1e-2, equal_nan=True) for y, d in pairs)
+    rough = 1e-1 if {y.dtype for y, _ in pairs} & HALF else 1e-2
+    return all(
+        torch.allclose(y.double(), d, rtol=rough, atol=rough * _size(d), equal_nan=True)
+        for y, d in pairs
+    )
+
+
+def _size(y):
+    return y.abs().nan_to_num(0.0, 0.0).mean().item() if y.numel() else 0.0
 
 
 def _outputs(target):

@@ -68,6 +68,16 @@ def mutates_grad_out(e: Evidence) -> str | None:
 
 
 @rule(lesson=1)
+def backward_works_once(e: Evidence) -> str | None:
+    if not e.habits.only_once:
+        return None
+    return (
+        "The first call of backward uses up what it needs: a second one through the same graph, "
+        f"with retain_graph=True, raises: {e.habits.only_once}"
+    )
+
+
+@rule(lesson=1)
 def backward_not_linear(e: Evidence) -> str | None:
     if not e.habits.not_linear:
         return None
@@ -110,13 +120,13 @@ def first_derivative_differs(e: Evidence) -> str | None:
 
 @rule(lesson=1)
 def inexact_first_derivative(e: Evidence) -> str | None:
-    first, exact = e.measured.first, 10 * TOLERANCE[e.measured.dtype]
+    first, exact = e.measured.first, TOLERANCE[e.measured.dtype]
     single = e.measured.dtype is torch.float32  # computes_in_float32 says it
     if single or first.outcome is not Outcome.RIGHT or first.relative <= exact:
         return None
     return (
-        f"backward is off by up to {first.relative:.1%}, now this way, now that way, as an "
-        f"iterative solver's is. So the second derivative was judged to {e.measured.tolerance:.0%} "
+        f"The first derivative is inexact by up to {first.relative:.2%}, as an iterative solver's "
+        f"is. So the second derivative was judged to {e.measured.tolerance:.0%} "
         "only: solve more exactly to know more."
     )
 
@@ -537,12 +547,21 @@ def elements_not_checked(e: Evidence) -> str | None:
 @rule(lesson=1)
 def far_from_one(e: Evidence) -> str | None:
     target = e.measured.probe.target
-    inputs, outputs = set(target.units) - {1.0}, set(target.output_units) - {1.0}
+    inputs, outputs = _unusual(target.units), _unusual(target.output_units)
     if not (inputs or outputs):
         return None
-    told = [f"inputs in units of {', '.join(f'{u:g}' for u in sorted(inputs))}"] * bool(inputs)
-    told += [f"outputs in units of {', '.join(f'{u:g}' for u in sorted(outputs))}"] * bool(outputs)
+    told = [f"inputs in units of {inputs}"] * bool(inputs)
+    told += [f"outputs in units of {outputs}"] * bool(outputs)
     return f"Numbers far from 1 were scaled, {' and '.join(told)}: expected and got are in these."
+
+
+def _unusual(units) -> str:
+    """Those that are not 1, in words."""
+    found = {u for unit in units for u in torch.as_tensor(unit).reshape(-1).tolist()} - {1.0}
+    several = sorted(found)
+    if len(several) > 3:
+        return f"{several[0]:g} to {several[-1]:g}"
+    return ", ".join(f"{u:g}" for u in several)
 
 
 @rule(lesson=1)
@@ -555,6 +574,17 @@ def computes_in_float32(e: Evidence) -> str | None:
 @rule(lesson=1)
 def seed_fixed(e: Evidence) -> str | None:
     return "fn draws random numbers. It was checked with the seed fixed." if e.seeded else None
+
+
+@rule(lesson=1)
+def edits_what_it_holds(e: Evidence) -> str | None:
+    if not e.edited:
+        return None
+    names = ", ".join(e.edited[:4]) + ", ..." * (len(e.edited) > 4)
+    return (
+        f"Each call of fn changes {names}. That is put back now; to check fn without it, call "
+        ".eval() on the module, or hand the tensor in."
+    )
 
 
 @rule(lesson=4)

@@ -107,5 +107,9 @@ def _derivative(probe, scalar, t, create_graph, strict):
 
 def first_line(error: Exception) -> str:
     """What an error says, in one line, with its type where that says more."""
-    line = (str(error).strip().splitlines() or [""])[0]
+    try:
+        text = str(error).strip()
+    except Exception:  # of the error's own __str__
+        text = ""
+    line = (text.splitlines() or [""])[0]
     return line if type(error) is RuntimeError else f"{type(error).__name__}: {line}"

@@ -4,7 +4,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import count
 from typing import NamedTuple
 
@@ -44,9 +44,10 @@ class Target:
     state: tuple[str, ...]  # the names of parameters and buffers
     where: tuple[int, ...]  # which slots are differentiated: "the inputs"
     names: tuple[str, ...]  # of these, for the report
-    point: tuple[Tensor, ...]  # and where
+    point: tuple[Tensor, ...]  # and where, as real strided tensors
+    builds: tuple[Callable[[Tensor], Tensor], ...]  # from such a tensor to what fn was given
     outputs: tuple[int, ...] | None = None  # which tensors to look at; None: all
-    units: tuple[float, ...] = ()  # one for each input; (): 1
+    units: tuple[float | Tensor, ...] = ()  # one for each input, or for its elements; (): 1
     output_units: tuple[float, ...] = ()  # one for each output looked at; (): 1
     layout: Callable[[Tensor], Tensor] | None = None  # how arguments lie in memory; None: as given
     seed: int = 0
@@ -62,6 +63,7 @@ class Target:
         one = len(arguments) == 1
         names = ["x"] if one else [f"input {i}" for i in range(len(arguments))]
         where = tuple(i for i, s in enumerate(slots) if getattr(s, "requires_grad", False))
+        real = [_as_real(slots[i].detach()) for i in where]
         return cls(
             fn=fn,
             slots=slots,
@@ -69,7 +71,8 @@ class Target:
             state=tuple(state),
             where=where,
             names=tuple((names + list(state))[i] for i in where),
-            point=tuple(slots[i].detach() for i in where),
+            point=tuple(tensor for tensor, _ in real),
+            builds=tuple(build for _, build in real),
         )
 
     def at(self, point: list[Tensor]) -> "Target":
@@ -84,7 +87,9 @@ class Target:
     def with_outputs(self, outputs: tuple[int, ...]) -> "Target":
         return replace(self, outputs=outputs)
 
-    def in_units(self, units: tuple[float, ...], output_units: tuple[float, ...]) -> "Target":
+    def in_units(
+        self, units: tuple[float | Tensor, ...], output_units: tuple[float, ...]
+    ) -> "Target":
         """Inputs are moved in multiples of a unit each, outputs are divided by theirs.
 
         Differences and tolerances are then of numbers near 1, whatever fn computes in.
@@ -107,7 +112,7 @@ class Target:
         """Inputs of size 1 or more are moved by a step itself, smaller ones in proportion."""
         units = self.units or (1.0,) * len(self.point)
         pairs = zip(self.point, units, strict=True)
-        sizes = [x.abs().mean().item() / unit for x, unit in pairs if x.numel()]
+        sizes = [(x.abs() / unit).mean().item() for x, unit in pairs if x.numel()]
         return min([1.0, *(max(size, 1e-3) for size in sizes if size > 0)])
 
     def start(self, bent: bool = False, shift: float | Tensor = 0.0) -> Call:
@@ -121,6 +126,11 @@ class Target:
         return Call(t, xs, self.tensors(xs))
 
     def inputs(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
+        """What fn is given when the point is moved by t units, or by t + t**2/2 of them."""
+        moved = self.point_at(t, bent)
+        return [build(x) for build, x in zip(self.builds, moved, strict=True)]
+
+    def point_at(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
         """The point, moved by t units, or by t + t**2/2 of them."""
         steps = [s + s * s / 2 if bent else s for s in t]
         if self.units:
@@ -133,11 +143,12 @@ class Target:
         arguments = len(slots) - len(self.state)
         for i, x in zip(self.where, xs, strict=True):
             # Parameters lie as they are: only arguments come to fn in every layout.
-            slots[i] = self.layout(x) if self.layout and i < arguments else x
+            laid_out = self.layout and i < arguments and x.layout == torch.strided
+            slots[i] = self.layout(x) if laid_out else x
         out = self._call(slots[:arguments], dict(zip(self.state, slots[arguments:], strict=True)))
-        ys = [y for y in tree_flatten(out)[0] if isinstance(y, Tensor)]
+        ys = [y for y in _leaves_of(out) if isinstance(y, Tensor)]
         chosen = range(len(ys)) if self.outputs is None else self.outputs
-        ys = [torch.view_as_real(ys[i]) if ys[i].is_complex() else ys[i] for i in chosen]
+        ys = [_real_dense(ys[i]) for i in chosen]
         if self.output_units:
             ys = [y / unit for y, unit in zip(ys, self.output_units, strict=True)]
         return ys
@@ -159,14 +170,68 @@ class Target:
             index -= self.point[which].numel()
             which += 1
         name, x = self.names[which], self.point[which]
-        told_by_value = x.dim() == 0 or (x.numel() <= 8 and x.unique().numel() == x.numel())
-        if not told_by_value:
-            name += f"[{', '.join(str(int(i)) for i in np.unravel_index(index, x.shape))}]"
+        is_complex = self.slots[self.where[which]].is_complex()
+        few = x.numel() <= 8 and x.unique().numel() == x.numel()
+        if is_complex or not (x.dim() == 0 or few):
+            at = [str(int(i)) for i in np.unravel_index(index, x.shape)]
+            if is_complex:
+                at[-1] = ("real", "imag")[int(at[-1])]
+            name += f"[{', '.join(at)}]"
         return f"{name} = {x.reshape(-1)[index].item():.4g}"
 
 
 def _copy(slot, dtype):
     if not isinstance(slot, Tensor):
         return slot
-    wanted = dtype if dtype and slot.is_floating_point() else slot.dtype
+    wanted = slot.dtype
+    if dtype and slot.is_floating_point():
+        wanted = dtype
+    elif dtype and slot.is_complex():
+        wanted = dtype.to_complex()
     return slot.detach().clone().to(wanted).requires_grad_(slot.requires_grad)
+
+
+def _as_real(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """What of x can be moved, as a real strided tensor, and how to build x from it.
+
+    Of a complex tensor the real and imaginary parts, of a sparse one the values.
+    """
+    if x.layout != torch.strided:
+        return _values_of(x)
+    if x.is_complex():
+        return torch.view_as_real(x.resolve_conj()), lambda v: torch.view_as_complex(v.contiguous())
+    return x, lambda v: v
+
+
+def _values_of(x):
+    """By way of a dense tensor: `sparse_coo_tensor` has a wrong second derivative by its values."""
+    coordinates = x.to_sparse_coo().coalesce()
+    where, values = tuple(coordinates.indices()), coordinates.values()
+    dense = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
+    if x.layout == torch.sparse_coo:
+        return values, lambda v: dense.index_put(where, v).to_sparse(x.sparse_dim())
+    return values, lambda v: dense.index_put(where, v).to_sparse(layout=x.layout)
+
+
+def _leaves_of(out):
+    """What is in nested lists, tuples, dicts and dataclasses."""
+    for leaf in tree_flatten(out)[0]:
+        if is_dataclass(leaf) and not isinstance(leaf, type):
+            yield from _leaves_of([getattr(leaf, field.name) for field in fields(leaf)])
+        else:
+            yield leaf
+
+
+def _real_dense(y: Tensor) -> Tensor:
+    """Complex numbers as pairs of real ones, sparse tensors with their zeros."""
+    y = y if y.layout == torch.strided else y.to_dense()
+    return torch.view_as_real(y.resolve_conj()) if y.is_complex() else y
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether the memory is there: reading a tensor whose storage was freed ends the process."""
+    if tensor.layout != torch.strided or not tensor.numel():
+        return True
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return tensor.untyped_storage().nbytes() >= end
