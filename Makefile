@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 unexport PYTHONPATH PYTHONHOME PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab fresh test check refresh workshop rehearse environment environment+workshop \
+.PHONY: lab fresh test check matrix refresh workshop rehearse environment environment+workshop \
         environment+test+workshop
 
 lab: environment
@@ -24,6 +24,10 @@ test: environment+test+workshop
 
 check: environment+test+workshop
 	$(RUN) -m pytest -m slow
+	@CELLS=here $(RUN) scripts/matrix.py
+
+matrix: environment+test+workshop
+	@CELLS="$(CELLS)" $(RUN) scripts/matrix.py
 
 refresh: environment+test+workshop
 	@$(RUN) scripts/refresh.py $(LESSON)

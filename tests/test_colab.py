@@ -31,6 +31,13 @@ def test_copy_is_not_stale(lesson):
     assert copy.read_text(encoding="utf-8") == colab.colab_copy(lesson), "`make refresh` writes it"
 
 
+@each_lesson
+def test_no_answer_stands_under_its_question(lesson):
+    cells = nbformat.read(ROOT / "colab" / lesson.name, as_version=4).cells
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
 def test_no_copy_without_a_lesson():
     assert [path.name for path in sorted((ROOT / "colab").iterdir())] == [p.name for p in LESSONS]
 
