@@ -271,7 +271,7 @@ def test_each_catalogued_wrong_answer_is_told_in_its_own_words(name):
 
 
 SAID = {
-    ("product", "gradients swapped"): "in the wrong order",
+    ("product", "gradients swapped"): "belongs in the place of the other",
     ("product", "the whole product as a gradient"): "For b: everywhere, yours has one factor too",
     ("product", "grad_out changed in place"): "backward changes grad_out",
     ("product", "one gradient only"): "one for each argument of forward after ctx (a, b)",
@@ -286,11 +286,13 @@ SAID = {
     ("normalise", "extra gradient subtracted"): "wrong sign",
     ("swish", "contiguous inside save_for_backward"): "(x transposed)",
     ("artanh", "clamp removed"): "at x[0] = 1.0: yours inf",
-    ("learned_power", "mean instead of sum"): "yours is 0.3333 times the true one",
+    ("tanh_exp", "4 forgotten"): "Everywhere, yours is 0.25 times the true one",
+    ("gate", "extra gradient added to grad_a"): "returns for a is wrong when the gradient of the",
+    ("logsumexp", "total as an array on ctx"): "ctx.total (an array)",
     ("learned_power", "alpha as a number"): "ctx.alpha (a number)",
     ("standardise", "declared once_differentiable"): "is declared once_differentiable",
     ("dawson_twice", "None for grad_out"): "returns None for grad_out",
-    ("dawson_twice", "products swapped"): "in the wrong order",
+    ("dawson_twice", "products swapped"): "belongs in the place of the other",
     ("dawson_twice", "grad_grad_x forgotten for grad_out"): "F(x²)² at",
     ("dawson_twice", "no second Function"): "Here backward leaves torch",
 }

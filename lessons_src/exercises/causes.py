@@ -23,6 +23,7 @@ LATER = (
     "of forward, and hand over a function that returns the first result alone."
 )
 
+HERE = "at each of these elements"
 AGAIN = "Save the input, and compute it again in backward."
 UNMARK = (
     "To autograd it is a constant then. Take the mark away, and use the gradient of that output "
@@ -99,7 +100,7 @@ def extra_outputs(trial):
         if not _gradient_is_used(trial, which):
             return (
                 f"backward uses {extra}, and not the gradient of it. In the second backward that "
-                "gradient is not 0: add it to grad_x, times the derivative of that output."
+                "gradient is not 0: add it, times the derivative of that output."
             )
         if said := _extra_alone(trial, which, extra):
             return said
@@ -134,7 +135,7 @@ def _extra_alone(trial, which, extra, zero_too=True):
         if pair.wrong and (zero_too or pair.yours.any()):
             return (
                 f"What backward returns for {name} is wrong when the gradient of {extra} is 1 and "
-                f"the other gradients are 0, {pair}. {explain([[pair]])}"
+                f"the other gradients are 0, {pair}. {explain([[pair]], HERE)}"
             ).rstrip()
     return ""
 
@@ -274,8 +275,10 @@ def _marked(trial, n, cls):
 
 
 def _copy_of(trial, name, n, i):
-    """What to say of the kept tensor i of node n if it equals an input or the result, or ""."""
-    xs, out, nodes = trial.run()
+    """What to say of the kept tensor i of node n if it equals an input or an output, or ""."""
+    cls = trial.run()[2][n].custom
+    with recorded(cls, "forward") as calls:
+        xs, out, nodes = trial.run()
     tensor = nodes[n].kept[i].tensor
     for known, x in zip(_names(trial), xs, strict=True):
         if _equal(x, tensor):
@@ -283,11 +286,16 @@ def _copy_of(trial, name, n, i):
                 f"{name} is {_alike(x, tensor)} {known}, made in forward: to autograd a constant. "
                 f"Save {known} itself, as forward gets it."
             )
-    if _equal(out, tensor):
-        return (
-            f"{name} is {_alike(out, tensor)} the result, and not the tensor that forward "
-            "returns: to autograd a constant. Save and return one and the same tensor."
-        )
+    outputs = {"the result": out}
+    for _, result in calls if len(calls) == 1 else []:
+        several = result[1:] if isinstance(result, tuple) else ()
+        outputs |= {f"output number {k} of forward": t for k, t in enumerate(several, 2)}
+    for known, output in outputs.items():
+        if torch.is_tensor(output) and _equal(output, tensor):
+            return (
+                f"{name} is {_alike(output, tensor)} {known}, and not the tensor that forward "
+                "returns: to autograd a constant. Save and return one and the same tensor."
+            )
     return ""
 
 
@@ -397,7 +405,7 @@ def _function_alone(trial, cls, args):
         if pair.wrong:
             return (
                 f"What the backward of {cls.__name__} returns for {pair.what} is wrong (h is the "
-                f"gradient that it gets), {pair}. {explain([pairs])}"
+                f"gradient that it gets), {pair}. {explain([pairs], HERE)}"
             ).rstrip()
     return ""
 

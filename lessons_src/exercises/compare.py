@@ -77,11 +77,12 @@ def _both(yours, true):
     return f"yours {texts[0]}, true {texts[1]}"
 
 
-def explain(groups: list[list[Pair]]) -> str:
+def explain(groups: list[list[Pair]], where: str = "everywhere") -> str:
     """What is wrong in all of these pairs at once: a true sentence, or "".
 
     Args:
         groups: lists of `Pair`, one pair for each gradient that one backward returned.
+        where: how the places of all these numbers together are called.
     """
     wrong = next((pair for group in groups for pair in group if pair.wrong), None)
     if wrong is None:
@@ -94,9 +95,10 @@ def explain(groups: list[list[Pair]]) -> str:
             return advice
     if _swapped(groups):
         return (
-            "The two gradients are in the wrong order. Return them in the order of the arguments."
+            "Each of the two gradients is what belongs in the place of the other. Check the order "
+            "in which you take the saved tensors, and in which you return."
         )
-    said = relation(alike)
+    said = relation(alike, where)
     several = len({pair.what for group in groups for pair in group}) > 1
     return f"For {wrong.what}: {said}" if said and several else said[:1].upper() + said[1:]
 
@@ -117,25 +119,25 @@ def _swapped(groups):
     return True
 
 
-def relation(pairs: list[Pair]) -> str:
+def relation(pairs: list[Pair], where: str) -> str:
     """How yours is related to the true one in every pair, in a true sentence, or ""."""
     yours, true = joined([p.yours for p in pairs]), joined([p.true for p in pairs])
     if _telling(pairs) < ENOUGH or not yours.isfinite().all():
         return ""
     if not yours.any():
-        return "yours is 0 everywhere."
+        return f"{where}, yours is 0."
     if close(yours, -true):
-        return "everywhere, yours has the wrong sign."
+        return f"{where}, yours has the wrong sign."
     ratio = (yours / true)[true != 0][:1]
     if close(yours, true * ratio) and abs(ratio.item() - 1) > 1e-3:
-        return f"everywhere, yours is {ratio.item():.4g} times the true one."
+        return f"{where}, yours is {ratio.item():.4g} times the true one."
     for name in pairs[0].factors:
         factor = joined([_like(p.factors[name], p.yours) for p in pairs])
         for sign, also in ((1, ""), (-1, " The sign is wrong too.")):
             if close(yours, sign * true * factor):
-                return f"everywhere, yours has one factor too many: {name}.{also}"
+                return f"{where}, yours has one factor too many: {name}.{also}"
             if close(yours * factor, sign * true):
-                return f"everywhere, yours lacks one factor: {name}.{also}"
+                return f"{where}, yours lacks one factor: {name}.{also}"
     if torch.equal(yours.float().double(), yours) and torch.allclose(yours, true, rtol=1e-5):
         return "every number of yours fits into float32. Is a part of it computed so?"
     return ""

@@ -6,7 +6,7 @@ from torch.autograd import Function
 
 from lessons_src.untracked_backward import in_numpy
 
-from .task import Task, WrongAnswers, numbers
+from .task import NO_NUMBER, Task, WrongAnswers, numbers
 
 
 def dawson(x):
@@ -44,6 +44,7 @@ TASK = Task(
         "That is grad_out * (-2 x D). The 1 is missing.": lambda g, x: g * (-2 * x * dawson(x)),
     },
     wide=((numbers(0.0, 0.01, -0.3, 2.2, -3.5, 5.0),),),
+    shapes=NO_NUMBER,
     third=False,
 )
 

@@ -6,7 +6,7 @@ from torch.autograd import Function
 from lessons_src.untracked_backward import in_numpy
 
 from .dawson import dawson, first
-from .task import Task, WrongAnswers, numbers
+from .task import NO_NUMBER, Task, WrongAnswers, numbers
 
 TASK = Task(
     "dawson_twice",
@@ -30,6 +30,7 @@ TASK = Task(
         ),
     },
     wide=((numbers(0.0, 0.01, -0.3, 2.2, -3.5, 5.0),),),
+    shapes=NO_NUMBER,
     third=False,
 )
 

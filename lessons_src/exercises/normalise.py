@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers, numbers
+from .task import MATRICES, Task, WrongAnswers, numbers
 
 
 def _length(x):
@@ -33,7 +33,7 @@ TASK = Task(
         ),
     },
     wide=((numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),), (numbers(0.002, -0.001),)),
-    elementwise=False,
+    shapes=MATRICES,
 )
 
 # The solution

@@ -257,13 +257,22 @@ def check_first_derivative(task, fn):
     wrong_ones = [pair for group in plain + varied for pair in group if pair.wrong]
     if wrong_ones:
         pair = wrong_ones[0]
-        advice = _ignores_grad_out(pair, plain, varied) or explain(plain + varied)
+        advice = _ignores_grad_out(pair, plain, varied)
+        advice = advice or explain([*plain, *varied, *_elsewhere(task, fn)])
         wrong(_fact(pair, plain[0]), advice)
     for setting in task.settings:
         group = check_gradients(task, fn, setting)
         for pair in group:
             if pair.wrong:
                 wrong(_fact(pair, group))
+
+
+def _elsewhere(task, fn):
+    """Gradients at other numbers too, so that "everywhere" is not said of one point."""
+    try:
+        return [check_gradients(task, fn, Setting(args)) for args in task.wide[:1]]
+    except Said:
+        return []
 
 
 def _fact(pair, group):
@@ -356,7 +365,10 @@ def _backward(task, fn, setting, xs, out, grad_out):
         if gradient is None:
             _check_returned(task, fn, setting)
             wrong(f"no gradient comes back for {name}, but the result depends on it{setting.note}.")
-    again = grad(out, variables, before, allow_unused=True, create_graph=True)
+    try:
+        again = grad(out, variables, before, allow_unused=True, create_graph=task.order > 1)
+    except (Exception, SystemExit) as error:
+        raised(f"backward, with create_graph=True{setting.note},", error)
     for name, a, b in zip(task.differentiated(setting), once, again, strict=True):
         if b is None or not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)):
             wrong(
@@ -401,6 +413,11 @@ def _check_gradients_kind(args, returned, names, note):
     if isinstance(returned, torch.Tensor) or not isinstance(returned, tuple):
         if not isinstance(returned, torch.Tensor):
             kind = type(returned).__name__
+            if isinstance(returned, Function):
+                wrong(
+                    f"backward returns an instance of {kind}.",
+                    f"Call it through apply: {kind}.apply",
+                )
             advice = "Return a tensor, or several with a comma between them."
             wrong(f"backward returns an object of type {kind}.", advice)
         returned = (returned,)

@@ -61,7 +61,8 @@ def check_edges(task, fn):
 
 
 def _tell(task, fn, setting, pairs):
-    plain = [derivatives_of_backward(task, fn, each) for each in task.plain]
+    some = [*task.plain, *map(Setting, task.wide[:1])]
+    plain = [derivatives_of_backward(task, fn, each) for each in some]
     names = tuple(pair.what for pair in pairs if pair.wrong)
     advice = cause(_trial(task, fn, setting, names)) or _unreached(pairs) or explain(plain)
     pair = next(pair for pair in pairs if pair.wrong)

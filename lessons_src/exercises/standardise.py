@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .task import Task, WrongAnswers, numbers
+from .task import MATRICES, Task, WrongAnswers, numbers
 
 
 class Given(Function):
@@ -39,7 +39,7 @@ TASK = Task(
     weights=torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64),
     given=Given,
     wide=((numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),), (numbers(0.002, -0.001, 0.003, 0.0),)),
-    elementwise=False,
+    shapes=MATRICES,
 )
 
 # The solution

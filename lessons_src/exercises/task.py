@@ -67,6 +67,19 @@ def _filled(like, numbers):
     return filled.t().contiguous().t() if filled.dim() == 2 and like.is_contiguous() else filled
 
 
+SHAPES = {
+    "of shape (2, n)": lambda x: x.reshape(2, -1),
+    "transposed": lambda x: x.reshape(2, -1).t(),
+    "of shape (1, 2, n)": lambda x: x.reshape(1, 2, -1),
+    "of one element": lambda x: x[:1],
+    "a number, of shape ()": lambda x: x[0],
+    "empty": lambda x: x[:0],
+}
+EVERY_SHAPE = tuple(SHAPES)
+MATRICES = EVERY_SHAPE[:3]  # for a function of all elements together
+NO_NUMBER = tuple(said for said in SHAPES if "()" not in said)  # SciPy makes no array of a number
+
+
 @dataclass(frozen=True)
 class Task:
     """One exercise.
@@ -80,8 +93,8 @@ class Task:
         points: tuples of arguments with numbers that a reader can follow; the tensors are float64.
         inputs: names of the arguments.
         wide: more tuples of arguments. A tensor in one dimension has an even number of elements:
-            it is also tried as a matrix, transposed, and as `elementwise` says.
-        elementwise: True if one element, a number, or none at all are sensible arguments.
+            it is also tried in other shapes.
+        shapes: keys of `SHAPES`, in which a tensor of `wide` in one dimension is tried too.
         edges: tuples of arguments where the value is compared, and the derivatives are finite.
         weights: grad_out for a function whose sum is constant, else None for ones.
         order: how many derivatives the exercise asks for.
@@ -100,7 +113,7 @@ class Task:
     points: tuple[tuple, ...] = ((X,),)
     inputs: tuple[str, ...] = ("x",)
     wide: tuple[tuple, ...] = ()
-    elementwise: bool = True
+    shapes: tuple[str, ...] = EVERY_SHAPE
     edges: tuple[tuple, ...] = ()
     weights: torch.Tensor | None = None
     order: int = 2
@@ -120,8 +133,8 @@ class Task:
         found = self.plain
         for args in self.wide:
             found.append(Setting(args))
-            for said, shape in SHAPES.items() if self.elementwise else list(SHAPES.items())[:3]:
-                found.append(Setting(_each(args, shape), f"{self._tensors(args)} {said}"))
+            for said in self.shapes:
+                found.append(Setting(_each(args, SHAPES[said]), f"{self._tensors(args)} {said}"))
         where = self._places
         if len(where) > 1:
             for i in where:
@@ -171,16 +184,6 @@ class Task:
             n for n, a in self.named(args).items() if torch.is_tensor(a) and not a.is_contiguous()
         ]
         return f"{' and '.join(turned)} transposed" if turned else ""
-
-
-SHAPES = {
-    "of shape (2, n)": lambda x: x.reshape(2, -1),
-    "transposed": lambda x: x.reshape(2, -1).t(),
-    "of shape (1, 2, n)": lambda x: x.reshape(1, 2, -1),
-    "of one element": lambda x: x[:1],
-    "a number, of shape ()": lambda x: x[0],
-    "empty": lambda x: x[:0],
-}
 
 
 def _each(args, shape):

@@ -1,0 +1,144 @@
+"""Exercise of lesson 4: log(sum of exp(x))."""
+
+import torch
+from torch.autograd import Function
+
+from .task import MATRICES, Task, WrongAnswers, numbers
+
+
+class Given(Function):
+    """log(sum of exp(x)) over all elements, a number; x is real, of any shape."""
+
+    @staticmethod
+    def forward(ctx, x):
+        total = torch.exp(x).sum()
+        ctx.total = total.item()
+        ctx.save_for_backward(x)
+        return torch.log(total)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.exp(x) / ctx.total
+
+
+TASK = Task(
+    "logsumexp",
+    4,
+    "log(sum of exp(x)) over all elements",
+    lambda x: torch.logsumexp(x, tuple(range(x.dim()))),
+    [
+        "The sum is a number on ctx. What was it computed from?",
+        "If one x grows, the total grows with it. Can autograd see that of a Python number?",
+        "Compute the total again in backward, from x. Or save the result: exp(x) / total is "
+        "exp(x - out).",
+    ],
+    wide=((numbers(0.3, 0.0, -2.0, 7.0, 0.01, -12.0),),),
+    shapes=MATRICES,
+    given=Given,
+)
+
+# The solution
+
+
+class LogSumExp(Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.log(torch.exp(x).sum())
+        ctx.save_for_backward(x, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        return grad_out * torch.exp(x - out)
+
+
+SOLUTION = (LogSumExp,)
+
+# Wrong answers
+
+wrong = WrongAnswers()
+
+
+@wrong("total as a tensor on ctx", say="It is a tensor now. Where was it made?")
+class TotalAsATensorOnCtx(LogSumExp):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.total = torch.exp(x).sum()
+        ctx.save_for_backward(x)
+        return torch.log(ctx.total)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.exp(x) / ctx.total
+
+
+@wrong("total through save_for_backward", say="Does save_for_backward give a tensor a graph?")
+class TotalThroughSaveForBackward(LogSumExp):
+    @staticmethod
+    def forward(ctx, x):
+        total = torch.exp(x).sum()
+        ctx.save_for_backward(x, total)
+        return torch.log(total)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, total = ctx.saved_tensors
+        return grad_out * torch.exp(x) / total
+
+
+@wrong("total as an array on ctx", say="Can a graph lead from an array to x?")
+class TotalAsAnArrayOnCtx(LogSumExp):
+    @staticmethod
+    def forward(ctx, x):
+        total = torch.exp(x).sum()
+        ctx.total = total.numpy()
+        ctx.save_for_backward(x)
+        return torch.log(total)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.exp(x) / torch.as_tensor(ctx.total)
+
+
+@wrong("total taken with item in backward", say="The line has moved. Is the number still a number?")
+class TotalTakenWithItemInBackward(LogSumExp):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, _out = ctx.saved_tensors
+        return grad_out * torch.exp(x) / torch.exp(x).sum().item()
+
+
+@wrong("result as a number on ctx", say="Which of the tensors was an output?")
+class ResultAsANumberOnCtx(LogSumExp):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.log(torch.exp(x).sum())
+        ctx.out = out.item()
+        ctx.save_for_backward(x)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.exp(x - ctx.out)
+
+
+@wrong("along one axis", say="Try an x of shape (2, 3): of what shape is the result?")
+class AlongOneAxis(LogSumExp):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.log(torch.exp(x).sum(0))
+        ctx.save_for_backward(x, out)
+        return out
+
+
+@wrong("division forgotten", say="log has a derivative of its own.")
+class DivisionForgotten(LogSumExp):
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, _out = ctx.saved_tensors
+        return grad_out * torch.exp(x)
