@@ -68,7 +68,7 @@ from .measure import Measured, measure
 from .prepare import NotChecked, prepare
 from .report import text_of
 from .rules import Finding, findings_of
-from .settings import Setting
+from .settings import Setting, recipe
 from .target import Target
 from .undisturbed import undisturbed
 from .verdict import Verdict, verdict_of
@@ -87,6 +87,7 @@ class Diagnosis:
     settings: dict[Setting, Row] = field(default_factory=dict)  # the second in each setting
     third: dict[Setting, Row] = field(default_factory=dict)  # the same for order=3, else empty
     saved: list[Saved] = field(default_factory=list)  # what custom Functions keep
+    recipe: str = ""  # how to get the numbers of `settings` oneself
     torch_func: str = ""  # "right", "zeros", "wrong" or the error that torch.func raises
 
     @property
@@ -132,8 +133,7 @@ def diagnose(fn: Callable, *inputs, order: int = 2) -> Diagnosis:
             finding = Finding(reason.code, reason.message, lesson=1)
             saved = [saved for function in reason.functions for saved in function.saved]
             return Diagnosis(name, Verdict.NOT_CHECKED, [finding], saved=saved)
-        generator = torch.Generator().manual_seed(0)
-        measured, moved = _measure_where_it_tells(target, order, generator)
+        measured, moved = _measure_where_it_tells(target, order)
         evidence = _gather(measured, seeded)
     warnings, edited = tuple(met.warnings), tuple(met.edited)
     evidence = replace(evidence, moved=moved, warnings=warnings, edited=edited)
@@ -146,22 +146,21 @@ def diagnose(fn: Callable, *inputs, order: int = 2) -> Diagnosis:
         settings=measured.second,
         third=measured.third,
         saved=[saved for function in evidence.functions for saved in function.saved],
+        recipe=recipe(measured.probe),
         torch_func=evidence.torch_func,
     )
 
 
-def _measure_where_it_tells(
-    target: Target, order: int, generator: torch.Generator
-) -> tuple[Measured, bool]:
+def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]:
     """At the given point; beside it where the second derivative is 0 there, or jumps."""
-    here = measure(target, order, generator)
+    here = measure(target, order)
     if here.wrong or here.telling == 2:
         return here, False
-    beside = []
+    beside, generator = [], torch.Generator().manual_seed(0)
     for x in target.point:
         draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
         beside.append(0.1 * target.scale * draw.to(x.device))
-    there = measure(target.at(target.point_at(beside)), order, generator)
+    there = measure(target.at(target.point_at(beside)), order)
     tells_more = there.wrong or there.telling > here.telling
     exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
     return (there, True) if tells_more and exists else (here, False)

@@ -27,7 +27,7 @@ from .judge import (
     limits_of_second,
     scatters,
 )
-from .settings import Probe, Reported, Setting, first_line, reported
+from .settings import Probe, Reported, Setting, first_line, ones, reported, uneven
 from .target import Target
 
 ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
@@ -78,27 +78,23 @@ class Measured:
         return 1 if alone.zero else 2
 
 
-def measure(target: Target, order: int, generator: torch.Generator) -> Measured:
+def measure(target: Target, order: int) -> Measured:
     """Compare first, second and (for order=3) third derivatives.
 
-    Twice: with sums, whose numbers a reader can recognise, and with random weights in a random
+    Twice: with sums, whose numbers a reader can recognise, and with uneven weights in an uneven
     direction, since a sum can hide an error. The sums are returned where they show as much. Then
     with each of a few outputs as the only one that is used, if all of them together were right.
     """
-
-    def random(like):
-        return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
-
-    telling = measure_with(make_probe(target, random), order)
+    telling = measure_with(make_probe(target, uneven), order)
     if sum(x.numel() for x in target.point) > MANY:
         return telling
-    sums = measure_with(make_probe(target, torch.ones_like), order)
+    sums = measure_with(make_probe(target, ones), order)
     worse = sums if telling.severity and _as_bad(sums, telling) else telling
     worse = sums if sums.severity > telling.severity else worse
     if worse.severity or not 2 <= len(target.outputs) <= FEW:
         return worse
     for i in range(len(target.outputs)):
-        alone = measure_with(make_probe(target.output_alone(i), random), order)
+        alone = measure_with(make_probe(target.output_alone(i), uneven), order)
         if alone.severity:
             return replace(alone, output_alone=i)
     return worse
@@ -276,6 +272,12 @@ def _values_and_gradient(probe, d, h):
         return torch.cat([flat(call.ys), vjp(call.ys, call.t, probe.w, probe.by_backward)])
     except Exception:  # of fn, or of its backward
         return torch.full((len(flat(probe.y0)) + len(d),), torch.nan)
+
+
+def _weighted(probe, w):
+    """The first derivative with other weights, from a call of its own: fn may keep its state."""
+    call = probe.target.start()
+    return vjp(call.ys, call.t, w, probe.by_backward)
 
 
 def _changed(gradient, recorded, tolerance):

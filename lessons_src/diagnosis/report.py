@@ -7,6 +7,7 @@ from typing import NamedTuple
 from .functions import Saved
 from .judge import Outcome, Row
 from .rules import Finding
+from .settings import FORMULAS
 
 WIDTH = 100
 TITLE = 20  # columns: "second derivative"
@@ -34,6 +35,10 @@ def _lines(diagnosis):
         lines.append(Line("first derivative", "", outcome_text(diagnosis.first)))
     for setting, row in diagnosis.settings.items():
         lines.append(Line("second derivative", setting, outcome_text(row)))
+    shown = [r for r in diagnosis.settings.values() if r.outcome is Outcome.WRONG and r.where]
+    if shown and diagnosis.recipe:
+        lines.append(Line("the numbers", "", diagnosis.recipe))
+        lines += [Line("the numbers", s, FORMULAS[s]) for s in diagnosis.settings]
     for setting, row in diagnosis.third.items():
         lines.append(Line("third derivative", setting, outcome_text(row)))
     if diagnosis.torch_func and "setup_context" not in diagnosis.torch_func:
@@ -86,7 +91,9 @@ def _table(lines: list[Line]) -> list[str]:
     for title, setting, text in lines:
         head = f"{'' if title == last else title:{TITLE}}"
         head += f"{setting:{SETTING}}" if setting else ""
-        table += textwrap.wrap(head + text, subsequent_indent=" " * (len(head) + OUTCOME), **WRAP)
+        deeper = OUTCOME if setting or title != "the numbers" else 0
+        indent = " " * (len(head) + deeper)
+        table += textwrap.wrap(head + text, subsequent_indent=indent, **WRAP)
         last = title
     return table
 

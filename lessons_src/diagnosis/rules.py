@@ -206,8 +206,9 @@ def input_copy_saved(e: Evidence) -> str | None:
     if not (e.wrong and kept):
         return None
     return (
-        "forward saves a copy of an input (clamp, contiguous, to, clone, detach, autocast make "
-        "one), and a copy made there has no graph. Save the input itself, convert it after that."
+        "forward saves a copy of an input (clamp, clone, contiguous or .to where they change "
+        "something, autocast) or the input detached, and what is made there has no graph. Save "
+        "the input itself, convert it after that."
     )
 
 

@@ -1,13 +1,7 @@
 """The four formulas in which fn is differentiated twice, and what autograd says in them.
 
-With x0 the given point and y0 = fn(x0), both constants:
-
-    alone           y                       where y = fn(x)
-    graph after     y + (y - y0)**2/2
-    graph before    y                       where y = fn(x0 + t + t**2/2) at t = 0
-    both            y + (y - y0)**2/2       where y = fn(x0 + t + t**2/2) at t = 0
-
-The value, the point and the first derivative are the same in all of them; the second is not.
+`FORMULAS` can be typed. What is called t elsewhere is x - x.detach(), moved from 0. The value, the
+point and the first derivative are the same in all of them; the second is not.
 """
 
 from dataclasses import dataclass, replace
@@ -37,6 +31,24 @@ class Setting(StrEnum):
         return self in (Setting.AFTER, Setting.BOTH)
 
 
+FORMULAS = {
+    Setting.ALONE: "y where y = fn(x)",
+    Setting.AFTER: "y + (y - y.detach())**2/2",
+    Setting.BEFORE: "y where y = fn(x + (x - x.detach())**2/2)",
+    Setting.BOTH: "y + (y - y.detach())**2/2 with that y",
+}
+
+
+def ones(like: Tensor) -> Tensor:
+    """Weights whose sums a reader can recognise."""
+    return torch.ones_like(like)
+
+
+def uneven(like: Tensor) -> Tensor:
+    """Weights that hide nothing in a sum: 1.5 + cos(0), 1.5 + cos(1), ..."""
+    return (1.5 + torch.arange(like.numel(), device=like.device).cos()).to(like).view(like.shape)
+
+
 @dataclass(frozen=True, eq=False)
 class Probe:
     """What is differentiated: the outputs weighted with w, along a direction d."""
@@ -53,6 +65,26 @@ class Probe:
         if after:
             terms += [w * (y - at) ** 2 / 2 for w, y, at in zip(self.w, ys, self.y0, strict=True)]
         return sum(term.sum() for term in terms)
+
+
+def recipe(probe: Probe) -> str:
+    """How to get the numbers of a row from z, one of `FORMULAS`; "" where that takes more."""
+    target = probe.target
+    plain = all((v == 1).all() for v in [*probe.w, probe.d])
+    one = len(target.names) == len(probe.w) == 1
+    if target.units or target.output_units or not (plain or one):
+        return ""
+    if plain and one:
+        return "(g,) = grad(z.sum(), x, create_graph=True), then grad(g.sum(), x), where z is"
+    if plain:
+        return (
+            "with sums over all outputs and all inputs, gs = grad(z.sum(), inputs, "
+            "create_graph=True), then grad(sum(g.sum() for g in gs), inputs), where z is"
+        )
+    return (
+        "(g,) = grad((w * z).sum(), x, create_graph=True), then grad((d * g).sum(), x), with "
+        "w = 1.5 + torch.arange(z.numel()).cos().view_as(z), d the same like x, where z is"
+    )
 
 
 @dataclass(frozen=True, eq=False)

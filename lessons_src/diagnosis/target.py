@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from .differences import flat, shaped
+from .names import call_names
 
 SLOW = 2.0  # seconds; a call that takes longer is announced on stderr
 
@@ -60,8 +61,10 @@ class Target:
         module = fn if isinstance(fn, torch.nn.Module) else torch.nn.Module()
         state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         slots = tuple(_copy(slot, dtype) for slot in [*arguments, *state.values()])
-        one = len(arguments) == 1
-        names = ["x"] if one else [f"input {i}" for i in range(len(arguments))]
+        names = call_names(fn, len(inputs)) if len(inputs) == len(arguments) else []
+        if not names:
+            one = len(arguments) == 1
+            names = ["x"] if one else [f"input {i}" for i in range(len(arguments))]
         where = tuple(i for i, s in enumerate(slots) if getattr(s, "requires_grad", False))
         real = [_as_real(slots[i].detach()) for i in where]
         return cls(

@@ -1,0 +1,379 @@
+"""What diagnose finds out about each custom Function, and what it says of it."""
+
+import gc
+import math
+
+import numpy as np
+import pytest
+import torch
+from test_diagnosis_facts import ROWS, Product, cube_with, cubic, function, x
+from torch.autograd import Function, grad
+from torch.autograd.function import once_differentiable
+
+from lessons_src import diagnose
+from lessons_src.diagnosis.names import argument_names, call_names, returned_names, saved_names
+from lessons_src.diagnosis.settings import FORMULAS, ones, uneven
+from lessons_src.saving_intermediates import Sinh
+from lessons_src.untracked_backward import Cube
+from lessons_src.what_not_to_do import SinhBad
+
+
+def message(fn, *inputs, code):
+    """The message of the finding with this code, which must be there."""
+    diagnosis = diagnose(fn, *inputs)
+    found = {f.code: f.message for f in diagnosis.findings}
+    assert code in found, str(diagnosis)
+    return found[code]
+
+
+# What is on ctx and is no tensor.
+
+
+def normalising(keep, read):
+    """x / |x|, whose backward takes the norm from ctx."""
+
+    def normalise(ctx, x):
+        ctx.save_for_backward(x)
+        keep(ctx, x.norm())
+        ctx.size, ctx.label = x.numel(), "norm"  # constants, which are not to be named
+        return x / x.norm()
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        r = read(ctx)
+        return g / r - x * (g * x).sum() / r**3
+
+    return function(normalise, backward).apply
+
+
+class Box:
+    def __init__(self, value):
+        self.value = value
+
+
+KEPT = {
+    "number": (lambda ctx, r: setattr(ctx, "r", r.item()), lambda ctx: ctx.r),
+    "numpy number": (lambda ctx, r: setattr(ctx, "r", np.float64(r.item())), lambda ctx: ctx.r),
+    "array": (lambda ctx, r: setattr(ctx, "r", r.numpy()), lambda ctx: float(ctx.r)),
+    "list": (lambda ctx, r: setattr(ctx, "r", [2, r.item()]), lambda ctx: ctx.r[1]),
+    "dictionary": (lambda ctx, r: setattr(ctx, "r", {"n": r.item()}), lambda ctx: ctx.r["n"]),
+    "object": (lambda ctx, r: setattr(ctx, "r", Box(r.item())), lambda ctx: ctx.r.value),
+    "text": (lambda ctx, r: setattr(ctx, "r", repr(r.item())), lambda ctx: float(ctx.r)),
+    "function": (lambda ctx, r: setattr(ctx, "r", lambda: r.item()), lambda ctx: ctx.r()),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_changes_with_an_input_is_named_whatever_it_is(name):
+    fn, point = normalising(*KEPT[name]), x(0.5, -0.4)
+    diagnosis = diagnose(fn, point)
+    assert diagnosis.verdict == "silently_wrong"
+    finding = diagnosis.findings[0]
+    assert finding.code == "intermediate_on_ctx" and finding.cause
+    assert ": ctx.r. " in finding.message
+    assert "what is not a tensor" in finding.message
+    assert [s.name for s in diagnosis.saved if s.kind == "intermediate"] == ["r"]
+
+
+def test_a_number_that_backward_does_not_use_is_not_blamed():
+    def logged(ctx, x):
+        ctx.norm = x.norm().item()
+        ctx.save_for_backward(x)
+        return x**3
+
+    fn = function(logged, lambda ctx, g: g * 3 * ctx.saved_tensors[0].detach() ** 2).apply
+    diagnosis = diagnose(fn, x())
+    codes = [f.code for f in diagnosis.findings]
+    assert "untracked_backward" in codes and "intermediate_on_ctx" not in codes
+
+
+class OnClass(Function):
+    @staticmethod
+    def forward(ctx, x):
+        OnClass.slope = torch.exp(x)
+        return torch.exp(x) + 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * OnClass.slope
+
+
+def test_state_on_the_class_is_named():
+    assert "(OnClass.slope)" in message(OnClass.apply, x(), code="state_outside_ctx")
+    assert "a wrong number" in message(OnClass.apply, x(), code="state_between_calls")
+
+
+class InputOnClass(Function):
+    """Right for the last call alone: what backward uses has its graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        InputOnClass.x = x
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3 * InputOnClass.x**2
+
+
+def test_a_second_call_that_spoils_the_first_is_wrong():
+    diagnosis = diagnose(InputOnClass.apply, x())
+    assert diagnosis.verdict == "first_derivative_wrong"
+    assert {row.outcome for row in diagnosis.settings.values()} == {"right"}
+    assert diagnosis.findings[0].code == "state_between_calls"
+
+
+# Extra outputs.
+
+
+def sinh_with(backward):
+    """sinh that returns and saves both exponentials, with a given backward(ctx, g, h, k)."""
+
+    def sinh(ctx, x):
+        up, down = torch.exp(x), torch.exp(-x)
+        ctx.save_for_backward(up, down)
+        return (up - down) / 2, up, down
+
+    f = function(sinh, backward)
+    return lambda x: f.apply(x)[0]
+
+
+def part(ctx, g):
+    up, down = ctx.saved_tensors
+    return g * (up + down) / 2, up, down
+
+
+def ignores_down(ctx, g, h, k):
+    first, up, _ = part(ctx, g)
+    return first + h * up
+
+
+def halves_up(ctx, g, h, k):
+    first, up, down = part(ctx, g)
+    return first + h * up / 2 - k * down
+
+
+def multiplies(ctx, g, h, k):
+    first, up, down = part(ctx, g)
+    return first + g * h * up - k * down
+
+
+def complete(ctx, g, h, k):
+    first, up, down = part(ctx, g)
+    return first + h * up - k * down
+
+
+def test_the_extra_output_whose_gradient_is_ignored_is_named():
+    text = message(sinh_with(ignores_down), x(), code="extra_output_gradient_ignored")
+    assert "down, by x" in text and "up" not in text
+
+
+def test_a_wrong_factor_of_an_extra_output_is_measured():
+    text = message(sinh_with(halves_up), x(), code="extra_output_gradient_wrong")
+    assert "up (by x it is 0.5 times the true one)" in text and "down" not in text
+
+
+def test_an_extra_gradient_that_is_multiplied_by_grad_out():
+    text = message(sinh_with(multiplies), x(), code="extra_output_gradient_wrong")
+    assert "up (its gradient is multiplied by that of another output)" in text
+
+
+def test_complete_extra_gradients_are_right():
+    assert diagnose(sinh_with(complete), x()).ok
+
+
+def test_a_part_that_one_input_lacks():
+    def scaled(ctx, a, b):
+        both = a * b
+        ctx.save_for_backward(both, a, b)
+        return both**2, both
+
+    def backward(ctx, g, h):
+        both, a, b = ctx.saved_tensors
+        return g * 2 * both * b + h * b, g * 2 * both * a
+
+    f = function(scaled, backward)
+    text = message(lambda a, b: f.apply(a, b)[0], x(), x(), code="extra_output_gradient_ignored")
+    assert "both, by b" in text and "by a" not in text
+
+
+# Functions inside backward.
+
+
+def test_the_input_a_second_function_returns_nothing_for_is_named():
+    def second(ctx, h):
+        g, x = ctx.saved_tensors
+        return h * 3 * x**2, None
+
+    text = message(cube_with(second), x(), code="second_function_gradient")
+    assert "returns no gradient (None or 0) for x." in text
+
+
+def test_a_wrong_gradient_of_a_second_function_is_told_from_none():
+    def second(ctx, h):
+        g, x = ctx.saved_tensors
+        return h * 2 * x**2, h * g * 6 * x
+
+    text = message(cube_with(second), x(), code="second_function_gradient")
+    assert "returns a wrong gradient for grad_out." in text
+
+
+# What backward calls.
+
+CALLS = {
+    ".detach()": lambda g, x: g * 3 * x * x.detach(),
+    ".data": lambda g, x: g * 3 * x.data**2,
+    ".item()": lambda g, x: g * 3 * torch.stack([x[0] * x[0].item(), x[1] * x[1]]),
+    "torch.no_grad()": lambda g, x: g * _without_grad(x),
+    "NumPy": lambda g, x: g * torch.from_numpy(3 * x.detach().numpy() ** 2),
+}
+
+
+def _without_grad(x):
+    with torch.no_grad():
+        return 3 * x**2
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_was_seen_in_backward_is_said(name):
+    text = message(cubic(CALLS[name]), x(), code="untracked_backward")
+    assert f"computes with x where autograd cannot follow (it uses {name})" in text
+
+
+def test_autograd_grad_without_create_graph_is_seen():
+    def backward(g, x):
+        with torch.enable_grad():
+            alias = x.view_as(x)
+            return torch.autograd.grad(alias**3, alias, g)[0]
+
+    text = message(cubic(backward), x(), code="untracked_backward")
+    assert "autograd.grad without create_graph" in text
+
+
+def test_a_guard_around_sound_torch_may_go_and_another_may_not():
+    def sound(ctx, g):
+        return g * 3 * ctx.saved_tensors[0] ** 2
+
+    def unsound(ctx, g):
+        return g * 3 * ctx.saved_tensors[0].detach() ** 2
+
+    def save_x(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    guarded = [function(save_x, once_differentiable(b)).apply for b in (sound, unsound)]
+    texts = [message(fn, x(), code="once_differentiable") for fn in guarded]
+    assert ": delete the decorator" in texts[0]
+    assert "Do not delete the decorator" in texts[1]
+
+
+def test_the_first_of_many_functions_is_found():
+    def chain(x):
+        x = SinhBad.apply(x)
+        for _ in range(30):
+            x = Cube.apply(x) * 0.1 + x * 0.5
+        return x
+
+    diagnosis = diagnose(chain, x(0.3, 0.2))
+    assert "ctx.expx, ctx.expnegx" in diagnosis.findings[0].message
+    assert "30 times" in str(diagnosis)
+
+
+def test_errors_that_have_a_cause_of_their_own():
+    def save_ab(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    def short(ctx, g):
+        return g * ctx.saved_tensors[1]
+
+    def wrong_shape(ctx, g):
+        return (g * ctx.saved_tensors[1]).sum()[None].expand(3), g * ctx.saved_tensors[0]
+
+    codes = {short: "number_of_gradients", wrong_shape: "gradient_of_another_kind"}
+    for backward, code in codes.items():
+        diagnosis = diagnose(function(save_ab, backward).apply, x(), x())
+        assert (diagnosis.verdict, diagnosis.findings[0].code) == ("raises", code)
+    assert diagnose(Product.apply, x(), x()).ok
+
+
+def test_an_unknown_cause_is_admitted():
+    def hooked(x):
+        y = Cube.apply(x)
+        y.register_hook(lambda g: g.detach())
+        return y
+
+    assert "why is not known" in message(hooked, x(), code="cause_unknown")
+
+
+# How long a graph lives.
+
+
+def leaking(ctx, x):
+    y = torch.exp(x)
+    ctx.save_for_backward(y.view(-1))
+    return y
+
+
+def test_a_cycle_that_is_collected_and_one_that_is_not():
+    leak = function(leaking, lambda ctx, g: g * ctx.saved_tensors[0].view(g.shape)).apply
+    found = {f.code for f in diagnose(leak, x()).findings}
+    assert "memory_leak" in found and "reference_cycle" not in found
+    fn, point, *_ = ROWS["A4"]
+    found = {f.code for f in diagnose(fn, point).findings}
+    assert "reference_cycle" in found and "memory_leak" not in found
+    gc.collect()
+
+
+# The rows can be computed again.
+
+
+@pytest.mark.parametrize("weights", [ones, uneven])
+def test_the_numbers_can_be_recomputed(weights):
+    """The formulas as they are printed, typed by the reader."""
+    if weights is ones:
+        fn, point = SinhBad.apply, x(0.5, 1.0)
+    else:  # what a shift of all does not change shows in uneven weights only
+
+        def saved(ctx, x):
+            p = torch.softmax(x, 0)
+            ctx.save_for_backward(p)
+            return torch.logsumexp(x, 0)
+
+        fn, point = function(saved, lambda ctx, g: g * ctx.saved_tensors[0]).apply, x(0.5, 1.0, 0.1)
+    diagnosis = diagnose(fn, point)
+    assert ("w * z" in diagnosis.recipe) == (weights is uneven)
+    for setting, row in diagnosis.settings.items():
+        text = FORMULAS[setting]
+        assert text in str(diagnosis)
+        bent = "(x + (x - x.detach())**2/2)" in FORMULAS[setting] or "that y" in text
+        y = fn(point + (point - point.detach()) ** 2 / 2 if bent else point)
+        z = eval(text.removesuffix(" with that y").split(" where ")[0], {"y": y})
+        (g,) = grad((weights(z) * z).sum(), point, create_graph=True)
+        if row.outcome != "wrong":
+            continue
+        (second,) = grad((weights(g) * g).sum(), point)
+        i = int((point - float(row.where.split("= ")[1])).abs().argmin())
+        assert second[i].item() == pytest.approx(row.got, rel=1e-6)
+        assert not math.isclose(row.expected, row.got, rel_tol=1e-3)
+
+
+# The reader's names.
+
+
+def test_names():
+    assert argument_names(Sinh) == ["x"]
+    assert saved_names(Sinh) == returned_names(Sinh)[1:] != []
+    assert argument_names(type("Star", (Function,), {"forward": lambda ctx, *xs: xs})) == []
+    assert call_names(lambda a, b=1: a, 1) == ["a"]
+    assert call_names(lambda a: a, 2) == []
+    assert call_names(Cube.apply, 1) == ["x"]
+    assert call_names(torch.relu, 1) in ([], ["input"])
+
+
+def test_rows_use_the_names_of_the_reader():
+    def product(first, second):
+        return SinhBad.apply(first) * second
+
+    text = str(diagnose(product, x(0.5, 0.7), x(1.0, 2.0)))
+    assert "at first = " in text or "at second = " in text
