@@ -24,7 +24,7 @@ from .functions import Custom, Extra, Kind, Looked, Node, Path, Saved, look
 from .judge import Outcome, Row
 from .measure import Measured
 from .settings import Setting
-from .target import Target
+from .target import Target, seed_generators
 
 CONNECTED = walk.INPUT, walk.OUTPUT, walk.ELSEWHERE
 CLOSE = 1e-3  # relative; a path that is lost is off by far more
@@ -57,7 +57,7 @@ class Backward:
 
     def __call__(self, tensors, attributes, u=None) -> Tensor:
         """May raise what backward raises."""
-        torch.manual_seed(self.seed)
+        seed_generators(self.seed)
         ctx = StandIn(self.node.fn, tuple(tensors), attributes)
         grads = _method(self.node)(ctx, *(u or [v.clone() for v in self.u]))
         grads = [g for g in tree_flatten(grads)[0] if isinstance(g, Tensor)]

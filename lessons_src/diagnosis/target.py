@@ -157,8 +157,7 @@ class Target:
         return ys
 
     def _call(self, arguments, state):
-        for seed in (torch.manual_seed, np.random.seed, random.seed):
-            seed(self.seed)
+        seed_generators(self.seed)
         args, before = tree_unflatten(arguments, self.tree), time.perf_counter()
         out = torch.func.functional_call(self.fn, state, args) if state else self.fn(*args)
         number, seconds = next(self.calls), time.perf_counter() - before
@@ -181,6 +180,18 @@ class Target:
                 at[-1] = ("real", "imag")[int(at[-1])]
             name += f"[{', '.join(at)}]"
         return f"{name} = {x.reshape(-1)[index].item():.4g}"
+
+
+def seed_generators(seed: int):
+    """Seed whatever fn may draw from.
+
+    torch.manual_seed takes milliseconds, most of them for devices that are not there.
+    """
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
 
 
 def _copy(slot, dtype):

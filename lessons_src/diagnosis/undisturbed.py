@@ -90,7 +90,7 @@ def undisturbed(fn: Callable) -> Iterator[Met]:
 
 def _leaves():
     """Every leaf that could collect a gradient, wherever in Python it lives."""
-    kinds = torch.Tensor, torch.nn.Parameter
+    kinds = {torch.Tensor, torch.nn.Parameter}
     return [t for t in gc.get_objects() if type(t) in kinds and t.is_leaf and t.requires_grad]
 
 
