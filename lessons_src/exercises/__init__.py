@@ -91,7 +91,7 @@ def solution_code(exercise):
         if isinstance(node, (ast.Import, ast.ImportFrom))
         and used & {alias.asname or alias.name for alias in node.names}
     ]
-    return "\n\n\n".join(["\n".join(imports), *parts])
+    return "\n\n\n".join(["\n".join(filter(None, imports)), *parts])
 
 
 def exercises():

@@ -6,6 +6,7 @@ Each cause is a function of a `Trial`; it returns what to say, or "".
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -385,8 +386,7 @@ def _function_alone(trial, cls, args):
     given = {names[i]: args[i].detach() for i in where} | {"h": h}
     g, xs = trial.setting.grad_out(h), trial.setting.args
     slips = {
-        advice: lambda formula=formula: formula(h, g, *xs)
-        for advice, formula in trial.task.second_slips.items()
+        advice: partial(formula, h, g, *xs) for advice, formula in trial.task.second_slips.items()
     }
     pairs = []
     for i, mine in zip(where, yours, strict=True):

@@ -1,6 +1,6 @@
 """Yours and the true one: where two tensors of numbers differ, and how they are related."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -28,7 +28,7 @@ class Pair:
     given: dict
     note: str = ""
     factors: dict[str, torch.Tensor] = field(default_factory=dict)
-    slips: dict[str, Callable[[], torch.Tensor]] = field(default_factory=dict)
+    slips: Mapping[str, Callable[[], torch.Tensor]] = field(default_factory=dict)
     none: bool = False
 
     @property

@@ -10,6 +10,7 @@ import inspect
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 
 import torch
@@ -336,8 +337,7 @@ def check_gradients(task: Task, fn: Callable, setting: Setting, plain: bool = Fa
     if not plain or task.weights is not None:
         given = {**given, "grad_out": grad_out}
     slips = {
-        advice: lambda formula=formula: formula(grad_out, *setting.args)
-        for advice, formula in task.slips.items()
+        advice: partial(formula, grad_out, *setting.args) for advice, formula in task.slips.items()
     }
     names = task.differentiated(setting)
     return [
@@ -395,7 +395,7 @@ def _check_returned(task, fn, setting):
     if len(forward) != 1 or len(backward) != 1:
         return
     args, returned = forward[0][0], backward[0][1]
-    if cls.setup_context is Function.setup_context:
+    if cls and cls.setup_context is Function.setup_context:
         args = args[1:]
     _check_gradients_kind(args, returned, list(_named_like(cls, args)), setting.note)
 

@@ -1,5 +1,8 @@
 """The second derivative of an answer: is it right, and what would a reader see."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch.autograd import grad
 
@@ -17,7 +20,7 @@ NO_GRAPH = (  # parts of the two errors of autograd for a result that does not d
 SHARED = "Keep what backward needs on the ctx of its own call, not in a place that all calls share."
 
 
-def check_second_derivative(task: Task, fn):
+def check_second_derivative(task: Task, fn: Callable) -> None:
     """Differentiate backward by each of its variables, the inputs and grad_out.
 
     If all of these are right, every second derivative is right, whatever stands around fn, as long
@@ -93,7 +96,9 @@ def _unreached(pairs):
     )
 
 
-def derivatives_of_backward(task, fn, setting, catch=True) -> list[Pair]:
+def derivatives_of_backward(
+    task: Task, fn: Callable, setting: Setting, catch: bool = True
+) -> list[Pair]:
     """`Pair` for each input, and for grad_out last, of the derivative of sum(h * grad_x)."""
     try:
         yours, unreached, *_ = _derivatives(fn, setting, setting.args)
@@ -106,7 +111,7 @@ def derivatives_of_backward(task, fn, setting, catch=True) -> list[Pair]:
     given = {**task.named(setting.args), "grad_out": g}
     factors = {"h": hs[0], **given} if len(hs) == 1 else given
     slips = {
-        advice: lambda formula=formula: formula(hs[0], g, *setting.args)
+        advice: partial(formula, hs[0], g, *setting.args)
         for advice, formula in task.second_slips.items()
     }
     names = [*task.differentiated(setting), "grad_out"]
@@ -135,19 +140,19 @@ def _derivatives(function, setting, args):
     hs = [setting.grad_grad(x) for x in variables]
     first = grad(out, variables, grad_out, create_graph=True, allow_unused=True)
     tracked = [(g, h) for g, h in zip(first, hs, strict=True) if g is not None and g.requires_grad]
-    second = [None] * (len(variables) + 1)
+    second: list[torch.Tensor | None] = [None] * (len(variables) + 1)
     if tracked:
         before = [h.clone() for _, h in tracked]
         results, weights = zip(*tracked, strict=True)
-        second = grad(results, [*variables, grad_out], weights, allow_unused=True)
+        second = list(grad(results, [*variables, grad_out], weights, allow_unused=True))
         if not all(map(torch.equal, before, weights)):
             wrong(
                 "the backward of backward changes the gradient that it gets.", "Make a new tensor."
             )
     zeros = map(torch.zeros_like, [*variables, grad_out])
     unreached = [s is None for s in second]
-    second = [z if s is None else s for s, z in zip(second, zeros, strict=True)]
-    return second, unreached, grad_out.detach(), hs
+    filled = [z if s is None else s for s, z in zip(second, zeros, strict=True)]
+    return filled, unreached, grad_out.detach(), hs
 
 
 # Formulas that a reader can type
