@@ -1,5 +1,6 @@
 """Every answer gets the reply that it deserves: right, wrong with its own reason, or neutral."""
 
+import dataclasses
 import functools
 import inspect
 import linecache
@@ -399,6 +400,69 @@ def test_an_error_of_the_answer_is_told_with_its_message_and_line():
     answer = reply("reciprocal", reciprocal_with(UNCATALOGUED["a bug"]))
     assert "AttributeError: 'Tensor' object has no attribute 'no_such_thing'" in answer.fact
     assert '`"a bug": lambda ctx, g: at(ctx, g).no_such_thing(),`' in answer.fact
+
+
+class Doubled(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * 2
+
+
+SLIPS = {
+    "arguments swapped": ((Doubled.apply, "tanh"), 'check("tanh", Doubled.apply)'),
+    "no answer": (("tanh",), 'check("tanh", Name.apply)'),
+    "a name slightly off": (("normalize", Doubled.apply), 'check("normalise", Doubled.apply)'),
+    "a name in a list": ((["tanh"], Doubled.apply), 'check("tanh", Doubled.apply)'),
+    "an instance": (
+        ("tanh", Doubled.__new__(Doubled)),
+        "Hand over Doubled.apply, without brackets.",
+    ),
+    "forward": (("tanh", Doubled.forward), "Hand over Doubled.apply, which calls it."),
+    "a result": (("tanh", torch.ones(3)), "Name.apply, without brackets behind it."),
+    "another class": (("tanh", Counter), "Write class Counter(Function)"),
+    "apply forgotten": (("tanh", lambda x: Doubled(x)), "Call it through apply: Doubled.apply"),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_in_the_call_of_check_is_told_with_the_call_to_write(slip, capsys):
+    args, told = SLIPS[slip]
+    check(*args)
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_right_answer_is_right_where_nothing_is_recorded(capsys):
+    with torch.no_grad():
+        check("tanh", EXERCISES["tanh"].SOLUTION[-1])
+    with torch.inference_mode():
+        check("tanh", EXERCISES["tanh"].SOLUTION[-1])
+    assert capsys.readouterr().out.count("tanh: right.") == 2
+
+
+def test_an_error_of_the_course_is_told_as_its_own():
+    task = dataclasses.replace(TASKS["reciprocal"], inputs=())
+    answer = review(task, EXERCISES["reciprocal"].SOLUTION[-1])
+    assert "the check itself failed, which is a mistake of the course" in answer.fact
+
+
+def test_an_error_inside_numpy_names_the_line_of_the_answer():
+    answer = reply("reciprocal", reciprocal_with(lambda ctx, g: np.linalg.inv(g.numpy())))
+    assert "LinAlgError" in answer.fact and "np.linalg.inv(g.numpy())" in answer.fact
+
+
+def backward_left_half(ctx, grad_out):
+    (x,) = ctx.saved_tensors
+    grad_x = -grad_out / x**2  # noqa: F841
+    raise NotImplementedError
+
+
+def test_a_raise_left_below_new_code_is_named():
+    answer = reply("reciprocal", reciprocal_with(backward_left_half))
+    assert answer.status == "wrong" and "still raises NotImplementedError in line" in answer.fact
 
 
 # Neutral
