@@ -170,6 +170,17 @@ def two_inputs_backward(ctx, g):
     return g * b * ctx.s * (1 - ctx.s), g * ctx.s
 
 
+def scaled_by(ctx, x, s):
+    ctx.save_for_backward(x, s)
+    ctx.e = torch.exp(s)
+    return x * ctx.e
+
+
+def scaled_by_backward(ctx, g):
+    x, _ = ctx.saved_tensors
+    return g * ctx.e, g * x * ctx.e  # autograd sums the second to the shape of s
+
+
 def cube(x):
     return x**3
 
@@ -191,9 +202,10 @@ WRONG = {
     "path counted twice": (cubic(Inner.apply), cube),
     "extra gradients ignored": (
         lambda x: function(extra, extra_ignored)(x)[0], torch.sinh),
+    "broadcast": (function(scaled_by, scaled_by_backward), lambda x, s: x * torch.exp(s)),
     "two inputs": (function(two_inputs, two_inputs_backward), lambda a, b: torch.sigmoid(a) * b),
 }  # fmt: skip
-INPUTS = {"two inputs": (x(0.5, 1.0), x(2.0, -1.0))}
+INPUTS = {"broadcast": (x(0.5, 1.0), x(0.3)), "two inputs": (x(0.5, 1.0), x(2.0, -1.0))}
 # Right in this setting, although the Function is wrong: grad_out is a constant there.
 STILL_RIGHT = {("grad_out forgotten", "alone"), ("grad_out forgotten", "graph before"),
                ("path counted twice", "alone"), ("path counted twice", "graph before"),

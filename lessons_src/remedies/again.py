@@ -53,7 +53,8 @@ def keep_again(call, inputs, grad_outs):
         boxed = getattr(function, "boxed_grads_call", False)
         grads = backward(ctx, list(grad_outs)) if boxed else backward(ctx, *grad_outs)
     grads = grads if isinstance(grads, tuple) else (grads,)
-    return {p: g for p, g in enumerate(grads) if p in inputs and isinstance(g, torch.Tensor)}
+    tensors = {p: g for p, g in enumerate(grads) if p in inputs and isinstance(g, torch.Tensor)}
+    return {place: fitting(grad, inputs[place]) for place, grad in tensors.items()}
 
 
 def differentiate_forward(call, inputs, grad_outs):
@@ -74,6 +75,13 @@ def differentiate_forward(call, inputs, grad_outs):
             allow_unused=True,
         )
     return {p: g for p, g in zip(inputs, grads, strict=True) if g is not None}
+
+
+def fitting(grad, x):
+    """What autograd makes of a gradient for x: the shape and dtype of x."""
+    if grad.shape != x.shape:
+        grad = grad.sum_to_size(x.shape)
+    return grad.to(x.dtype)
 
 
 WAYS = keep_again, differentiate_forward
