@@ -538,6 +538,50 @@ def test_a_gradient_that_is_another_one_where_it_is_recorded():
             second(lambda x: f(x) ** 2 + f(x**2), x())
 
 
+def recomputing(f, right):
+    """f, whose backward differentiates it again, on an alias of x or on a detached one."""
+
+    def backward(ctx, g):
+        (point,) = ctx.saved_tensors
+        with torch.enable_grad():
+            again = point.view_as(point) if right else point.detach()
+            again = again if again.requires_grad else again.requires_grad_()
+            out = f(again)
+        return grad(out, again, g, create_graph=torch.is_grad_enabled())[0]
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return f(x)
+
+    return function(forward, backward)
+
+
+HARD = {  # what is difficult for finite differences: name -> (f, the inputs, wrong ones are seen)
+    "saturated": (torch.tanh, torch.tensor([16.3, 33.0, -38.5, 9.0]), False),
+    "tiny": (torch.exp, torch.full((64,), 1e-6), True),
+    "huge": (lambda x: torch.sin(x / 1e6), torch.tensor([0.4e6, 1.3e6]), True),
+    "of many sizes": (cube, torch.tensor([1e-4, 1.0, 1e4]), True),
+    "at a kink": (lambda x: torch.relu(x) ** 2 + x**3, torch.tensor([0.0, 0.0, 0.5]), True),
+    "jumping": (lambda x: x * x.round(), torch.tensor([0.001, 1.2, -2.4]), False),
+    "ties": (lambda x: x.sort()[0] ** 3, torch.ones(6), True),
+    "cancelling": (lambda x: torch.softmax(x, 0), torch.tensor([30.0, -20.0, 1.0]), False),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", HARD)
+def test_where_finite_differences_are_hard(name, dtype):
+    f, point, seen = HARD[name]
+    point = point.to(dtype).requires_grad_()
+    right, wrong = recomputing(f, True), recomputing(f, False)
+    (expected,) = second(lambda x: right(x) ** 2, point)
+    with detect_intermediates():
+        assert torch.equal(second(lambda x: right(x) ** 2, point)[0], expected)
+    if seen:
+        with detect_intermediates(), pytest.raises(SecondDerivativeError):
+            second(lambda x: wrong(x) ** 2, point)
+
+
 def test_what_cannot_be_called_again():
     generator = torch.Generator().manual_seed(0)
 

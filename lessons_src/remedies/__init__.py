@@ -162,7 +162,7 @@ def _problem(truth):
 
 def _objections(truth):
     """Way -> why it cannot be used, or None; None for a Function that is right."""
-    if truth.judge().right:
+    if truth.judge().earned:
         return None
     return {way: _objection(truth, way) for way in WAYS}
 
@@ -175,6 +175,8 @@ def _objection(truth, way):
         return str(reason)
     if verdict.raised is not None:
         return f"autograd says: {error_line(verdict.raised)}"
+    if verdict.doubtful:
+        return "what it depends on is too little to be seen, or differs where symmetry is lost"
     if verdict.wrong:
         return "computed once more it is still wrong: forward or backward leaves torch (lesson 5)"
     return None

@@ -1,20 +1,20 @@
 """What backward depends on: by finite differences, and what autograd says of it.
 
 Let G be what a Function's backward returns, as a function of the Function's inputs x and of
-grad_out. Along a line x + h d, grad_out + h e, G changes by some rate D. Autograd's answer, the VJP
-of G, has to agree with D: sum(v D) = sum(w d) with w = the VJP of v. Where it does not, a second
-derivative through this Function is wrong, whatever stands around it.
+grad_out. Along x + h d, and along grad_out + k e, G changes by some rate D. Autograd's answer, the
+VJP of G, has to agree with D: sum(v D) = sum(w d) with w = the VJP of v. Where it does not, a
+second derivative through this Function is wrong, whatever stands around it.
 
-grad_out is itself tied to x while autograd is asked, so that a backward that follows the graph of
-grad_out back to x on its own is found counting that path twice.
+Then grad_out is tied to x and autograd is asked once more, so that a backward that follows the
+graph of grad_out back to x on its own is found counting that path twice.
 
 Everything happens a little beside the point, away from kinks that zeros and ties sit on, in
 float64 where the Function can do that. An element whose two differences disagree (a jump, a kink,
 noise) is left out.
 """
 
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -24,11 +24,14 @@ from .state import Surroundings
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
 # Step sizes, with what autograd and differences may then disagree by, in proportion.
 STEPS = {
-    torch.float64: ((1e-5, 1e-4), (1e-8, 1e-3), (3e-4, 1e-3), (2e-2, 3e-2)),
-    torch.float32: ((1e-2, 5e-2), (5e-2, 1e-1)),
-}
-CAST = 0.2  # in float32 itself, autograd may disagree with itself in float64 by so much
+    torch.float64: (
+        (1e-5, 1e-4), (1e-8, 1e-3), (3e-4, 1e-3), (2e-2, 3e-2), (1e1, 3e-2), (1e4, 3e-2)),
+    torch.float32: ((1e-2, 5e-2), (5e-2, 1e-1), (1e1, 1e-1), (1e4, 1e-1)),
+}  # fmt: skip
 SHARE = 0.5  # of the elements that must be smooth, or nothing is known
+# A step so small that what changes is rounding, and how much of it autograd's answer can bear.
+ROUNDING = {torch.float64: (1e-9, 1e-7), torch.float32: (1e-6, 1e-4)}
+LEFT = 1e-3  # less than this share of what there was in float64 is as good as nothing
 
 
 class Unknown(Exception):
@@ -51,15 +54,24 @@ class Verdict:
             differentiates wrongly.
         raised: the error that autograd raises where the gradients are differentiated, or None.
         recording_matters: True if backward returns other gradients where it is recorded.
+        doubtful: True if it may be wrong all the same, too little to be seen here, or where a
+            symmetric input does not stay symmetric.
     """
 
     wrong: frozenset = frozenset()
     raised: Exception | None = None
     recording_matters: bool = False
+    doubtful: bool = False
 
     @property
     def right(self):
+        """Nothing speaks against it."""
         return not self.wrong and self.raised is None
+
+    @property
+    def earned(self):
+        """Right, and no doubt is left."""
+        return self.right and not self.doubtful
 
 
 def plainly(call, inputs, grad_outs):
@@ -121,8 +133,6 @@ class Truth:
         self.around = Surroundings(call.function, *call.args, call.kwargs)
         kinds = [x.dtype for x in call.inputs.values()]
         self.double = all(d in (torch.float64, torch.complex128) for d in kinds)
-        self.low = any(d in (torch.float16, torch.bfloat16) for d in kinds)
-        self.low = self.low or any(on for on, _ in call.state.autocast.values())
         for precision in [torch.float64] if self.double else [torch.float64, torch.float32]:
             try:
                 self.line = _Line(self, precision)
@@ -140,27 +150,44 @@ class Truth:
         Raises `Unknown` where they are not those that the Function gives.
         """
         try:
-            vjps = self.line.vjps(way)
+            wrong = self.line.wrong(way)
+            if wrong:
+                self.line.leave_out_rounding()
+                wrong = self.line.wrong(way)
+            if not wrong and not self.double and self.line.precision is torch.float64:
+                wrong = self._lost_in_cast(way)
+            return Verdict(frozenset(wrong), doubtful=not wrong and self._is_doubtful(way))
         except AnotherResult:
             if way is plainly and self.line.repeats():
                 return Verdict(frozenset(self.line.here), recording_matters=True)
             raise
         except Unknown:
             raise
-        except Exception as error:
+        except Exception as error:  # of the Function, or autograd's
             return Verdict(raised=error)
-        wrong = {place for place in vjps if self.line.disagrees(place, vjps[place])}
-        if not wrong and not self.double and self.line.precision is torch.float64:
-            try:
-                if self.line.e:
-                    vjps = self.line.vjps(way, tied=False)
-                cast = _Line(self, torch.float32).vjps(way, tied=False, measured=self.line)
-            except Unknown:
-                return Verdict()
-            except Exception as error:
-                return Verdict(raised=error)
-            wrong = {p for p in vjps if _lost_in_cast(vjps[p], cast[p], self.low)}
-        return Verdict(frozenset(wrong))
+
+    def _lost_in_cast(self, way):
+        """Places whose gradient has lost a part in the Function's own precision."""
+        cast = _Line(self, torch.float32)
+        try:
+            grads = cast.recorded(way, tied=False)[0]
+            weights = self.line.weights_where_same(grads)
+            got = cast.vjps(way, weights, tied=False)
+        except Unknown:
+            return set()
+        expected = self.line.vjps(way, weights, tied=False)
+        return {place for place in got if _has_lost(expected[place], got[place])}
+
+    def _is_doubtful(self, way):
+        if not self.line.resolves(way):
+            return True
+        if not self.line.kept_symmetric:
+            return False
+        with suppress(Unknown):
+            line = _Line(self, self.line.precision, symmetric=False)
+            line.measure()
+            return bool(line.wrong(way))
+        return True
 
     def run(self, way, inputs, grad_outs):
         with self.apart():
@@ -174,12 +201,14 @@ class Truth:
 
 
 class _Line:
-    """The line x + h d, grad_out + h e: in float64, or in the Function's own precision."""
+    """The line x + h d, and grad_out + k e: in float64, or in the Function's own precision."""
 
-    def __init__(self, truth, precision):
-        self.truth, self.precision = truth, precision
+    def __init__(self, truth, precision, symmetric=True):
+        self.truth, self.precision, self.symmetric = truth, precision, symmetric
+        self.kept_symmetric = False  # set where an input is a symmetric matrix
         self.generator = torch.Generator().manual_seed(2)
         self.x, self.d, self.u, self.e = {}, {}, [], {}
+        self.rounding_known, self.here = False, {}
         with torch.no_grad():
             for place, given in truth.call.inputs.items():
                 x = given.detach().to(torch.promote_types(given.dtype, torch.float64))
@@ -219,18 +248,16 @@ class _Line:
         numbers = torch.complex(draw(), draw()) if like.is_complex() else draw()
         numbers = numbers.to(device=like.device, dtype=like.dtype)
         square = like.ndim > 1 and like.shape[-1] == like.shape[-2] and like.shape[-1] > 1
-        if square and torch.equal(like, like.mT):  # it may have to stay symmetric
+        if self.symmetric and square and torch.equal(like, like.mT):  # it may have to stay so
+            self.kept_symmetric = True
             numbers = (numbers + numbers.mT) / 2
         return numbers
 
-    def gradients(self, h):
-        """G at h, by place, without a graph."""
+    def gradients(self, h, k=0.0):
+        """G at x + h d and grad_out + k e, by place, without a graph."""
         with torch.enable_grad():
             x = {p: (x + h * self.d[p]).requires_grad_() for p, x in self.x.items()}
-        u = [
-            None if u is None else u + h * self.e[i] if i in self.e else u
-            for i, u in enumerate(self.u)
-        ]
+        u = [u if i not in self.e else u + k * self.e[i] for i, u in enumerate(self.u)]
         with torch.no_grad():  # so that backward is not recorded
             grads = self.truth.run(plainly, x, u)
         return {p: g.detach() for p, g in grads.items() if g is not None}
@@ -238,26 +265,75 @@ class _Line:
     def measure(self):
         """Rates of change by place, which elements can be trusted, and how precisely."""
         here = self.gradients(0.0)
-        best = None
+        far, best, smallest = self._far(), None, None
         for step, tolerance in STEPS[self.precision]:
             sides = [self.gradients(h) for h in (step, -step, step / 2, -step / 2)]
             if any(set(side) != set(here) for side in sides):
                 raise Unknown("it returns other gradients beside its inputs")
-            measured = {p: _rate(here[p], [s[p] for s in sides], step) for p in here}
-            total = sum(m.trusted.numel() for m in measured.values())
-            share = sum(m.trusted.sum().item() for m in measured.values()) / max(total, 1)
-            if best is None or share > best[0] + 0.05:
-                best = share, measured, tolerance
-            if share > 0.9:
+            measured = {p: _rate(here[p], [s[p] for s in sides], step, far.get(p)) for p in here}
+            if smallest is not None:  # what looks smooth from afar need not be
+                measured = {p: _in_line(m, smallest[p]) for p, m in measured.items()}
+            quality = _share([m.trusted for m in measured.values()])
+            if smallest is None and quality > 0.9:
+                smallest = measured
+            clear = _share([m.clear for m in measured.values()])
+            if best is None or (min(quality, 0.9), clear) > best[0]:
+                best = (min(quality, 0.9), clear), measured, tolerance, step
+            if quality > 0.9 and clear > 0.9:
                 break
-        self.share, measured, self.tolerance = best
-        if here and self.share < SHARE:
+        (share, _), measured, self.tolerance, self.step = best
+        if here and share < SHARE:
             raise Unknown("its gradients jump where its inputs are moved a little")
-        self.here = here
-        self.rates = {p: m.rate for p, m in measured.items()}
-        self.trusted = {p: m.trusted for p, m in measured.items()}
-        self.error = {p: m.error for p, m in measured.items()}
+        self.here, self.measured = here, measured
         self.weights = {p: self._weights(p, m) for p, m in measured.items()}
+        self.measured_u = self._measure_u() if self.e else {}
+
+    def _far(self):
+        """G at another place, to see whether it depends on the inputs at all; {} if it has none."""
+        with suppress(Exception):  # of the Function
+            return self.gradients(1.0)
+        return {}
+
+    def _measure_u(self):
+        """Rates of change by place along e alone."""
+        k = 1e-2
+        up, down = self.gradients(0.0, k), self.gradients(0.0, -k)
+        if not set(up) == set(down) == set(self.here):
+            raise Unknown("it returns other gradients for another grad_out")
+        return {p: _rate(g, [up[p], down[p]] * 2, k, None) for p, g in self.here.items()}
+
+    def leave_out_rounding(self):
+        """Give no weight to elements that hold little but rounding errors, as 1 - tanh(20)**2."""
+        if self.rounding_known:
+            return
+        self.rounding_known = True
+        tiny, limit = ROUNDING[self.precision]
+        jitter = {p: torch.zeros_like(w) for p, w in self.weights.items()}
+        stands = {p: torch.ones_like(w, dtype=torch.bool) for p, w in self.weights.items()}
+        for h in (tiny, 2 * tiny, 3 * tiny):
+            up, down = self.gradients(h), self.gradients(-h)
+            for p in self.here:
+                a, b, c = (_real(g[p]).double() for g in (up, self.here, down))
+                jitter[p] = torch.maximum(jitter[p], (a + c - 2 * b).abs())
+                stands[p] &= (a == b) & (c == b)
+        far = self._far()
+        for p, here in self.here.items():
+            solid = jitter[p] <= limit * _real(here).double().abs()
+            if p in far:  # it moves in steps of the last digit
+                solid &= ~(stands[p] & (_real(far[p]) != _real(here)))
+            self.weights[p] = self.weights[p] * solid
+            error = self.measured[p].error + 10 * jitter[p] / self.step
+            self.measured[p] = replace(self.measured[p], error=error)
+
+    def weights_where_same(self, grads):
+        """The weights, where these gradients in another precision are the same."""
+        same = {}
+        for p, here in self.here.items():
+            if p not in grads:
+                raise Unknown("its gradient is missing when it is computed once more")
+            a, b = _real(grads[p].detach()).double(), _real(here).double()
+            same[p] = self.weights[p] * ((a - b).abs() <= 1e-2 * b.abs())
+        return same
 
     def repeats(self):
         """Whether the Function gives the same gradients a second time, not recorded."""
@@ -272,14 +348,39 @@ class _Line:
         draw = _real(self._signed(self.here[place], 0.5)).double()
         return torch.where(solid, draw / size.clamp(min=1e-300), torch.zeros_like(draw))
 
-    def vjps(self, way, tied=True, measured=None):
+    def wrong(self, way):
+        """The places whose gradient autograd differentiates wrongly."""
+        wrong, inputs = set(), len(self.x)
+        for place, terms in self.vjps(way, self.weights, tied=False).items():
+            off = self._disagrees(place, terms[:inputs], self.measured[place])
+            if self.e:
+                off |= self._disagrees(place, terms[inputs:], self.measured_u[place])
+            wrong |= {place} if off else set()
+        if self.e and not wrong:
+            for place, terms in self.vjps(way, self.weights).items():
+                both = _sum_of_rates(self.measured[place], self.measured_u[place])
+                wrong |= {place} if self._disagrees(place, terms, both) else set()
+        return wrong
+
+    def resolves(self, way):
+        """False if autograd gives 0 for all where the differences cannot tell it from not 0."""
+        vjps = self.vjps(way, self.weights, tied=False)
+        return all(
+            _norm(terms[: len(self.x)]) > 0 or not (self.measured[p].rate).any()
+            for p, terms in vjps.items()
+        )
+
+    def vjps(self, way, weights, tied=True):
         """What autograd says, by place: the terms of sum(w d), one tensor for each input.
 
         Args:
             tied: grad_out moves with the inputs; else it has terms of its own, after theirs.
-            measured: the line whose weights are used, if it is another one.
         """
-        measured = measured or self
+        grads, wanted, steps = self.recorded(way, tied)
+        return {p: self._vjp(grads[p], weights[p], wanted, steps) for p in weights if p in grads}
+
+    def recorded(self, way, tied):
+        """Gradients by place with a graph, and what they can be differentiated by, with steps."""
         with torch.enable_grad():
             leaves = {p: x.clone().requires_grad_() for p, x in self.x.items()}
             u, wanted, steps = list(self.u), list(leaves.values()), list(self.d.values())
@@ -291,15 +392,13 @@ class _Line:
                     wanted.append(u[i])
                     steps.append(e)
             grads = self.truth.run(way, leaves, u)
-            answers = {}
-            for place, expected in measured.here.items():
-                grad = grads.get(place)
-                if grad is None:
-                    raise Unknown("its gradient is missing when it is computed once more")
-                if measured is self and not close(grad, expected):
-                    raise AnotherResult
-                answers[place] = self._vjp(grad, measured.weights[place], wanted, steps)
-        return answers
+        grads = {p: g for p, g in grads.items() if g is not None}
+        for place, expected in self.here.items():
+            if place not in grads:
+                raise Unknown("its gradient is missing when it is computed once more")
+            if not close(grads[place], expected):
+                raise AnotherResult
+        return grads, wanted, steps
 
     def _h(self, leaves):
         """h, as a function of the inputs that is h on the line."""
@@ -324,31 +423,38 @@ class _Line:
             for w, d in pairs
         ]
 
-    def disagrees(self, place, terms):
+    def _disagrees(self, place, terms, measured):
         """Whether autograd's answer is not that of the differences."""
-        expected = self.weights[place] * self.rates[place]
-        got = sum(t.sum() for t in terms)
+        weights = self.weights[place]
+        expected, got = weights * measured.rate, sum(t.sum() for t in terms)
         if not torch.isfinite(got):
             return False  # nan in the second is torch's own answer, and it is seen
         size = expected.square().sum().sqrt() + _norm(terms)
-        noise = (self.weights[place] * self.error[place]).square().sum().sqrt()
-        floor = 1e-6 * (self.weights[place] * _real(self.here[place])).norm()
+        noise = (weights * measured.error).square().sum().sqrt()
+        floor = 1e-10 * (weights * _real(self.here[place])).norm()
         off = (expected.sum() - got).abs()
         return bool(off > self.tolerance * size + 5 * noise + floor)
 
 
 @dataclass(frozen=True)
 class _Rate:
+    """How a gradient changes along the line, element by element."""
+
     rate: torch.Tensor
     error: torch.Tensor
-    trusted: torch.Tensor
+    trusted: torch.Tensor  # it is smooth there
+    clear: torch.Tensor  # and the error is small beside the rate
 
 
-def _rate(here, sides, step):
-    """Rate of change of a gradient from its values at h = step, -step, step/2 and -step/2."""
+def _rate(here, sides, step, far):
+    """Rate of change of a gradient from its values at h = step, -step, step/2 and -step/2.
+
+    Along e, where it is linear, the first two are handed over twice.
+    """
     eps = torch.finfo(_real(here).dtype).eps
     here, up, down, near_up, near_down = (_real(g).double() for g in (here, *sides))
-    wide, narrow = (up - down) / (2 * step), (near_up - near_down) / step
+    near = step if sides[0] is sides[2] else step / 2
+    wide, narrow = (up - down) / (2 * step), (near_up - near_down) / (2 * near)
     kink = (up + down - 2 * here).abs() / step
     rounding, error = 16 * eps / step, (wide - narrow).abs()
     noise = rounding * torch.maximum(here.abs(), _mean(here))
@@ -356,20 +462,35 @@ def _rate(here, sides, step):
     trusted &= kink <= 0.2 * (narrow.abs() + _mean(narrow)) + 20 * noise
     trusted &= narrow.isfinite()
     rate = torch.where(trusted, narrow, torch.zeros_like(narrow))
-    return _Rate(rate, torch.where(trusted, error + rounding * here.abs(), rate), trusted)
+    error = torch.where(trusted, error + rounding * here.abs(), torch.zeros_like(error))
+    still = (wide == 0) & (narrow == 0)
+    if far is not None:
+        still &= _real(far).double() == here
+    clear = trusted & ((error <= 1e-2 * rate.abs()) | still)
+    return _Rate(rate, error, trusted, clear)
 
 
-def _lost_in_cast(double, cast, low):
-    """Whether autograd in the Function's own precision lost what it had in float64."""
-    size = _norm(double)
-    if low:  # no digits to compare: what counts is whether anything is left of each part
-        parts = [(_norm([a]), _norm([b])) for a, b in zip(double, cast, strict=True)]
-        return any(a > 1e-3 * size and b < 1e-3 * a for a, b in parts)
-    differences = [
-        b if a.numel() == 0 else a if b.numel() == 0 else a - b
-        for a, b in zip(double, cast, strict=True)
-    ]
-    return bool(_norm(differences) > CAST * size)
+def _in_line(rate, smaller):
+    """`rate` without the elements in which it contradicts the one from a smaller step."""
+    bound = 3 * smaller.error + 0.1 * smaller.rate.abs()
+    same = ((rate.rate - smaller.rate).abs() <= bound) | ~smaller.trusted
+    return _Rate(rate.rate * same, rate.error * same, rate.trusted & same, rate.clear & same)
+
+
+def _sum_of_rates(a, b):
+    return _Rate(a.rate + b.rate, a.error + b.error, a.trusted & b.trusted, a.clear & b.clear)
+
+
+def _share(masks):
+    total = sum(mask.numel() for mask in masks)
+    return sum(mask.sum().item() for mask in masks) / max(total, 1)
+
+
+def _has_lost(expected, got):
+    """Whether a part of what autograd says is gone: there are no digits to compare here."""
+    size = _norm(expected)
+    parts = [(_norm([a]), _norm([b])) for a, b in zip(expected, got, strict=True)]
+    return any(a > LEFT * size and b < LEFT * a for a, b in parts)
 
 
 def close(a, b):
