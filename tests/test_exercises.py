@@ -283,6 +283,8 @@ SAID = {
     ("reciprocal", "detached in backward"): "The graph ends here: detach",
     ("tanh_exp", "second exponential added"): "second extra output of forward is 1",
     ("tanh_exp", "extra gradients ignored"): "uses the first extra output of forward, and not the",
+    ("tanh_exp", "names of the extra gradients swapped"): "What backward returns for x is wrong",
+    ("dawson", "grad_out changed through NumPy"): "backward changes grad_out",
     ("logcosh", "kept on ctx"): "ctx.expx and ctx.expnegx",
     ("normalise", "extra gradient subtracted"): "wrong sign",
     ("swish", "contiguous inside save_for_backward"): "(x transposed)",
