@@ -274,12 +274,6 @@ def _values_and_gradient(probe, d, h):
         return torch.full((len(flat(probe.y0)) + len(d),), torch.nan)
 
 
-def _weighted(probe, w):
-    """The first derivative with other weights, from a call of its own: fn may keep its state."""
-    call = probe.target.start()
-    return vjp(call.ys, call.t, w, probe.by_backward)
-
-
 def _changed(gradient, recorded, tolerance):
     """Whether the first derivative is another one with create_graph=True."""
     if recorded is None:
