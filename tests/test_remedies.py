@@ -430,6 +430,37 @@ def test_keyword_arguments_reach_forward():
         assert torch.equal(power(x(), n=3), expected)
 
 
+class Family(Function):
+    """forward and backward are classmethods, shared by classes that differ in one thing."""
+
+    @classmethod
+    def forward(cls, ctx, x):
+        ctx.kept = cls.kept(x)
+        return torch.sinh(x)
+
+    @classmethod
+    def backward(cls, ctx, g):
+        return g * torch.cosh(ctx.kept) if cls.right else g * ctx.kept
+
+
+class Member(Family):
+    kept, right = staticmethod(torch.cosh), False
+
+
+class RightMember(Family):
+    kept, right = staticmethod(lambda x: x), True
+
+
+def test_classmethods():
+    with detect_intermediates():
+        near(second(RightMember.apply, x()), second(torch.sinh, x()))
+        with pytest.raises(SecondDerivativeError, match="Member: .* keeps ctx.kept"):
+            second(Member.apply, x())
+    with recompute_intermediates():
+        near(second(Member.apply, x()), second(torch.sinh, x()))
+    assert isinstance(vars(Family)["forward"], classmethod) and "forward" not in vars(Member)
+
+
 def test_running_statistics_move_once():
     module, point = Norm(), x()
     f = function(running, lambda ctx, g: (3 * g * ctx.saved_tensors[0] ** 2, None))
@@ -597,6 +628,12 @@ def test_what_cannot_be_called_again():
         recompute_intermediates(),
         pytest.raises(SecondDerivativeError, match="another result when it is called again"),
     ):
+        second(lambda x: f(x) ** 2, x())
+
+
+def test_a_surrogate_that_keeps_an_intermediate_cannot_be_had():
+    f = function(in_a_dict, lambda ctx, g: 2 * g * ctx.cache["cosh"][0])
+    with recompute_intermediates(), pytest.raises(SecondDerivativeError, match="its first deriv"):
         second(lambda x: f(x) ** 2, x())
 
 

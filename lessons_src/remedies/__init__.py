@@ -32,7 +32,8 @@ def detect_intermediates():
     compared with finite differences. Where the two disagree, an error waits on the path from the
     gradient to the Function's inputs; it is raised when a second derivative comes along there. A
     Function that is right is left as it is, and so is one that cannot be called again with the
-    same result. First derivatives are as without.
+    same result. First derivatives are as without, and are not checked: one that is wrong, or not
+    linear in grad_out, is for `diagnose`. What is cut off outside custom Functions is not seen.
 
     Covers all threads. May be nested.
 
@@ -50,7 +51,8 @@ def recompute_intermediates():
     As `detect_intermediates`, but where a Function is found wrong, its forward is called once more
     under autograd, from its own arguments, and what it keeps then takes the place of what it kept.
     That is used only if the gradients are the same as the Function's own and their derivatives
-    agree with finite differences.
+    agree with finite differences. A right Function is left as it is; so is one whose backward is
+    meant to be another derivative (straight-through), but if it is wrong, it raises.
 
     Raises:
         SecondDerivativeError: where that cannot be had: forward leaves torch (NumPy, a kernel), it
@@ -164,6 +166,8 @@ def _objections(truth):
     """Way -> why it cannot be used, or None; None for a Function that is right."""
     if truth.judge().earned:
         return None
+    if not truth.first_is_right():
+        raise Unknown("its first derivative is not that of its forward")
     return {way: _objection(truth, way) for way in WAYS}
 
 

@@ -12,6 +12,7 @@ before anybody relies on them, so that a torch that has moved one of them is an 
 """
 
 import functools
+import inspect
 import threading
 from contextlib import contextmanager, nullcontext
 
@@ -265,10 +266,24 @@ def _hook_class(cls):
     if getattr(cls, "is_ours", False):
         return
     for name, hook in (("forward", _forward), ("setup_context", _setup_context)):
-        method = getattr(cls, name)
-        if method is getattr(Function, name) or isinstance(method, _Hook):
+        method, raw = getattr(cls, name), inspect.getattr_static(cls, name)
+        if method is getattr(Function, name) or getattr(method, "is_ours", False):
             continue  # not overridden, or a base class has the hook
-        _replace(cls, name, staticmethod(_Hook(method, hook(method, cls))))
+        if isinstance(raw, classmethod):
+            _replace(cls, name, classmethod(_of_class(raw.__func__, hook)))
+        else:
+            _replace(cls, name, staticmethod(_Hook(method, hook(method, cls))))
+
+
+def _of_class(method, hook):
+    """The hook for a classmethod: each class that inherits it hands over itself."""
+
+    @functools.wraps(method)
+    def hooked(cls, *args, **kwargs):
+        return hook(functools.partial(method, cls), cls)(*args, **kwargs)
+
+    hooked.is_ours = True
+    return hooked
 
 
 def _new_class(init):
