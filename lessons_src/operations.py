@@ -1,7 +1,8 @@
-"""Counting the operations torch really runs, whether autograd records them or not."""
+"""Counting what torch really does: the operations it runs, the tensors it saves for backward."""
 
 from collections import Counter
 
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -19,3 +20,30 @@ class CountOperations(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.counts[func.overloadpacket.__name__] += 1
         return func(*args, **(kwargs or {}))
+
+
+class SavedTensors(saved_tensors_hooks):
+    """Context manager that notes what autograd saves for backward while it is open.
+
+    Counted are storages: views of one memory, and tensors saved twice, count once. What a Function
+    keeps on ctx passes by unseen, as it does for torch's own hooks.
+    """
+
+    def __init__(self):
+        super().__init__(self._note, lambda tensor: tensor)
+        self._storages = {}
+
+    def __enter__(self):
+        super().__enter__()
+        return self
+
+    def _note(self, tensor):
+        storage = tensor.untyped_storage()
+        self._storages[storage.data_ptr()] = storage
+        return tensor
+
+    def bytes_beyond(self, *held):
+        """Bytes saved so far, as an int, in memory that none of the tensors `held` has anyway."""
+        known = {tensor.untyped_storage().data_ptr() for tensor in held}
+        new = (s for address, s in self._storages.items() if address not in known)
+        return sum(storage.nbytes() for storage in new)

@@ -9,8 +9,9 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
+import torch
 from formulas import points, wrong_formulas
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import grad, gradcheck, gradgradcheck
 
 from lessons_src import untracked_backward as lesson
 
@@ -37,3 +38,6 @@ def test_the_cube_with_its_backward_in_cpp(tmp_path, monkeypatch):
     x = points()
     assert gradcheck(lesson.CubeNumPy.apply, x) and gradgradcheck(lesson.CubeNumPy.apply, x)
     assert wrong_formulas(lesson.CubeNumPy.apply, lambda x: x**3) == []
+    single = x.detach().float().requires_grad_()
+    (grad_x,) = grad(lesson.CubeNumPy.apply(single).sum(), single)
+    assert torch.allclose(grad_x, 3 * single**2) and grad_x.dtype == torch.float32

@@ -2,7 +2,8 @@ import torch
 from formulas import points
 
 from lessons_src.derivatives import second
-from lessons_src.operations import CountOperations
+from lessons_src.operations import CountOperations, SavedTensors
+from lessons_src.what_not_to_do import SinhBad
 
 
 def test_counts_calls_in_forward_and_in_backward():
@@ -25,3 +26,19 @@ def test_counting_stops_with_the_block():
         pass
     torch.exp(points())
     assert not operations.counts
+
+
+def test_saved_memory_counts_once_and_not_what_is_held_anyway():
+    x = points()
+    with SavedTensors() as saved:
+        out = torch.exp(x)  # saves its result
+        assert saved.bytes_beyond(out) == 0
+        assert saved.bytes_beyond(x) == out.nbytes
+        (out * out.view(-1)).sin()  # saves out twice, in two shapes, and the product
+    assert saved.bytes_beyond(out) == out.nbytes
+
+
+def test_what_a_function_keeps_on_ctx_is_not_seen():
+    with SavedTensors() as saved:
+        SinhBad.apply(points())
+    assert saved.bytes_beyond() == 0
