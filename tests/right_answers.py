@@ -582,56 +582,6 @@ def softplus_where_20():
     return F.apply
 
 
-@right("tanh")
-def tanh_addcmul():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            out = x.tanh()
-            ctx.save_for_backward(out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (out,) = ctx.saved_tensors
-            return torch.addcmul(g, -g, out * out)
-
-    return F.apply
-
-
-@right("tanh")
-def tanh_by_2sig():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            out = 2 * torch.sigmoid(2 * x) - 1
-            ctx.save_for_backward(out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (out,) = ctx.saved_tensors
-            return g * (1 - out) * (1 + out)
-
-    return F.apply
-
-
-@right("tanh")
-def tanh_sinhcosh():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.tanh(x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g / torch.cosh(x) ** 2
-
-    return F.apply
-
-
 @right("tanh_exp")
 def tanh_exp_e2x():
     class F(Function):
@@ -728,42 +678,6 @@ def tanh_exp_dict_wrapper():
             return g * 4 / (p + m) ** 2 + gp * p - gm * m
 
     return lambda x: F.apply(x)[2]
-
-
-@right("logcosh")
-def logcosh_x_saved():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.abs() + torch.log1p(torch.exp(-2 * x.abs())) - math.log(2)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g * torch.tanh(x)
-
-    return F.apply
-
-
-@right("logcosh")
-def logcosh_in_place_add():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            p, m = torch.exp(x), torch.exp(-x)
-            ctx.save_for_backward(p, m)
-            return torch.log((p + m) / 2), p, m
-
-        @staticmethod
-        def backward(ctx, g, gp, gm):
-            p, m = ctx.saved_tensors
-            r = g * (p - m) / (p + m)
-            r += gp * p
-            r -= gm * m
-            return r
-
-    return lambda x: F.apply(x)[0]
 
 
 @right("normalise")

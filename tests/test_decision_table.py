@@ -1,0 +1,360 @@
+"""Lesson 5's decision table: each row cures a Function of its kind, and its codes are met there."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from scipy.special import dawsn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from lessons_src import diagnose
+from lessons_src.diagnosis.rules import RULES
+from lessons_src.saving_inputs import Square
+from lessons_src.saving_intermediates import Sinh, sinh
+from lessons_src.saving_outputs import Exp
+from lessons_src.untracked_backward import CubeBackward, CubeNumPy, in_numpy
+from lessons_src.what_not_to_do import SinhBad
+
+LESSON = Path(__file__).parent.parent / "notebooks" / "5_untracked_backward.ipynb"
+x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
+
+
+def rows():
+    """What backward uses -> (the lessons, the codes) of each row of the table."""
+    text = "\n".join(cell.source for cell in nbformat.read(LESSON, as_version=4).cells)
+    table = text.split("## The decision table")[1].split("\n\n")[2]
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {c[0]: (set(re.findall(r"\d", c[4])), set(re.findall(r"`(\w+)`", c[5]))) for c in cells}
+
+
+TABLE = rows()
+
+
+class SquareCopy(Square):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.clone())
+        return x**2
+
+
+class SquareContiguous(Square):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.contiguous())
+        return x**2
+
+
+class SquareOnCtx(Square):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * 2 * ctx.x
+
+
+class ExpOnCtx(Exp):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.out = torch.exp(x)
+        return ctx.out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.out
+
+
+class ExpView(ExpOnCtx):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.exp(x)
+        ctx.out = out.view(-1)
+        return out
+
+
+class Dawson(Function):
+    """A formula in the input and the result: D' = 1 - 2 x D."""
+
+    @staticmethod
+    def forward(ctx, x):
+        out = in_numpy(dawsn, x)
+        ctx.save_for_backward(x, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        return grad_out * (1 - 2 * x * out)
+
+
+class SinhSaved(Function):
+    @staticmethod
+    def forward(ctx, x):
+        expx = torch.exp(x)
+        ctx.save_for_backward(expx)
+        return (expx - 1 / expx) / 2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (expx,) = ctx.saved_tensors
+        return grad_out * (expx + 1 / expx) / 2
+
+
+class SinhRecomputed(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.cosh(x)
+
+
+class SinhForgets(Sinh):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        return grad_out * (expx + expnegx) / 2
+
+
+class SinhHalf(Sinh):
+    @staticmethod
+    def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        expx, expnegx = ctx.saved_tensors
+        return Sinh.backward(ctx, grad_out, grad_expx / 2, grad_expnegx)
+
+
+class Length(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.r = x.norm().item()
+        return x / ctx.r
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out / ctx.r - x * (grad_out * x).sum() / ctx.r**3
+
+
+class LengthInTorch(Length):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        r = x.norm()
+        return grad_out / r - x * (grad_out * x).sum() / r**3
+
+
+class OnTheClass(SinhRecomputed):
+    @staticmethod
+    def forward(ctx, x):
+        OnTheClass.cosh = torch.cosh(x.detach())
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * OnTheClass.cosh
+
+
+class Masked(Function):
+    @staticmethod
+    def forward(ctx, x, power):
+        ctx.mask, ctx.power = x > 0.7, power
+        ctx.save_for_backward(x)
+        return torch.where(ctx.mask, x**power, 0.0)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * ctx.mask * ctx.power * x ** (ctx.power - 1), None
+
+
+class CubeDetached(CubeNumPy):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * in_numpy(lambda x: 3 * x**2, x)
+
+
+class CubeAsksNumPy(CubeNumPy):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.from_numpy(3 * np.square(x.numpy()))
+
+
+class CubeNoGradOut(CubeNumPy):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return NoGradOut.apply(grad_out, x)
+
+
+class NoGradOut(CubeBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        return None, CubeBackward.backward(ctx, grad_grad_x)[1]
+
+
+class CubeGuarded(CubeDetached):
+    backward = staticmethod(once_differentiable(CubeDetached.backward))
+
+
+class CubeCutGradOut(CubeNumPy):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out.detach() * 3 * x**2
+
+
+def hardsigmoid_of_cube(x):
+    return torch.nn.functional.hardsigmoid(Square.apply(x) * x)
+
+
+class CubeNested(CubeNumPy):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return NestedBackward.apply(grad_out, x)
+
+
+class NestedBackward(CubeBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        grad_out, x = ctx.saved_tensors
+        with torch.enable_grad():
+            grad_x = grad_out * 3 * x**2
+        return torch.autograd.grad(grad_x, (grad_out, x), grad_grad_x, create_graph=True)
+
+
+def alias(tensor):
+    tensor = tensor.view_as(tensor)
+    return tensor if tensor.requires_grad else tensor.requires_grad_()
+
+
+class CubeAlias(CubeNumPy):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return AliasBackward.apply(grad_out, x)
+
+
+class AliasBackward(CubeBackward):
+    @staticmethod
+    def backward(ctx, grad_grad_x):
+        with torch.enable_grad():
+            grad_out, x = map(alias, ctx.saved_tensors)
+            grad_x = grad_out * 3 * x**2
+        return torch.autograd.grad(grad_x, (grad_out, x), grad_grad_x, create_graph=True)
+
+
+class ExpInPlace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.exp_()
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (out,) = ctx.saved_tensors
+        return grad_out * out
+
+
+class ExpDirty(ExpInPlace):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return ExpInPlace.forward(ctx, x)
+
+
+matrix = torch.tensor([[0.5, 1.0], [2.0, 1.5]], dtype=torch.float64, requires_grad=True)
+# What backward uses: a Function that follows the row, and for each code one that does not.
+KINDS = {
+    "an input": (
+        Square.apply,
+        {
+            "input_copy_saved": (SquareCopy.apply, x),
+            "noncontiguous_input": (SquareContiguous.apply, matrix),
+            "input_on_ctx": (SquareOnCtx.apply, x),
+        },
+    ),
+    "the result": (
+        Exp.apply,
+        {
+            "output_on_ctx": (ExpOnCtx.apply, x),
+            "reference_cycle": (ExpOnCtx.apply, x),
+            "memory_leak": (ExpView.apply, x),
+        },
+    ),
+    "an input and the result in one formula": (Dawson.apply, {}),
+    "an intermediate that torch computes quickly": (
+        SinhRecomputed.apply,
+        {"intermediate_saved": (SinhSaved.apply, x), "intermediate_on_ctx": (SinhBad.apply, x)},
+    ),
+    "an intermediate that is slow": (
+        sinh,
+        {
+            "intermediate_saved": (SinhSaved.apply, x),
+            "intermediate_on_ctx": (SinhBad.apply, x),
+            "extra_output_gradient_ignored": (lambda x: SinhForgets.apply(x)[0], x),
+            "extra_output_gradient_wrong": (lambda x: SinhHalf.apply(x)[0], x),
+        },
+    ),
+    "a number or an array computed from an input": (
+        LengthInTorch.apply,
+        {"intermediate_on_ctx": (Length.apply, x), "state_outside_ctx": (OnTheClass.apply, x)},
+    ),
+    "a shape, a flag, an argument, a mask, an index, a random draw": (
+        lambda x: Masked.apply(x, 3),
+        {},
+    ),
+    "code that is not torch, and you can write its derivative": (
+        CubeNumPy.apply,
+        {
+            "untracked_backward": (CubeDetached.apply, x),
+            "numpy_in_backward": (CubeAsksNumPy.apply, x),
+            "grad_out_path_cut": (CubeCutGradOut.apply, x),
+            "second_function_gradient": (CubeNoGradOut.apply, x),
+            "once_differentiable": (CubeGuarded.apply, x),
+        },
+    ),
+    "code that is not torch, and you cannot": (None, {}),  # no second derivative to be right
+    "a torch operation that has no derivative": (
+        lambda x: (x * Square.apply(x) / 6 + 0.5).clamp(0, 1),
+        {"no_derivative_formula": (hardsigmoid_of_cube, x)},
+    ),
+    "`autograd.grad`, called inside backward": (
+        CubeAlias.apply,
+        {"path_counted_twice": (CubeNested.apply, x)},
+    ),
+    "an input that forward changed in place": (
+        ExpDirty.apply,
+        {"in_place_without_mark_dirty": (ExpInPlace.apply, x)},
+    ),
+}
+
+
+def test_the_table_has_these_rows_and_codes():
+    assert list(TABLE) == list(KINDS)
+    for kind, (_, codes) in TABLE.items():
+        assert codes == set(KINDS[kind][1]), kind
+    assert {code for _, codes in TABLE.values() for code in codes} <= set(RULES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_cures_what_its_codes_say(kind):
+    cured, broken = KINDS[kind]
+    for code, (function, point) in broken.items():
+        assert code in {f.code for f in diagnose(function, point).findings}, code
+    if cured is not None:
+        diagnosis = diagnose(cured, x)
+        assert diagnosis.verdict == "supported", str(diagnosis)
