@@ -1,7 +1,6 @@
 """Right answers to the exercises, each written in another way than the solution."""
 
 import functools
-import math
 
 import torch
 from scipy.special import dawsn

@@ -254,6 +254,7 @@ def test_students_edition_runs(lesson, built, tmp_path):
 
 
 TEACHING = teaching.TEACHING.read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def headings(notebook):
@@ -262,18 +263,33 @@ def headings(notebook):
 
 
 @each_lesson
-def test_minutes_of_the_sections_add_up(lesson):
+def test_minutes_are_those_of_the_rule(lesson):
     notebook = nbformat.read(lesson, as_version=4)
-    plan = teaching.sections(int(lesson.name[0]))
-    assert [*plan, "Going further"] == sorted(
-        [*plan, "Going further"], key=headings(notebook).index
+    reckoned = teaching.reckoned(notebook)
+    plan = {heading: row[0] for heading, row in teaching.sections(int(lesson.name[0])).items()}
+    assert plan == reckoned and list(plan) == list(reckoned)
+    exercises = reckoned.pop("Your turn")
+    core = sum(reckoned.values())
+    assert f"### Lesson {lesson.name[0]}: {core} minutes" in TEACHING
+    without, whole = teaching.to_five(core), teaching.to_five(core + exercises)
+    stated = f"**About {without} minutes, {whole} with the exercises.**"
+    assert stated in notebook.cells[0].source
+    assert f"about {exercises} minutes" in texts(notebook)
+    row = next(line for line in README.splitlines() if f"notebooks/{lesson.name})" in line)
+    assert f"| {without} ({whole}) |" in row
+
+
+def test_the_rule_of_the_minutes():
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_markdown_cell("# Title\n\n" + "word " * 168),
+            nbformat.v4.new_markdown_cell("## One\n\n" + "word " * 100 + "\n\n## Two\n\nword"),
+            nbformat.v4.new_code_cell("1", metadata={"expected": ["1"]}),
+            nbformat.v4.new_markdown_cell("## Your turn\n\n### First (7 minutes)\n\n"),
+            nbformat.v4.new_markdown_cell("### Second (5 minutes)\n\n## Going further\n\nword"),
+        ]
     )
-    assert set(plan) == set(headings(notebook)) - {"Going further"}
-    turn, _ = plan.pop("Your turn")
-    stated = re.search(r"\*\*About (\d+) minutes", notebook.cells[0].source)[1]
-    assert sum(minutes for minutes, _ in plan.values()) == int(stated)
-    assert f"### Lesson {lesson.name[0]}: {stated} minutes" in TEACHING
-    assert f"about {turn} minutes" in texts(notebook)
+    assert teaching.reckoned(notebook) == {"One": 3, "Two": 1, "Your turn": 12}
 
 
 @pytest.mark.parametrize("title, total", [("90 minutes", 90), ("Half a day: 240 minutes", 240)])
@@ -285,7 +301,8 @@ def test_minutes_of_the_plans_add_up(title, total):
     assert sum(minutes for minutes, _ in rows) == total
     for minutes, what in rows:
         if found := re.fullmatch(r"Lesson (\d), core path", what):
-            assert f"### Lesson {found[1]}: {minutes} minutes" in TEACHING
+            lesson = nbformat.read(LESSONS[int(found[1]) - 1], as_version=4)
+            assert f"**About {minutes} minutes," in lesson.cells[0].source
 
 
 def test_misconceptions_name_headings_that_are_there():
