@@ -244,7 +244,7 @@ HANDED_OVER = {
     "an object that can be called": Called,
     "a module": Module,
     "partial": functools.partial,
-    "reshaped and back": lambda fn: lambda x, *n: fn(x.reshape(x.shape), *n).reshape(x.shape),
+    "reshaped": lambda fn: lambda x, *n: fn(x.reshape(x.shape), *n),
 }
 
 
@@ -414,18 +414,18 @@ class Doubled(Function):
 
 
 SLIPS = {
-    "arguments swapped": ((Doubled.apply, "tanh"), 'check("tanh", Doubled.apply)'),
-    "no answer": (("tanh",), 'check("tanh", Name.apply)'),
+    "arguments swapped": ((Doubled.apply, "sigmoid"), 'check("sigmoid", Doubled.apply)'),
+    "no answer": (("sigmoid",), 'check("sigmoid", Name.apply)'),
     "a name slightly off": (("normalize", Doubled.apply), 'check("normalise", Doubled.apply)'),
-    "a name in a list": ((["tanh"], Doubled.apply), 'check("tanh", Doubled.apply)'),
+    "a name in a list": ((["sigmoid"], Doubled.apply), 'check("sigmoid", Doubled.apply)'),
     "an instance": (
-        ("tanh", Doubled.__new__(Doubled)),
+        ("sigmoid", Doubled.__new__(Doubled)),
         "Hand over Doubled.apply, without brackets.",
     ),
-    "forward": (("tanh", Doubled.forward), "Hand over Doubled.apply, which calls it."),
-    "a result": (("tanh", torch.ones(3)), "Name.apply, without brackets behind it."),
-    "another class": (("tanh", Counter), "Write class Counter(Function)"),
-    "apply forgotten": (("tanh", lambda x: Doubled(x)), "Call it through apply: Doubled.apply"),
+    "forward": (("sigmoid", Doubled.forward), "Hand over Doubled.apply, which calls it."),
+    "a result": (("sigmoid", torch.ones(3)), "Name.apply, without brackets behind it."),
+    "another class": (("sigmoid", Counter), "Write class Counter(Function)"),
+    "apply forgotten": (("sigmoid", lambda x: Doubled(x)), "Call it through apply: Doubled.apply"),
 }
 
 
@@ -438,10 +438,10 @@ def test_a_slip_in_the_call_of_check_is_told_with_the_call_to_write(slip, capsys
 
 def test_a_right_answer_is_right_where_nothing_is_recorded(capsys):
     with torch.no_grad():
-        check("tanh", EXERCISES["tanh"].SOLUTION[-1])
+        check("sigmoid", EXERCISES["sigmoid"].SOLUTION[-1])
     with torch.inference_mode():
-        check("tanh", EXERCISES["tanh"].SOLUTION[-1])
-    assert capsys.readouterr().out.count("tanh: right.") == 2
+        check("sigmoid", EXERCISES["sigmoid"].SOLUTION[-1])
+    assert capsys.readouterr().out.count("sigmoid: right.") == 2
 
 
 def test_an_error_of_the_course_is_told_as_its_own():
