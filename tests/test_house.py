@@ -1,0 +1,56 @@
+"""Around the course: what is checked elsewhere, the version, what a contributor is told."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.M))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+# Another version of something, before a target runs.
+OTHER_VERSIONS = re.compile(r'sed -i "[^"]+" constraints\.txt')
+
+
+def steps(workflow):
+    for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+        yield from job["steps"]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_what_a_reader_can_run(workflow):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    runs = [step["run"] for step in steps(workflow) if "run" in step]
+    assert runs
+    for run in runs:
+        target = re.fullmatch(r"make (\w+)( \w+=.+)?", run)
+        assert (target and target[1] in TARGETS) or OTHER_VERSIONS.fullmatch(run) or run in readme
+
+
+def test_every_target_is_told():
+    told = "".join((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
+    assert {t for t in TARGETS if f"make {t}" not in told} <= {"environment"}
+
+
+def test_the_version_is_the_same_everywhere():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == VERSION
+    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == VERSION
+
+
+def test_hooks_ask_no_network():
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    (local,) = config["repos"]
+    assert local["repo"] == "local"
+    assert {hook["language"] for hook in local["hooks"]} == {"system"}
+
+
+def test_what_contributors_are_sent_to_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:[\w.]+/)+[\w.]*|\w+\.(?:py|md|txt|toml))`", text)
+    made = {".venv/", ".venv/bin/python"}
+    assert len(named) > 15
+    assert [name for name in set(named) - made if not (ROOT / name).exists()] == []
