@@ -7,8 +7,9 @@ RUN := .venv/bin/python
 unexport PYTHONPATH PYTHONHOME PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab fresh test check matrix refresh workshop rehearse environment environment+workshop \
-        environment+test+workshop
+.PHONY: lab fresh test check matrix refresh copies workshop site rehearse environment \
+        environment+site environment+workshop environment+test+workshop \
+        environment+test+workshop+site
 
 lab: environment
 	@$(RUN) scripts/open_lab.py
@@ -22,7 +23,7 @@ test: environment+test+workshop
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n 2 --dist loadfile
 
-check: environment+test+workshop
+check: environment+test+workshop+site
 	$(RUN) -m pytest -m slow
 	@CELLS=here $(RUN) scripts/matrix.py
 
@@ -32,12 +33,19 @@ matrix: environment+test+workshop
 refresh: environment+test+workshop
 	@$(RUN) scripts/refresh.py $(LESSON)
 
+copies: environment
+	@cd scripts && ../$(RUN) -m editions.colab
+
 workshop: environment+workshop
 	@cd scripts && ../$(RUN) -m editions.workshop
+
+site: environment+site
+	@$(RUN) scripts/build_site.py
 
 rehearse: environment+workshop
 	@$(RUN) scripts/rehearse.py $(LEARNERS)
 
 # What learning needs, and after each + an extra that comes when it is first asked for.
-environment environment+workshop environment+test+workshop:
+environment environment+site environment+workshop environment+test+workshop \
+environment+test+workshop+site:
 	@$(PYTHON) scripts/make_environment.py $(wordlist 2, 9, $(subst +, ,$@))

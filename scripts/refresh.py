@@ -41,7 +41,10 @@ def main(lessons, repository=""):
     with tempfile.TemporaryDirectory() as folder:
         keep_apart(Path(folder))  # stored outputs must not depend on one's own settings
         problems = [problem for path in paths if (problem := refresh(path, repository))]
-    write_copies(every, repository)
+    colab.write_copies()
+    if repository:
+        readme = colab.README.read_text(encoding="utf-8")
+        write_whole(colab.README, colab.put_badges_into_readme(readme, every, repository))
     sys.exit("\n".join(problems) or None)
 
 
@@ -124,16 +127,6 @@ def rename_addresses(output, addresses):
         for key, text in texts.items():
             if isinstance(text, str) and key in ("text", "text/plain", "image/svg+xml"):
                 texts[key] = ADDRESS.sub(name, text)
-
-
-def write_copies(lessons, repository):
-    """The lessons for Colab; they change with the modules too, so all of them every time."""
-    colab.COPIES.mkdir(exist_ok=True)
-    for lesson in lessons:
-        write_whole(colab.COPIES / lesson.name, colab.colab_copy(lesson))
-    if repository:
-        readme = colab.README.read_text(encoding="utf-8")
-        write_whole(colab.README, colab.put_badges_into_readme(readme, lessons, repository))
 
 
 def first_picture(notebook):

@@ -26,7 +26,7 @@ def browser(tmp_path_factory):
     from playwright.sync_api import sync_playwright  # few of the tests need it
 
     if CHROMIUM is None:
-        reason = "no Chromium on the PATH: install one to open lessons, slides and handouts"
+        reason = "no Chromium on the PATH: install one to open lessons, slides and pages"
         pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
     with sync_playwright() as playwright:
         home = make_home(tmp_path_factory.mktemp("home of the browser"))

@@ -28,7 +28,7 @@ CARRIED = re.compile(r'^modules\["(.+?)"\] = ', re.MULTILINE)
 @each_lesson
 def test_copy_is_not_stale(lesson):
     copy = ROOT / "colab" / lesson.name
-    assert copy.read_text(encoding="utf-8") == colab.colab_copy(lesson), "`make refresh` writes it"
+    assert copy.read_text(encoding="utf-8") == colab.colab_copy(lesson), "`make copies` writes it"
 
 
 @each_lesson

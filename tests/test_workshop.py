@@ -9,7 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
-from editions import colab, packages, pages, teaching, workshop
+from browsing import PICTURES, TYPESET, formulas, pictures, violations
+from editions import colab, packages, slides, teaching, workshop
 from editions.instructor import EXERCISE, instructor
 from editions.student import student
 from nbclient import NotebookClient
@@ -20,25 +21,6 @@ ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 FIRST, NEXT = "Reveal.slide(0, 0)", "Reveal.next()"
-AXE = """async rules => {
-    const found = await axe.run(document, rules);
-    return found.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 150)).slice(0, 3)])
-}"""
-# Levels A and AA, and that headings come in order.
-RULES = {
-    "preload": False,  # a page from disk may not read its own style sheets
-    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"],
-    "rules": {"heading-order": {"enabled": True}},
-}
-ACCEPTED = {}  # axe's rule: why a violation of it is none here
-TYPESET = """() => ({
-    shown: [...document.querySelectorAll('mjx-container')].filter(m =>
-        m.querySelector('svg path, svg use, svg rect')).length,
-    wrong: document.querySelectorAll('[data-mml-node="merror"]').length,
-    left: [...document.querySelectorAll('p, li, td')].map(p => p.innerText).filter(t =>
-        /\\$[^$]+\\$/.test(t)),
-})"""
-PICTURES = """() => [...document.images].filter(i => i.complete && i.naturalWidth > 0).length"""
 SLIDE = """() => {
     const slide = Reveal.getCurrentSlide();
     const { height, width } = Reveal.getConfig();
@@ -75,7 +57,7 @@ def test_no_edition_has_the_badge(lesson_folder, tmp_path):
     nbformat.write(notebook, lesson_folder / LESSONS[1].name)
     workshop.main(lesson_folder, tmp_path / "workshop")
     files = [*tmp_path.glob("workshop/*/*.html"), *tmp_path.glob("workshop/*/*.ipynb")]
-    assert len(files) == 4
+    assert len(files) == 3
     assert [file for file in files if "colab.research" in file.read_text(encoding="utf-8")] == []
 
 
@@ -165,17 +147,6 @@ def is_here(url):
     return url.startswith(("file:", "data:", "blob:"))
 
 
-def formulas(notebook):
-    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    text = re.sub(r"`[^`]*`", "", text)
-    return len(re.findall(r"\$\$[^$]+\$\$|\$[^$\n]+\$", text))
-
-
-def pictures(notebook):
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return sum("image/svg+xml" in output.get("data", {}) for output in outputs)
-
-
 def check_page(page, notebook):
     assert page.evaluate(TYPESET) == {"shown": formulas(notebook), "wrong": 0, "left": []}
     assert page.evaluate(PICTURES) == pictures(notebook)
@@ -184,11 +155,6 @@ def check_page(page, notebook):
         assert link.scheme == "https" or Path(unquote(link.path)).exists()
     told = page.evaluate("() => [...document.images].map(image => image.alt)")
     assert [alt for alt in told if len(alt) < 30 or alt.startswith("No description")] == []
-
-
-def violations(page):
-    page.add_script_tag(path=packages.package("axe-core", "axe.min.js"))
-    return [found for found in page.evaluate(AXE, RULES) if found[0] not in ACCEPTED]
 
 
 def texts(notebook):
@@ -314,18 +280,6 @@ def test_misconceptions_name_headings_that_are_there():
 
 @pytest.mark.slow
 @each_lesson
-def test_handout(lesson, built, opened):
-    notebook = nbformat.read(lesson, as_version=4)
-    for scheme in ("light", "dark"):
-        page = opened(built / "handouts" / f"{lesson.stem}.html", scheme)
-        check_page(page, notebook)
-        page.evaluate("() => document.querySelectorAll('details').forEach(d => d.open = true)")
-        assert violations(page) == []
-        assert page.troubles == []
-
-
-@pytest.mark.slow
-@each_lesson
 def test_slides(lesson, built, opened):
     notebook = nbformat.read(lesson, as_version=4)
     page = opened(built / "slides" / f"{lesson.stem}.html")
@@ -351,7 +305,7 @@ def through_the_slides(page):
 
 def number_of_slides(notebook):
     """One for each text that follows code or opens a section; the rest are overflows."""
-    pages.cut_into_slides(notebook)
+    slides.cut_into_slides(notebook)
     return sum(cell.metadata.slideshow.slide_type != "-" for cell in notebook.cells)
 
 

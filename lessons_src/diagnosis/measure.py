@@ -10,7 +10,6 @@ where B is the first derivative weighted with the change of y, and C the first d
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -92,10 +91,9 @@ def measure(target: Target, order: int) -> Measured:
     sums = measure_with(make_probe(target, ones), order)
     worse = sums if telling.severity and _as_bad(sums, telling) else telling
     worse = sums if sums.severity > telling.severity else worse
-    several = target.outputs or ()
-    if worse.severity or not 2 <= len(several) <= FEW:
+    if worse.severity or not 2 <= len(target.outputs) <= FEW:
         return worse
-    for i in range(len(several)):
+    for i in range(len(target.outputs)):
         alone = measure_with(make_probe(target.output_alone(i), uneven), order)
         if alone.severity:
             return replace(alone, output_alone=i)
@@ -113,7 +111,7 @@ def _as_bad(one: Measured, other: Measured) -> bool:
     return all(BAD.get(a.outcome, 0) >= BAD.get(b.outcome, 0) for a, b in pairs)
 
 
-def make_probe(target: Target, draw: Callable[[Tensor], Tensor]) -> Probe:
+def make_probe(target: Target, draw) -> Probe:
     ys = [y.detach().clone() for y in target.start().ys]
     return Probe(target, tuple(draw(y) for y in ys), tuple(ys), draw(flat(target.point)))
 
@@ -124,10 +122,10 @@ def measure_with(probe: Probe, order: int) -> Measured:
     try:
         call = target.start()
         gradient = vjp(call.ys, call.t, probe.w, probe.by_backward)
-    except Exception as raised:  # of fn, or of its backward
-        if ASKS_FOR_BACKWARD.search(first_line(raised)) and not probe.by_backward:
+    except Exception as error:  # of fn, or of its backward
+        if ASKS_FOR_BACKWARD.search(first_line(error)) and not probe.by_backward:
             return measure_with(replace(probe, by_backward=True), order)
-        first = Row(Outcome.RAISES, text=first_line(raised))
+        first = Row(Outcome.RAISES, text=first_line(error))
         return Measured(probe, first, unjudged(probe))
     dtype = _precision(probe)
     recorded = reported(probe, Setting.ALONE, order=1).vector

@@ -28,12 +28,9 @@ class Finding:
     cause: bool = False  # it explains why the second derivative is wrong or raises
 
 
-Applies = Callable[[Evidence], str | None]
-
-
 @dataclass(frozen=True)
 class Rule:
-    applies: Applies
+    applies: Callable[[Evidence], str | None]
     lesson: int
     cause: bool
 
@@ -41,7 +38,7 @@ class Rule:
 RULES: dict[str, Rule] = {}
 
 
-def rule(lesson: int, cause: bool = False) -> Callable[[Applies], Applies]:
+def rule(lesson: int, cause: bool = False):
     """Register a function as the rule for the finding of its name."""
 
     def register(applies):
@@ -244,7 +241,7 @@ def state_outside_ctx(e: Evidence) -> str | None:
     found = [f for f in e.functions if f.hidden is not None]
     if not (e.wrong and found):
         return None
-    names = ", ".join(dict.fromkeys(name for f in found for name in f.hidden or ()))
+    names = ", ".join(dict.fromkeys(name for f in found for name in f.hidden))
     return (
         "backward uses something that forward computes and that is not on ctx"
         f"{f' ({names})' if names else ''}: a constant to autograd, and the next call overwrites "
@@ -559,7 +556,7 @@ def far_from_one(e: Evidence) -> str | None:
     return f"Numbers far from 1 were scaled, {' and '.join(told)}: expected and got are in these."
 
 
-def _unusual(units):
+def _unusual(units) -> str:
     """Those that are not 1, in words."""
     found = {u for unit in units for u in torch.as_tensor(unit).reshape(-1).tolist()} - {1.0}
     several = sorted(found)

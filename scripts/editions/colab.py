@@ -1,4 +1,7 @@
-"""Self-contained copies of the lessons for Colab, in colab/, and the badges that open them."""
+"""Self-contained copies of the lessons for Colab, in colab/, and the badges that open them.
+
+`make copies` writes the copies; nothing is executed.
+"""
 
 import re
 import sys
@@ -8,6 +11,7 @@ import nbformat
 from .carry import ROOT, carry
 
 COPIES = ROOT / "colab"
+LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 README = ROOT / "README.md"
 BADGE = re.compile(r"\s*\[(?:Open in Colab|!\[Open in Colab\]\([^)]*\))\]\((\S+?)/\w+\.ipynb\)")
 LESSON_LINK = re.compile(r"\[([^\]]+)\]\((\d_\w+\.ipynb)\)")
@@ -28,6 +32,18 @@ def colab_copy(lesson):
             cell.source = LESSON_LINK.sub(target, cell.source)
     carry(notebook)
     return nbformat.writes(notebook) + "\n"
+
+
+def write_copies():
+    """All of them: each is a function of its lesson and of the modules; return what changed."""
+    COPIES.mkdir(exist_ok=True)
+    changed = []
+    for lesson in LESSONS:
+        copy, text = COPIES / lesson.name, colab_copy(lesson)
+        if not copy.exists() or copy.read_text(encoding="utf-8") != text:
+            copy.write_text(text, encoding="utf-8", newline="\n")
+            changed.append(copy.name)
+    return changed
 
 
 def check_repository(repository):
@@ -58,3 +74,8 @@ def put_badges_into_readme(text, lessons, repository):
         picture = "![Open in Colab](pictures/open_in_colab.svg)"
         text = re.sub(link, rf"\1 [{picture}]({address(lesson, repository)})", text)
     return text
+
+
+if __name__ == "__main__":
+    changed = write_copies()
+    print(f"Written anew in colab/: {', '.join(changed)}" if changed else "colab/ is up to date.")

@@ -6,7 +6,7 @@ import sys
 
 import nbformat
 
-from . import pages
+from . import slides
 from .carry import ROOT
 from .colab import take_badge_out
 from .instructor import instructor
@@ -65,8 +65,7 @@ def read(path):
 EDITIONS = {
     "student": ("ipynb", lambda notebook: nbformat.writes(student(notebook)) + "\n"),
     "instructor": ("ipynb", lambda notebook: nbformat.writes(instructor(notebook)) + "\n"),
-    "slides": ("html", pages.slides),
-    "handouts": ("html", pages.handout),
+    "slides": ("html", slides.slides),
 }
 
 
@@ -75,8 +74,7 @@ def write(texts, assets, folder):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     (folder / "assets").mkdir()
-    for source in pages.TEMPLATES.glob("*.css"):
-        shutil.copyfile(source, folder / "assets" / source.name)
+    shutil.copyfile(slides.TEMPLATES / "slides" / "slides.css", folder / "assets" / "slides.css")
     for name, source in assets.items():
         shutil.copyfile(source, folder / "assets" / name)
 

@@ -1,4 +1,4 @@
-"""A lesson as a handout and as slides: HTML that asks nobody on the network for anything."""
+"""A lesson as slides: one HTML file that asks nobody on the network for anything."""
 
 import base64
 import copy
@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from nbconvert import HTMLExporter, SlidesExporter
+from nbconvert import SlidesExporter
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 WIDTH, HEIGHT = 90, 26  # letters in a line and lines on a slide, about
@@ -14,25 +14,16 @@ PICTURE = 15  # lines
 HEADING = re.compile(r"^##? ", re.MULTILINE)
 
 
-def handout(notebook):
-    return convert(HTMLExporter, "handout", copy.deepcopy(notebook))
-
-
 def slides(notebook):
     notebook = copy.deepcopy(notebook)
     cut_into_slides(notebook)
-    return convert(SlidesExporter, "slides", notebook)
-
-
-def convert(exporter, template, notebook):
     for cell in notebook.cells:
         if cell.cell_type == "markdown":  # the next lesson is a page, too
             cell.source = re.sub(r"\]\((\d_\w+)\.ipynb\)", r"](\1.html)", cell.source)
-    filters = {"words": words, "first_words": first_words, "data_address": data_address}
-    exporter = exporter(
-        template_name=template,
+    exporter = SlidesExporter(
+        template_name="slides",
         extra_template_basedirs=[str(TEMPLATES)],
-        filters=filters,
+        filters={"words": words, "data_address": data_address},
         exclude_anchor_links=True,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
@@ -49,10 +40,6 @@ def words(output):
     text = output.data.get("text/plain", "<").strip()
     # A library's own picture: its repr says nothing, and the rules ask for words below it.
     return "A graph; the text below it says what it shows." if text.startswith("<") else text
-
-
-def first_words(output):
-    return words(output).splitlines()[0]
 
 
 def data_address(output):

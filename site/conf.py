@@ -1,0 +1,55 @@
+"""Settings of the website; `make site` copies the pages together and runs Sphinx on them."""
+
+import importlib.metadata
+import os
+
+repository = os.environ.get("REPO", "")
+
+project = "Double backward"
+author = "The authors of the course"
+release = importlib.metadata.version("double-backward-course")
+html_title = "Double backward"
+language = "en"
+mathjax_path = "tex-svg.js"  # beside the pages, not on somebody's server
+
+extensions = [
+    "myst_nb",  # notebooks and Markdown as pages, with their stored outputs
+    "sphinx.ext.autodoc",  # the reference, from the docstrings
+    "sphinx.ext.napoleon",  # which are written in Google's style
+    "sphinx_copybutton",
+    "sphinx.ext.mathjax",
+]
+exclude_patterns = ["_build"]
+
+nb_execution_mode = "off"  # the outputs are those that the tests have compared
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+suppress_warnings = [
+    "myst.header",  # a lesson's cells begin where the text needs it
+    "mystnb.unknown_mime_type",  # a curve's numbers, beside its picture
+]
+autodoc_typehints = "none"  # the docstrings say more
+add_module_names = False
+
+html_theme = "sphinx_book_theme"
+html_static_path = ["_static"]
+html_css_files = ["course.css"]
+html_js_files = ["course.js"]
+html_favicon = "_static/favicon.svg"
+html_extra_path = ["extra"]
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system has it
+html_theme_options = {
+    "use_download_button": True,
+    "use_fullscreen_button": False,
+    "navbar_persistent": [],  # the search is in the menu and beside the title
+    "show_toc_level": 2,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+if repository:
+    html_theme_options |= {
+        "repository_url": f"https://github.com/{repository}",
+        "use_repository_button": True,
+        "use_issues_button": True,
+    }

@@ -1,0 +1,20 @@
+// What the theme leaves open for whoever reads with the keyboard, a screen reader or on paper.
+
+function reachWhatScrolls() {
+  // A box that scrolls sideways is scrolled with the arrow keys, once it can have the focus.
+  for (const box of document.querySelectorAll("pre, table, mjx-container[display], div.math")) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else if (box.tabIndex === 0) box.removeAttribute("tabindex");
+  }
+}
+
+addEventListener("load", () => {
+  // Its name for a screen reader is then what is written on it.
+  for (const button of document.querySelectorAll(".search-button-field"))
+    button.removeAttribute("aria-label");
+  (window.MathJax?.startup?.promise ?? Promise.resolve()).then(reachWhatScrolls);
+});
+addEventListener("resize", reachWhatScrolls);
+addEventListener("beforeprint", () => {
+  for (const fold of document.querySelectorAll("details")) fold.open = true;
+});

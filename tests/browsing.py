@@ -1,0 +1,41 @@
+"""What the pages' tests ask in the browser, and what they should find there."""
+
+import re
+
+from editions import packages
+
+AXE = """async rules => {
+    const found = await axe.run(document, rules);
+    return found.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 150)).slice(0, 3)])
+}"""
+# Levels A and AA, and that headings come in order.
+RULES = {
+    "preload": False,  # a page from disk may not read its own style sheets
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"],
+    "rules": {"heading-order": {"enabled": True}},
+}
+ACCEPTED = {}  # axe's rule: why a violation of it is none here
+TYPESET = """() => ({
+    shown: [...document.querySelectorAll('mjx-container')].filter(m =>
+        m.querySelector('svg path, svg use, svg rect')).length,
+    wrong: document.querySelectorAll('[data-mml-node="merror"]').length,
+    left: [...document.querySelectorAll('p, li, td')].map(p => p.innerText).filter(t =>
+        /\\$[^$]+\\$/.test(t)),
+})"""
+PICTURES = """() => [...document.images].filter(i => i.complete && i.naturalWidth > 0).length"""
+
+
+def formulas(notebook):
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    text = re.sub(r"`[^`]*`", "", text)
+    return len(re.findall(r"\$\$[^$]+\$\$|\$[^$\n]+\$", text))
+
+
+def pictures(notebook):
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return sum("image/svg+xml" in output.get("data", {}) for output in outputs)
+
+
+def violations(page):
+    page.add_script_tag(path=packages.package("axe-core", "axe.min.js"))
+    return [found for found in page.evaluate(AXE, RULES) if found[0] not in ACCEPTED]
