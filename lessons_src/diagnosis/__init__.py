@@ -55,6 +55,7 @@ not_finite_here, output_without_graph, fn_raises, random_output.
 import html
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -111,7 +112,7 @@ class Diagnosis:
         return f'<pre style="color: inherit; background: none">{html.escape(str(self))}</pre>'
 
 
-def diagnose(fn: Callable, *inputs, order: int = 2) -> Diagnosis:
+def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
     """Check first and second derivative of fn, and explain what is wrong.
 
     Args:
@@ -171,19 +172,19 @@ def _gather(measured: Measured, seeded: bool) -> Evidence:
     target = measured.probe.target
     functions = custom_functions(target)
     circular = any(s.circular for f in functions for s in f.saved)
-    about = {"seeded": seeded, "lifetime": lifetime(target) if circular else Lifetime.FREED}
+    lives = lifetime(target) if circular else Lifetime.FREED
     if measured.a is None:
-        return Evidence(measured, functions, **about)
+        return Evidence(measured, functions, seeded=seeded, lifetime=lives)
     surrogate = measured.first.outcome is not Outcome.RIGHT
     if measured.wrong or surrogate:
         functions = follow(measured, functions)
     if surrogate:
         measured = replace(measured, second=convict_surrogates(measured, functions))
     habits = observe(measured, seeded)
-    return Evidence(measured, functions, habits, torch_func(measured), **about)
+    return Evidence(measured, functions, habits, torch_func(measured), lives, seeded=seeded)
 
 
-def assert_double_backward(fn: Callable, *inputs) -> None:
+def assert_double_backward(fn: Callable, *inputs: Any) -> None:
     """Raise AssertionError with the text of `diagnose` unless its verdict is "supported"."""
     diagnosis = diagnose(fn, *inputs)
     if not diagnosis.ok:

@@ -7,7 +7,6 @@ it stands what autograd makes of the same thing. So a lost path is found where i
 
 import inspect
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from lessons_src.graphs import walk
 
 from .differences import flat, shaped, slope
-from .functions import Custom, Extra, Kind, Looked, Node, Path, Saved, look
+from .functions import Custom, Extra, Kind, Node, Path, Saved, look
 from .judge import Outcome, Row
 from .measure import Measured
 from .settings import Setting
@@ -55,7 +54,7 @@ class Backward:
         self.kept = node.tensors, node.attributes
         self.u = [_weights(like, number, k) for k, like in enumerate(_grad_outs(node))]
 
-    def __call__(self, tensors, attributes, u=None) -> Tensor:
+    def __call__(self, tensors, attributes, u=None):
         """May raise what backward raises."""
         seed_generators(self.seed)
         ctx = StandIn(self.node.fn, tuple(tensors), attributes)
@@ -64,10 +63,10 @@ class Backward:
         terms = [_dot(g, _weights(g, self.number, k, 7)) for k, g in enumerate(grads)]
         return sum(terms, torch.zeros((), dtype=torch.float64))
 
-    def value(self, kept, u=None) -> float:
+    def value(self, kept, u=None):
         """With copies, since backward may write into what it gets; NaN where it raises."""
         try:
-            return self(*tree_map(_copy, kept), u).detach().double().item()
+            return self(*tree_map(_copy, kept), u=u).detach().double().item()
         except Exception:  # of backward
             return math.nan
 
@@ -113,7 +112,7 @@ class Change(NamedTuple):
     seen: dict  # slot -> Number: what autograd makes of it
 
 
-def _changes(measured, backwards, asked) -> list[Change]:
+def _changes(measured, backwards, asked):
     target = measured.probe.target
     direction = _weights(flat(target.point), 0, 1)
 
@@ -211,17 +210,17 @@ class Asked:
         self.reached = set()  # slots to which the graph leads
         self.by_grad_out = None  # the derivative along grad_out itself; None: not known
         self.reaches_grad_out = False
-        self.inner = ()
+        self.inner: tuple[str, ...] = ()
         self.nested_grad = False  # autograd.grad is called inside
 
-    def along(self, slot, moved) -> float:
+    def along(self, slot, moved):
         """The derivative by the slot's tensors, times what these are beside the point."""
         there = _tensors(_in_slot(moved, slot))
         pairs = zip(self.gradients.get(slot, ()), there, strict=False)
         return sum(_dot(g, t).item() for g, t in pairs if g is not None)
 
 
-def _ask_autograd(backward) -> Asked:
+def _ask_autograd(backward):
     try:
         return _ask(backward, [v.clone().requires_grad_() for v in backward.u])
     except Exception:  # of backward, or of a backward of its own: perhaps only for such a grad_out
@@ -243,8 +242,7 @@ def _ask(backward, u):
     grads = [None] * len(wanted)
     value = backward(tensors, attributes, [v * 1 for v in u] or None)
     if value.requires_grad:
-        options = {"allow_unused": True, "retain_graph": True}
-        grads = list(torch.autograd.grad(value, wanted, **options))
+        grads = list(torch.autograd.grad(value, wanted, retain_graph=True, allow_unused=True))
     graph = walk.walk(value) if value.requires_grad else None
     inside = [n.custom for n in graph.nodes if n.custom] if graph else []
     asked.inner = tuple(dict.fromkeys(function.__name__ for function in inside))
@@ -334,7 +332,7 @@ def _copy(value):
     return value.detach().clone().requires_grad_(value.requires_grad).clone()
 
 
-def _matching(there: Looked, backward):
+def _matching(there, backward):
     """The same node beside the point; a graph of another shape cannot be compared."""
     if backward.number >= len(there.nodes):
         raise NotFollowed
@@ -371,7 +369,7 @@ def _dot(a, b):
     return (a * b).sum()
 
 
-def _method(node) -> Callable:
+def _method(node):
     """backward, without the guard of once_differentiable."""
     cls = node.function
     method = cls.backward if cls.backward is not Function.backward else cls.vjp
@@ -465,7 +463,7 @@ def _state(function):
 # The gradients of extra outputs.
 
 
-def _wrong_extras(measured, here, backward, custom) -> tuple[Extra, ...]:
+def _wrong_extras(measured, here, backward, custom):
     """What backward adds for each output beyond the first that is saved, where it is wrong."""
     alone = len(here.nodes) == 1  # a surrogate before it would spoil the comparison
     if not (alone or measured.first.outcome is Outcome.RIGHT):

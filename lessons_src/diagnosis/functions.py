@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Number
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -169,15 +169,15 @@ class Looked(NamedTuple):
 def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
     """Call fn and read its graph. Raises what fn raises."""
     call = target.in_units(target.units, ()).start(shift=shift)  # the outputs as fn returns them
-    found = [node for node in walk.walk(*call.ys).nodes if node.custom][:MOST]
-    nodes = []
-    for node in found:
+    nodes: list[Node] = []
+    for node in walk.walk(*call.ys).nodes:
+        if node.custom is None or len(nodes) == MOST:
+            continue
         readable = all(kept.tensor is not None for kept in node.kept)
-        tensors = tuple(node.fn.saved_tensors) if readable else ()
-        attributes = dict(vars(node.fn))
-        nodes.append(
-            Node(node.fn, node.custom, node.once_differentiable, node.kept, tensors, attributes)
-        )
+        fn: Any = node.fn  # to Python it is ctx, too
+        tensors = tuple(fn.saved_tensors) if readable else ()
+        once = node.once_differentiable
+        nodes.append(Node(fn, node.custom, once, node.kept, tensors, dict(vars(fn))))
     return Looked(call, nodes)
 
 
@@ -307,7 +307,8 @@ def _saved_value(name, value):
 
 def _numbers_in(value):
     """Floating numbers and arrays in `value`, also inside containers and simple objects."""
-    found, todo, seen = [], [value], set()
+    found: list = []
+    todo, seen = [value], set()
     while todo:
         value = todo.pop()
         if isinstance(value, np.ndarray):

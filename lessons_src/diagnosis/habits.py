@@ -166,6 +166,8 @@ def strided(x: Tensor) -> Tensor:
 def torch_func(measured: Measured) -> str:
     """What torch.func.grad of torch.func.grad gives: "right", "zeros", "wrong" or the error."""
     probe, truth = measured.probe, measured.a
+    if truth is None:
+        return ""
 
     def along(t):
         target = probe.target

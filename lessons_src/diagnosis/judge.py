@@ -116,7 +116,7 @@ def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int],
     relative = (off / (limits.scale + limits.floor))[trusted].max().item() if sure else 0.0
     count = int((~trusted).sum()), len(trusted)
     if not (broken.any() or wrong.any()):
-        text = got.text if got.missing.all() else ""
+        text = got.text if got.missing is not None and got.missing.all() else ""
         outcome = Outcome.RIGHT if sure else Outcome.UNCLEAR
         return Row(outcome, worst, relative, 0.0, 0.0, "", text, zero, *count)
     i, outcome = _shown(broken, wrong, got.missing, off)

@@ -25,5 +25,5 @@ def lifetime(target: Target) -> Lifetime:
     return Lifetime.FOREVER if any(node() for node in left) else Lifetime.CYCLE
 
 
-def _references(looked: Looked):
+def _references(looked: Looked) -> list[weakref.ref]:
     return [weakref.ref(node.fn) for node in looked.nodes]

@@ -10,6 +10,7 @@ where B is the first derivative weighted with the change of y, and C the first d
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -91,9 +92,10 @@ def measure(target: Target, order: int) -> Measured:
     sums = measure_with(make_probe(target, ones), order)
     worse = sums if telling.severity and _as_bad(sums, telling) else telling
     worse = sums if sums.severity > telling.severity else worse
-    if worse.severity or not 2 <= len(target.outputs) <= FEW:
+    several = target.outputs or ()
+    if worse.severity or not 2 <= len(several) <= FEW:
         return worse
-    for i in range(len(target.outputs)):
+    for i in range(len(several)):
         alone = measure_with(make_probe(target.output_alone(i), uneven), order)
         if alone.severity:
             return replace(alone, output_alone=i)
@@ -111,7 +113,7 @@ def _as_bad(one: Measured, other: Measured) -> bool:
     return all(BAD.get(a.outcome, 0) >= BAD.get(b.outcome, 0) for a, b in pairs)
 
 
-def make_probe(target: Target, draw) -> Probe:
+def make_probe(target: Target, draw: Callable[[Tensor], Tensor]) -> Probe:
     ys = [y.detach().clone() for y in target.start().ys]
     return Probe(target, tuple(draw(y) for y in ys), tuple(ys), draw(flat(target.point)))
 
@@ -122,10 +124,10 @@ def measure_with(probe: Probe, order: int) -> Measured:
     try:
         call = target.start()
         gradient = vjp(call.ys, call.t, probe.w, probe.by_backward)
-    except Exception as error:  # of fn, or of its backward
-        if ASKS_FOR_BACKWARD.search(first_line(error)) and not probe.by_backward:
+    except Exception as raised:  # of fn, or of its backward
+        if ASKS_FOR_BACKWARD.search(first_line(raised)) and not probe.by_backward:
             return measure_with(replace(probe, by_backward=True), order)
-        first = Row(Outcome.RAISES, text=first_line(error))
+        first = Row(Outcome.RAISES, text=first_line(raised))
         return Measured(probe, first, unjudged(probe))
     dtype = _precision(probe)
     recorded = reported(probe, Setting.ALONE, order=1).vector

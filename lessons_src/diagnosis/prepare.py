@@ -1,6 +1,7 @@
 """What can be checked at all: from fn and its inputs to a target, or the reason why not."""
 
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,7 +44,7 @@ class NotChecked(Exception):
         super().__init__(self.message)
 
 
-def prepare(fn, inputs: tuple) -> tuple[Target, bool]:
+def prepare(fn: Callable, inputs: tuple) -> tuple[Target, bool]:
     """A target that can be measured, and whether its output depends on the seed.
 
     In float64 where fn keeps the same tensors then and gives the same, else as given. Raises

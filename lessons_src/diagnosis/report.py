@@ -13,7 +13,6 @@ WIDTH = 100
 TITLE = 20  # columns: "second derivative"
 SETTING = 16  # "graph before"
 OUTCOME = 8  # "WRONG"
-WRAP = {"width": WIDTH, "break_long_words": False, "break_on_hyphens": False}
 
 
 class Line(NamedTuple):
@@ -24,7 +23,7 @@ class Line(NamedTuple):
     text: str
 
 
-def text_of(diagnosis) -> str:
+def text_of(diagnosis):
     parts = [[diagnosis.headline], _table(_lines(diagnosis)), _findings(diagnosis.findings)]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -85,6 +84,13 @@ def _saved_text(saved: Saved) -> str:
     return f"{saved.kind} {saved.shape} {saved.dtype}, {saved.bytes} bytes, {by}"
 
 
+def _wrapped(text: str, indent: str) -> list[str]:
+    """Lines of at most `WIDTH`, all but the first indented; words and names stay whole."""
+    return textwrap.wrap(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def _table(lines: list[Line]) -> list[str]:
     """Every title once; what does not fit into a line goes on below its outcome."""
     table, last = [], ""
@@ -93,7 +99,7 @@ def _table(lines: list[Line]) -> list[str]:
         head += f"{setting:{SETTING}}" if setting else ""
         deeper = OUTCOME if setting or title != "the numbers" else 0
         indent = " " * (len(head) + deeper)
-        table += textwrap.wrap(head + text, subsequent_indent=indent, **WRAP)
+        table += _wrapped(head + text, indent)
         last = title
     return table
 
@@ -105,7 +111,7 @@ def _findings(findings: list[Finding]) -> list[str]:
     for finding in findings:
         mark = f"-> lesson {finding.lesson}"
         head = f"{finding.code:{code}}{finding.message}"
-        text = textwrap.wrap(head, subsequent_indent=" " * code, **WRAP)
+        text = _wrapped(head, " " * code)
         if len(text[-1]) + len(mark) > WIDTH - 2:
             text.append("")
         text[-1] = text[-1].ljust(WIDTH - len(mark)) + mark

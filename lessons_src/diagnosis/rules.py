@@ -28,9 +28,12 @@ class Finding:
     cause: bool = False  # it explains why the second derivative is wrong or raises
 
 
+Applies = Callable[[Evidence], str | None]
+
+
 @dataclass(frozen=True)
 class Rule:
-    applies: Callable[[Evidence], str | None]
+    applies: Applies
     lesson: int
     cause: bool
 
@@ -38,7 +41,7 @@ class Rule:
 RULES: dict[str, Rule] = {}
 
 
-def rule(lesson: int, cause: bool = False):
+def rule(lesson: int, cause: bool = False) -> Callable[[Applies], Applies]:
     """Register a function as the rule for the finding of its name."""
 
     def register(applies):
@@ -241,7 +244,7 @@ def state_outside_ctx(e: Evidence) -> str | None:
     found = [f for f in e.functions if f.hidden is not None]
     if not (e.wrong and found):
         return None
-    names = ", ".join(dict.fromkeys(name for f in found for name in f.hidden))
+    names = ", ".join(dict.fromkeys(name for f in found for name in f.hidden or ()))
     return (
         "backward uses something that forward computes and that is not on ctx"
         f"{f' ({names})' if names else ''}: a constant to autograd, and the next call overwrites "
@@ -556,7 +559,7 @@ def far_from_one(e: Evidence) -> str | None:
     return f"Numbers far from 1 were scaled, {' and '.join(told)}: expected and got are in these."
 
 
-def _unusual(units) -> str:
+def _unusual(units):
     """Those that are not 1, in words."""
     found = {u for unit in units for u in torch.as_tensor(unit).reshape(-1).tolist()} - {1.0}
     several = sorted(found)

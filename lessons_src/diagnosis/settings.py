@@ -96,7 +96,9 @@ class Reported:
     text: str = ""  # first line of the error; also of one that `allow_unused=True` avoids
 
 
-def reported(probe: Probe, setting: Setting, order: int = 2, shift: float | Tensor = 0.0):
+def reported(
+    probe: Probe, setting: Setting, order: int = 2, shift: float | Tensor = 0.0
+) -> Reported:
     """`Reported`: the derivative of this order, the last `order` - 1 times along d.
 
     As a reader would call autograd: nothing is retained at the last step. Where autograd says that

@@ -9,6 +9,8 @@ from .judge import Outcome
 class Verdict(StrEnum):
     """A word to compare with; `headline` says it in words."""
 
+    headline: str
+
     FIRST_DERIVATIVE_WRONG = "first_derivative_wrong", "the first derivative is wrong"
     ONCE_DIFFERENTIABLE = "once_differentiable", "declared differentiable only once"
     SILENTLY_WRONG = "silently_wrong", "silently wrong at second order"
