@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 unexport PYTHONPATH PYTHONHOME PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab fresh test check matrix refresh copies workshop site rehearse environment \
+.PHONY: lab fresh test check matrix refresh copies workshop site rehearse survey environment \
         environment+site environment+workshop environment+test+workshop \
         environment+test+workshop+site
 
@@ -44,6 +44,11 @@ site: environment+site
 
 rehearse: environment+workshop
 	@$(RUN) scripts/rehearse.py $(LEARNERS)
+
+# Published packages, in .survey, on top of what learning needs; some ten minutes and 500 MB.
+survey: environment
+	@$(RUN) survey/environment.py
+	@OMP_NUM_THREADS=1 .survey/bin/python -m survey $(FUNCTION)
 
 # What learning needs, and after each + an extra that comes when it is first asked for.
 environment environment+site environment+workshop environment+test+workshop \

@@ -1,0 +1,165 @@
+"""A second opinion on a second derivative, by nothing of `diagnose`.
+
+For loss(t), a number made from fn(x + s(t)), and two fixed directions u and v, the number
+
+    u . H . v,   H = second derivative of the loss at t = 0,
+
+is computed three times: as autograd gives it through fn ("got"); by central differences of the
+first derivative, u . grad(loss), along v; and, where a reference in plain torch exists, by
+autograd through that. It touches every entry of the inputs, so a wrong entry shows in it.
+"""
+
+from dataclasses import dataclass
+from math import isfinite
+
+import torch
+from torch.autograd import grad
+
+SETTINGS = ("alone", "graph after", "graph before", "both")
+TOLERANCE = 1e-4  # relative; central differences with Richardson are good to about 1e-7
+
+
+@dataclass(frozen=True)
+class Number:
+    """u . H . v in one setting.
+
+    Attributes:
+        setting: one of `SETTINGS`.
+        expected: by the reference if there is one, else by central differences; None where even
+            the first derivative raises.
+        got: as autograd gives it; None where it raises.
+        error: the first line of what it raises, or "".
+    """
+
+    setting: str
+    expected: float | None
+    got: float | None
+    error: str
+
+    @property
+    def wrong(self):
+        return self.got is not None and isfinite(self.got) and not close(self.got, self.expected)
+
+
+def close(a, b):
+    return abs(a - b) <= TOLERANCE * max(1.0, abs(a), abs(b))
+
+
+def compare(fn, inputs, reference=None, surrogate=False):
+    """`Number` for each setting; differentiable inputs in float64.
+
+    With a surrogate nothing may follow fn: the number that it returns moves as forward says, and
+    its gradient as backward says, so differences of one are not the other.
+    """
+    if reference:
+        need_same_values(fn, reference, inputs)
+    given = [i for i, x in enumerate(inputs) if torch.is_tensor(x) and x.requires_grad]
+    u, v = (directions([inputs[i] for i in given], seed) for seed in (1, 2))
+    numbers = []
+    for setting in SETTINGS:
+        if surrogate and setting in ("graph after", "both"):
+            continue
+        loss = loss_in(setting, fn, inputs, given)
+        truth = loss_in(setting, reference, inputs, given) if reference else None
+        numbers.append(number_in(setting, loss, truth, u, v))
+    return numbers
+
+
+def number_in(setting, loss, truth, u, v):
+    expected, got, error = None, None, ""
+    try:
+        expected = by_autograd(truth, u, v, needed=False) if truth else by_differences(loss, u, v)
+        got = by_autograd(loss, u, v)
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}".splitlines()[0]
+        no_graph = error.startswith("RuntimeError: element 0 of tensors")
+        if no_graph and expected is not None and close(expected, 0):
+            got, error = 0.0, ""  # so autograd says 0
+    return Number(setting, expected, got, error)
+
+
+def need_same_values(fn, reference, inputs):
+    torch.manual_seed(0)
+    ours, theirs = ([*real_outputs(f(*inputs))] for f in (fn, reference))
+    for y, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def directions(like, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(x.shape, generator=generator, dtype=x.dtype) for x in like]
+
+
+def loss_in(setting, fn, inputs, given):
+    """The loss as a function of t: value of fn unchanged at t = 0 in every setting."""
+
+    def loss(t):
+        xs = list(inputs)
+        for i, s in zip(given, t, strict=True):
+            bent = s + s**2 / 2 if setting in ("graph before", "both") else s
+            xs[i] = inputs[i].detach() + bent
+        torch.manual_seed(0)
+        total = 0.0
+        for n, y in enumerate(real_outputs(fn(*xs))):
+            w = directions([y], 10 + n)[0]
+            if setting in ("graph after", "both"):
+                y = y + y**2 / 2
+            total = total + (w * y).sum()
+        return total
+
+    return loss, [inputs[i] for i in given]
+
+
+def real_outputs(out):
+    out = out if isinstance(out, (tuple, list)) else (out,)
+    for y in out:
+        if torch.is_tensor(y) and y.requires_grad:
+            yield torch.view_as_real(y) if y.is_complex() else y
+
+
+def gradient(total, t, create_graph=False):
+    """The gradient of a number; zeros where it does not depend on t.
+
+    Checkpoints refuse `torch.autograd.grad` and say so; they are asked by `.backward()`.
+    """
+    try:
+        options = {"create_graph": create_graph, "allow_unused": True, "materialize_grads": True}
+        return grad(total, t, retain_graph=True, **options)
+    except RuntimeError as error:
+        if ".grad()" not in str(error):
+            raise
+    for x in t:
+        x.grad = None
+    total.backward(create_graph=create_graph)
+    gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in t]
+    for x in t:
+        x.grad = None
+    return gradients
+
+
+def by_autograd(loss, u, v, needed=True):
+    loss, like = loss
+    t = [torch.zeros_like(x).requires_grad_() for x in like]
+    g = gradient(loss(t), t, create_graph=True)
+    along = sum((a * b).sum() for a, b in zip(g, u, strict=True))
+    if not along.requires_grad and not needed:
+        return 0.0
+    h = gradient(along, t)
+    return sum((a * b).sum().item() for a, b in zip(h, v, strict=True))
+
+
+def by_differences(loss, u, v, step=1e-3):
+    """Central differences of u . grad(loss) along v, two steps, combined after Richardson."""
+    loss, like = loss
+
+    def slope(size):
+        sides = []
+        for sign in (1, -1):
+            t = [
+                (sign * size * d).to(x.dtype).requires_grad_() for x, d in zip(like, v, strict=True)
+            ]
+            g = gradient(loss(t), t)
+            sides.append(sum((a * b).sum().item() for a, b in zip(g, u, strict=True)))
+        return (sides[0] - sides[1]) / (2 * size)
+
+    return (4 * slope(step / 2) - slope(step)) / 3

@@ -1,0 +1,32 @@
+"""One call of the list: what `diagnose` says, and the second opinion."""
+
+import warnings
+
+import torch
+
+from .compare import compare
+from .listed import CALLS
+
+
+def look_at(name):
+    """A dict of plain values: verdict, findings, the text of `diagnose`, the `Number`s."""
+    from lessons_src import diagnose
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    fn, inputs, *reference = CALLS[name].make()
+    diagnosis = diagnose(fn, *inputs)
+    fn, inputs, *reference = CALLS[name].make()  # diagnose may have met state that it changes
+    reference = reference[0] if reference else None
+    surrogate = CALLS[name].surrogate or diagnosis.verdict == "surrogate_gradient"
+    numbers = compare(fn, inputs, reference, surrogate)
+    numbers = [vars(number) | {"wrong": number.wrong} for number in numbers]
+    causes = [finding.code for finding in diagnosis.findings if finding.cause]
+    return {
+        "cause": causes[0] if causes else "",
+        "reference": "formula" if reference else "differences",
+        "verdict": str(diagnosis.verdict),
+        "findings": [finding.code for finding in diagnosis.findings],
+        "text": str(diagnosis),
+        "numbers": numbers,
+    }
