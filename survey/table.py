@@ -248,6 +248,7 @@ product.
 
 ```python
 from survey import diagnose, call
+
 fn, inputs = call("gpytorch:RBFCovariance")
 print(diagnose(fn, *inputs))
 ```
