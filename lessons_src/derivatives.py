@@ -7,9 +7,9 @@ from torch.autograd import grad
 def derivative(f, x, order):
     """Derivative of an elementwise function, taken by repeated backward passes.
 
-    The outputs are summed before each pass, because a backward pass starts from one number. In an
-    elementwise function each output depends on its own x only, so every element of the result is
-    the derivative at that x.
+    The outputs are summed before each pass, because `grad`, told nothing else, starts from one
+    number. In an elementwise function each output depends on its own x only, so every element of
+    the result is the derivative at that x.
 
     Args:
         f: callable, tensor of x's shape to tensor of x's shape.

@@ -31,10 +31,12 @@ def test_every_picture_has_alt_text():
 
 
 def test_the_minutes_are_those_of_the_lessons():
-    for number, minutes in re.findall(r"^\| (\d) \|.*?\| (\d+) \|", README, re.MULTILINE):
+    rows = re.findall(r"^\| (\d) \|.*?\| (\d+) \((\d+)\) \|", README, re.MULTILINE)
+    assert [number for number, _, _ in rows] == list("12345")
+    for number, core, whole in rows:
         (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
         first = nbformat.read(path, as_version=4).cells[0].source
-        assert f"**About {minutes} minutes.**" in first
+        assert f"**About {core} minutes, {whole} with the exercises.**" in first
 
 
 def test_a_picture_is_the_first_of_its_lesson():

@@ -124,7 +124,8 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
         order: 3 to check the third derivative also.
 
     Returns:
-        `Diagnosis`; nothing is raised for a wrong fn, and nothing outside is changed.
+        `Diagnosis`; nothing is raised for a wrong fn. Gradients, random state and the tensors that
+        fn holds (buffers, parameters, what it closes over) are put back as they were.
     """
     name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
     with undisturbed(fn) as met:

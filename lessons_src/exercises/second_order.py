@@ -24,7 +24,8 @@ def check_second_derivative(task: Task, fn: Callable) -> None:
     """Differentiate backward by each of its variables, the inputs and grad_out.
 
     If all of these are right, every second derivative is right, whatever stands around fn, as long
-    as backward does the same each time. That it does is tried in formulas.
+    as backward does the same each time and follows no graph outside itself. That is tried in
+    formulas.
     """
     for setting in [*task.settings, *task.single]:
         pairs = derivatives_of_backward(task, fn, setting)

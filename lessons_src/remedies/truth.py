@@ -3,7 +3,7 @@
 Let G be what a Function's backward returns, as a function of the Function's inputs x and of
 grad_out. Along x + h d, and along grad_out + k e, G changes by some rate D. Autograd's answer, the
 VJP of G, has to agree with D: sum(v D) = sum(w d) with w = the VJP of v. Where it does not, a
-second derivative through this Function is wrong, whatever stands around it.
+second derivative through this Function is wrong in the formulas that use this VJP.
 
 Then grad_out is tied to x and autograd is asked once more, so that a backward that follows the
 graph of grad_out back to x on its own is found counting that path twice.
