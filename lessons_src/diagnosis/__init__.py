@@ -125,7 +125,8 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
 
     Returns:
         `Diagnosis`; nothing is raised for a wrong fn. Gradients, random state and the tensors that
-        fn holds (buffers, parameters, what it closes over) are put back as they were.
+        fn holds (buffers, parameters, what it closes over) are put back; a Python object that fn
+        changes is not.
     """
     name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
     with undisturbed(fn) as met:
