@@ -378,7 +378,50 @@ def test_what_fn_holds_is_as_before():
     assert all(map(torch.equal, norm.buffers(), before)) and counter == 0
     assert not hooked._forward_hooks and not torch.is_anomaly_enabled()
     (said,) = [f.message for f in found.findings if f.code == "edits_what_it_holds"]
-    assert "norm.running_mean" in said and "counter" in said
+    assert "counter" in said
+
+
+weight = torch.tensor([1.5, 0.5, 2.0], dtype=torch.float64, requires_grad=True)
+
+
+class Weighted(Function):
+    """Wrong at second order in the weight only."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, w = ctx.saved_tensors
+        return grad_out * w**3, grad_out * x * 3 * w.detach() ** 2
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(weight.detach().clone())
+
+    def forward(self, x):
+        return Weighted.apply(x, self.w)
+
+
+net = Net()
+
+
+def test_parameters_that_fn_holds_are_checked_too():
+    by_x = lambda x: net(x * 2) + 0 * x  # noqa: E731
+    found = diagnose(by_x, x)
+    assert found.verdict == "silently_wrong" and "other_leaves" not in codes(found)
+    assert "net.w" in str(found)
+
+
+def test_leaves_that_cannot_be_checked_are_named():
+    found = diagnose(lambda x: Scaled.apply(x, 1) * weight, x)
+    assert found.verdict == "supported"
+    (said,) = [f.message for f in found.findings if f.code == "other_leaves"]
+    assert "no inputs: weight." in said
 
 
 def test_random_draws_that_follow_the_memory_are_no_matter_of_layout():

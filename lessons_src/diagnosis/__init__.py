@@ -46,6 +46,7 @@
     computes_in_float32            1
     seed_fixed                     1
     edits_what_it_holds            1
+    other_leaves                   1
     another_point                  4
 
 and, all of lesson 1, why nothing was checked: no_input_requires_grad, half_precision, memory_freed,
@@ -117,7 +118,8 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
 
     Args:
         fn: callable that returns a tensor or a container of tensors: `Function.apply`, a lambda, an
-            `nn.Module` (its parameters count as inputs).
+            `nn.Module`. The parameters of a module, and of small ones that fn holds, count as
+            inputs.
         *inputs: what to call fn with. Tensors that require grad, also in lists, are differentiated:
             any shape, real or complex, dense or sparse, converted to float64 (complex128) where fn
             allows it; they stay on their device.
@@ -131,15 +133,20 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
     name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
     with undisturbed(fn) as met:
         try:
-            target, seeded = prepare(fn, inputs)
+            prepared = prepare(fn, inputs)
         except NotChecked as reason:
             finding = Finding(reason.code, reason.message, lesson=1)
             saved = [saved for function in reason.functions for saved in function.saved]
             return Diagnosis(name, Verdict.NOT_CHECKED, [finding], saved=saved)
-        measured, moved = _measure_where_it_tells(target, order)
-        evidence = _gather(measured, seeded)
-    warnings, edited = tuple(met.warnings), tuple(met.edited)
-    evidence = replace(evidence, moved=moved, warnings=warnings, edited=edited)
+        measured, moved = _measure_where_it_tells(prepared.target, order)
+        evidence = _gather(measured, prepared.seeded)
+    evidence = replace(
+        evidence,
+        moved=moved,
+        warnings=tuple(met.warnings),
+        edited=tuple(met.edited),
+        unchecked=prepared.unchecked,
+    )
     measured = evidence.measured
     return Diagnosis(
         name,

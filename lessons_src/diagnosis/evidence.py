@@ -21,6 +21,7 @@ class Evidence:
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name
+    unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
 
     @property
     def wrong(self) -> bool:

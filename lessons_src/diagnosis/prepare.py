@@ -3,11 +3,13 @@
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from .functions import Custom, custom_functions, kinds, look
+from .holdings import holder, names_of, other_leaves
 from .target import Target, readable
 from .units import units_of
 
@@ -44,12 +46,21 @@ class NotChecked(Exception):
         super().__init__(self.message)
 
 
-def prepare(fn: Callable, inputs: tuple) -> tuple[Target, bool]:
-    """A target that can be measured, and whether its output depends on the seed.
+@dataclass(frozen=True)
+class Prepared:
+    """A target that can be measured, and what is known of it before."""
 
-    In float64 where fn keeps the same tensors then and gives the same, else as given. Raises
-    `NotChecked`.
+    target: Target
+    seeded: bool  # its output depends on the seed
+    unchecked: tuple[str, ...]  # leaves behind the output that are no inputs, by name
+
+
+def prepare(fn: Callable, inputs: tuple) -> Prepared:
+    """In float64 where fn keeps the same tensors then and gives the same, else as given.
+
+    The parameters of small modules that fn holds count as inputs. Raises `NotChecked`.
     """
+    unchecked: tuple[str, ...] = ()
     target = Target.of(fn, inputs)
     dtypes = {x.dtype for x in target.point}
     if not dtypes:
@@ -58,6 +69,10 @@ def prepare(fn: Callable, inputs: tuple) -> tuple[Target, bool]:
         target = _with_graph(target)
         if not _all_readable(target):
             raise NotChecked("memory_freed")
+        if leaves := other_leaves(target.start()):
+            given, fn = fn, holder(fn, leaves) or fn
+            target = _with_graph(Target.of(fn, inputs))
+            unchecked = names_of(other_leaves(target.start()), given)
         functions = custom_functions(target)
     except NotChecked:
         raise
@@ -79,7 +94,7 @@ def prepare(fn: Callable, inputs: tuple) -> tuple[Target, bool]:
     seeded = not all(map(_same, first, other))
     with suppress(Exception):  # fn may have no value beside the point
         target = target.in_units(*units_of(target))
-    return target, seeded
+    return Prepared(target, seeded, unchecked)
 
 
 def _with_graph(target):

@@ -591,6 +591,17 @@ def edits_what_it_holds(e: Evidence) -> str | None:
     )
 
 
+@rule(lesson=1)
+def other_leaves(e: Evidence) -> str | None:
+    if not e.unchecked:
+        return None
+    names = ", ".join(e.unchecked[:4]) + ", ..." * (len(e.unchecked) > 4)
+    return (
+        f"fn also depends on tensors that require grad and are no inputs: {names}. Derivatives by "
+        "these were not checked: hand them in, or a smaller module that holds them."
+    )
+
+
 @rule(lesson=4)
 def another_point(e: Evidence) -> str | None:
     if not e.moved:

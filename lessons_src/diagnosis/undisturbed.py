@@ -1,9 +1,7 @@
 """What a call of fn may change is put back, and what it did change is told."""
 
-import functools
 import gc
 import random
-import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .holdings import reachable
 from .target import readable
-
-DEEP = 4  # steps from fn to what it holds
-MOST = 1000  # elements of a container that are looked at
 
 
 @dataclass
@@ -103,8 +99,8 @@ def _holdings(fn):
 
     Parameters are left out: they are large, and a call that edits them is a training step.
     """
-    held, hooks, seen = [], [], set()
-    for name, thing in _reachable(fn, "", DEEP, seen):
+    held, hooks = [], []
+    for name, thing in reachable(fn):
         if isinstance(thing, torch.nn.Module):
             tables = [
                 t for a, t in vars(thing).items() if a.endswith("hooks") and type(t) is not bool
@@ -113,60 +109,3 @@ def _holdings(fn):
         elif type(thing) is Tensor and thing.layout == torch.strided and readable(thing):
             held.append(Held(name, thing, thing.detach().clone()))
     return held, hooks
-
-
-def _reachable(thing, name, deep, seen):
-    """(name, tensor or module) for each that `thing` holds."""
-    if id(thing) in seen or deep < 0:
-        return
-    seen.add(id(thing))
-    if isinstance(thing, Tensor):
-        yield name, thing
-        return
-    if isinstance(thing, torch.nn.Module):
-        for below, module in thing.named_modules(prefix=name):
-            yield below, module
-        for below, tensor in [*thing.named_parameters(name), *thing.named_buffers(name)]:
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                yield below, tensor
-        return
-    for below, part in _parts(thing):
-        yield from _reachable(
-            part, f"{name}.{below}" if name and below else name or below, deep - 1, seen
-        )
-
-
-def _parts(thing):
-    """(name, part) of functions, methods, classes of Functions, containers and plain objects."""
-    if isinstance(thing, functools.partial):
-        return [("", thing.func), *(("", a) for a in thing.args), *thing.keywords.items()]
-    if isinstance(thing, types.MethodType):
-        return [("", thing.__self__), ("", thing.__func__)]
-    if isinstance(thing, types.FunctionType):
-        return _parts_of_function(thing)
-    if isinstance(thing, (staticmethod, classmethod)):
-        return [("", thing.__func__)]
-    if isinstance(thing, dict):
-        return [(str(key), part) for key, part in list(thing.items())[:MOST]]
-    if isinstance(thing, (list, tuple)):
-        return [(str(i), part) for i, part in enumerate(thing[:MOST])]
-    if isinstance(thing, type):
-        own = issubclass(thing, torch.autograd.Function)
-        return [(name, part) for name, part in vars(thing).items() if own and name != "__doc__"]
-    if isinstance(thing, types.ModuleType) or callable(thing) and not hasattr(thing, "__dict__"):
-        return []
-    return list(getattr(thing, "__dict__", {}).items())[:MOST]
-
-
-def _parts_of_function(function):
-    parts = list(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
-    found = []
-    for name, cell in parts:
-        try:
-            found.append((name, cell.cell_contents))
-        except ValueError:  # not filled yet
-            continue
-    names = [name for name in function.__code__.co_names if name in function.__globals__]
-    found += [(name, function.__globals__[name]) for name in names]
-    return found + [("", part) for part in function.__defaults__ or ()]

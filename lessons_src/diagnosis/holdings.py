@@ -1,0 +1,126 @@
+"""What fn holds besides its arguments: in its closure, among its globals and attributes."""
+
+import functools
+import types
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from .target import Call
+
+DEEP = 4  # steps from fn to what it holds
+MOST = 1000  # elements of a container that are looked at
+SMALL = 5000  # elements; parameters of larger modules are named, not checked
+
+
+class Holder(torch.nn.Module):
+    """fn with the modules that it holds as its own, so that their parameters can be replaced."""
+
+    def __init__(self, fn: Callable, modules: dict[str, torch.nn.Module]):
+        super().__init__()
+        self.fn = fn
+        for name, module in modules.items():
+            self.add_module(name.replace(".", "_") or "module", module)
+
+    def forward(self, *args):
+        return self.fn(*args)
+
+
+def other_leaves(call: Call) -> list[Tensor]:
+    """The leaves behind the outputs that are no inputs."""
+    found, seen = [], {id(leaf) for leaf in call.t}
+    todo = [y.grad_fn for y in call.ys]
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in seen:
+            seen.add(id(leaf))
+            found.append(leaf)
+        todo.extend(below for below, _ in node.next_functions)
+    return found
+
+
+def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
+    """fn with the modules whose parameters are among the leaves; None where they are not small."""
+    wanted, modules, taken = {id(leaf) for leaf in leaves}, {}, set()
+    for name, thing in reachable(fn):
+        if not isinstance(thing, torch.nn.Module):
+            continue
+        own = {id(parameter) for parameter in thing.parameters()}
+        if own & (wanted - taken):  # the outermost module comes first
+            modules[name] = thing
+            taken |= own
+    size = sum(p.numel() for module in modules.values() for p in module.parameters())
+    return Holder(fn, modules) if modules and size <= SMALL else None
+
+
+def names_of(leaves: list[Tensor], fn: Callable) -> tuple[str, ...]:
+    """Their names where fn holds them, else their shapes."""
+    names = {id(thing): name for name, thing in reachable(fn)}
+    return tuple(names.get(id(leaf)) or f"one of shape {tuple(leaf.shape)}" for leaf in leaves)
+
+
+def reachable(fn: Callable) -> Iterator[tuple[str, Tensor | torch.nn.Module]]:
+    """(name, tensor or module) for each that fn holds."""
+    yield from _reachable(fn, "", DEEP, set())
+
+
+def _reachable(thing, name, deep, seen):
+    """(name, tensor or module) for each that `thing` holds."""
+    if id(thing) in seen or deep < 0:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        yield name, thing
+        return
+    if isinstance(thing, torch.nn.Module):
+        for below, module in thing.named_modules(prefix=name):
+            yield below, module
+        for below, tensor in [*thing.named_parameters(name), *thing.named_buffers(name)]:
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield below, tensor
+        return
+    for below, part in _parts(thing):
+        yield from _reachable(
+            part, f"{name}.{below}" if name and below else name or below, deep - 1, seen
+        )
+
+
+def _parts(thing):
+    """(name, part) of functions, methods, classes of Functions, containers and plain objects."""
+    if isinstance(thing, functools.partial):
+        return [("", thing.func), *(("", a) for a in thing.args), *thing.keywords.items()]
+    if isinstance(thing, types.MethodType):
+        return [("", thing.__self__), ("", thing.__func__)]
+    if isinstance(thing, types.FunctionType):
+        return _parts_of_function(thing)
+    if isinstance(thing, (staticmethod, classmethod)):
+        return [("", thing.__func__)]
+    if isinstance(thing, dict):
+        return [(str(key), part) for key, part in list(thing.items())[:MOST]]
+    if isinstance(thing, (list, tuple)):
+        return [(str(i), part) for i, part in enumerate(thing[:MOST])]
+    if isinstance(thing, type):
+        own = issubclass(thing, torch.autograd.Function)
+        return [(name, part) for name, part in vars(thing).items() if own and name != "__doc__"]
+    if isinstance(thing, types.ModuleType) or callable(thing) and not hasattr(thing, "__dict__"):
+        return []
+    return list(getattr(thing, "__dict__", {}).items())[:MOST]
+
+
+def _parts_of_function(function):
+    parts = list(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
+    found = []
+    for name, cell in parts:
+        try:
+            found.append((name, cell.cell_contents))
+        except ValueError:  # not filled yet
+            continue
+    names = [name for name in function.__code__.co_names if name in function.__globals__]
+    found += [(name, function.__globals__[name]) for name in names]
+    return found + [("", part) for part in function.__defaults__ or ()]
