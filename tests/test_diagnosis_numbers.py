@@ -75,6 +75,8 @@ def test_a_first_derivative_off_by_a_factor_is_no_solver(factor):
     found = diagnose(lambda x: Scaled.apply(x, factor), x)
     assert found.verdict == "surrogate_gradient"
     assert "first_derivative_differs" in codes(found)
+    assert found.first.got == pytest.approx(factor * found.first.expected, rel=1e-6)
+    assert found.first.where.startswith("x = ")
 
 
 def test_deviations_that_scatter_are_noise():
@@ -415,6 +417,17 @@ def test_parameters_that_fn_holds_are_checked_too():
     found = diagnose(by_x, x)
     assert found.verdict == "silently_wrong" and "other_leaves" not in codes(found)
     assert "net.w" in str(found)
+
+
+def test_parameters_that_a_checkpoint_goes_back_to_are_named():
+    layer = torch.nn.Linear(3, 3).double()
+
+    def fn(x):
+        block = torch.utils.checkpoint.checkpoint
+        return block(lambda x: Scaled.apply(layer(x), 1), x, use_reentrant=False)
+
+    found = diagnose(fn, x)
+    assert found.verdict == "supported" and "layer.weight" in str(found)
 
 
 def test_leaves_that_cannot_be_checked_are_named():

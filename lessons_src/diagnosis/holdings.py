@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from .target import Call
+from .differences import flat, vjp
+from .target import Call, Target
 
 DEEP = 4  # steps from fn to what it holds
 MOST = 1000  # elements of a container that are looked at
@@ -44,6 +45,24 @@ def other_leaves(call: Call) -> list[Tensor]:
     return found
 
 
+def backward_follows(target: Target) -> bool:
+    """Whether backward sees parameters that were replaced: a checkpoint goes back to its own.
+
+    Then the first derivative is right at the point, and wrong beside it.
+    """
+    single = any(x.dtype != torch.float64 for x in target.point)
+    step, tolerance = (1e-2, 1e-2) if single else (1e-4, 1e-3)
+    agrees = []
+    for shift in (0.0, 0.05):
+        there = target.at(target.point_at([torch.full_like(x, shift) for x in target.point]))
+        call = there.start()
+        gradient = vjp(call.ys, call.t, [torch.ones_like(y) for y in call.ys])
+        up, down = (flat(there.start(shift=h).ys).sum() for h in (step, -step))
+        off = ((up - down) / (2 * step) - gradient.sum()).abs()
+        agrees.append(bool(off <= tolerance * gradient.abs().sum() + 1e-9))
+    return agrees[1] or not agrees[0]
+
+
 def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
     """fn with the modules whose parameters are among the leaves; None where they are not small."""
     wanted, modules, taken = {id(leaf) for leaf in leaves}, {}, set()
@@ -60,6 +79,7 @@ def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
 
 def names_of(leaves: list[Tensor], fn: Callable) -> tuple[str, ...]:
     """Their names where fn holds them, else their shapes."""
+    fn = fn.fn if isinstance(fn, Holder) else fn
     names = {id(thing): name for name, thing in reachable(fn)}
     return tuple(names.get(id(leaf)) or f"one of shape {tuple(leaf.shape)}" for leaf in leaves)
 

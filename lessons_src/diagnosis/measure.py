@@ -183,11 +183,16 @@ def judge_first(probe: Probe, gradient: Tensor, dy: Slope, dtype: torch.dtype) -
     if (expected - got).abs() <= TOLERANCE[dtype] * terms:
         return _judge_parts([whole], target.place)
     names, parts = _parts(target)
-    row = _judge_parts(_by_parts(probe, parts, dtype), names)
+    compared = _by_parts(probe, parts, dtype)
+    row = _judge_parts(compared, names)
     if row.outcome is not Outcome.RIGHT or row.relative <= 10 * TOLERANCE[dtype]:
         return row
-    deviations = torch.cat([_deviations(probe, parts, dtype, shift) for shift in AROUND])
-    return row if scatters(deviations) else replace(row, outcome=Outcome.WRONG)
+    deviations = [_deviations(probe, parts, dtype, shift) for shift in AROUND]
+    if scatters(torch.cat(deviations)):
+        return row
+    worst = int(deviations[0].abs().argmax())
+    expected, got, _, _ = compared[worst].tolist()
+    return replace(row, outcome=Outcome.WRONG, expected=expected, got=got, where=names(worst))
 
 
 def _change_of_loss(probe, gradient, dy, along):

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from .functions import Custom, custom_functions, kinds, look
-from .holdings import holder, names_of, other_leaves
+from .holdings import backward_follows, holder, names_of, other_leaves
 from .target import Target, readable
 from .units import units_of
 
@@ -69,10 +69,8 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
         target = _with_graph(target)
         if not _all_readable(target):
             raise NotChecked("memory_freed")
-        if leaves := other_leaves(target.start()):
-            given, fn = fn, holder(fn, leaves) or fn
-            target = _with_graph(Target.of(fn, inputs))
-            unchecked = names_of(other_leaves(target.start()), given)
+        fn, target = _with_parameters(fn, inputs, target)
+        unchecked = names_of(other_leaves(target.start()), fn)
         functions = custom_functions(target)
     except NotChecked:
         raise
@@ -101,6 +99,25 @@ def _with_graph(target):
     """The same, restricted to the outputs that have a graph."""
     ys = target.start().ys
     return target.with_outputs(tuple(i for i, y in enumerate(ys) if y.requires_grad))
+
+
+def _with_parameters(fn, inputs, target):
+    """fn and its target, the parameters of modules among the inputs where they can be replaced."""
+    module = fn if isinstance(fn, torch.nn.Module) else holder(fn, other_leaves(target.start()))
+    if module is None:
+        return fn, target
+    replaced = _with_graph(Target.of(module, inputs))
+    try:
+        replaceable = backward_follows(replaced)
+    except Exception:  # of backward, which will be told of
+        replaceable = True
+    if replaceable:
+        return module, replaced
+
+    def plain(*args):
+        return fn(*args)
+
+    return plain, _with_graph(Target.of(plain, inputs))
 
 
 def _all_readable(target):
