@@ -13,7 +13,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.M))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 # Another version of something, before a target runs.
-OTHER_VERSIONS = re.compile(r'sed -i "[^"]+" constraints\.txt')
+OTHER_VERSIONS = re.compile(r'sed -i( -E)? "[^"]+" constraints\.txt')
 
 
 def steps(workflow):
