@@ -24,6 +24,7 @@ LATER = (
     "of forward, and hand over a function that returns the first result alone."
 )
 
+NO_WAY_TO_AN_INPUT = (walk.INTERMEDIATE, walk.NO_GRAPH, walk.ELSEWHERE)
 HERE = "at each of these elements"
 AGAIN = "Save the input, and compute it again in backward."
 UNMARK = (
@@ -240,7 +241,7 @@ def _kept_tensors(trial, n, node, twin):
     by_call = [k for k in kept if not k.on_ctx]
     pointers = [k.tensor.data_ptr() for k in kept if k.tensor is not None]
     for i, (mine, its) in enumerate(zip(kept, other, strict=True)):
-        if mine.role not in (walk.INTERMEDIATE, walk.NO_GRAPH) or mine.tensor is None:
+        if mine.role not in NO_WAY_TO_AN_INPUT or mine.tensor is None:
             continue
         same = mine.tensor.shape != its.tensor.shape or torch.equal(mine.tensor, its.tensor)
         if same or pointers.count(mine.tensor.data_ptr()) > 1:
@@ -400,7 +401,8 @@ def _function_alone(trial, cls, args):
             )
         mine = torch.zeros_like(true) if mine is None else mine
         factors = {k: v for k, v in given.items() if k != names[i]}
-        pairs.append(Pair(names[i], mine, _snapped(true, mine), given, "", factors, slips))
+        known = slips if _is_first_input(args[i], trial) else {}
+        pairs.append(Pair(names[i], mine, _snapped(true, mine), given, "", factors, known))
     for pair in pairs:
         if pair.wrong:
             return (
@@ -408,6 +410,12 @@ def _function_alone(trial, cls, args):
                 f"gradient that it gets), {pair}. {explain([pairs], HERE)}"
             ).rstrip()
     return ""
+
+
+def _is_first_input(tensor, trial):
+    """The slips are mistakes in the derivative by the first input, not by grad_out."""
+    first = trial.setting.args[0]
+    return tensor.shape == first.shape and torch.equal(tensor, first)
 
 
 def _slopes(function, x):

@@ -32,7 +32,11 @@ TASK = Task(
             lambda g, x: (g + x * (g * x).sum() / _length(x) ** 2) / _length(x)
         ),
     },
-    wide=((numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),), (numbers(0.002, -0.001),)),
+    wide=(
+        (numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),),
+        (numbers(300.0, -1000.0),),
+        (numbers(0.002, -0.001),),
+    ),
     shapes=MATRICES,
 )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch.overrides import TorchFunctionMode
 
-from .reply import is_readers, line_of
+from .reply import is_readers, line_of, wrong
 
 
 @contextmanager
@@ -151,3 +151,15 @@ def watched(classes, undo=()):
         for cls in dict.fromkeys(classes):
             stack.enter_context(around(cls, "backward", wrapper))
         yield watch.steps
+
+
+def check_unchanged(task, who, setting, xs):
+    """The arguments belong to the caller: after the call their numbers are as before."""
+    for name, before, after in zip(task.inputs, setting.args, xs, strict=True):
+        if torch.is_tensor(before) and not _same(before, after):
+            fact = f"{who} changes {name}, which belongs to the caller{setting.note}."
+            wrong(fact, "Make a new tensor instead.")
+
+
+def _same(before, after):
+    return before.shape == after.shape and torch.equal(before, after.detach())

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import linecache
+import re
 import sys
 import sysconfig
 import textwrap
@@ -145,15 +146,32 @@ def tree_of(function):
         return None
 
 
+def has_return(function):
+    """False where a function returns nothing anywhere; True too where its source is not read."""
+    tree = tree_of(function)
+    return tree is None or any(isinstance(n, ast.Return) and n.value for n in ast.walk(tree))
+
+
 def _advice(error, frames):
     """What to change, where the error and the line leave no doubt."""
     text = str(error)
     frame, number = frames[-1] if frames else (None, 0)
     line = linecache.getline(frame.f_code.co_filename, number) if frame else ""
     if "can only save variables" in text:
+        if "of type list" in text or "of type tuple" in text:
+            return "Hand over the tensors one by one: ctx.save_for_backward(a, b)"
         return (
             "save_for_backward takes tensors only. A number that was not computed from an input "
             "may stay on ctx: ctx.n = n."
+        )
+    if "marked as dirty" in text:
+        return "mark_dirty is for an input that forward changes in place and returns. Take it out."
+    if node := re.search(r"[Ff]unction (\w+)Backward returned an (incorrect number|invalid)", text):
+        many = node[2] == "incorrect number"
+        return f"{node[1]}.backward should return " + (
+            "one gradient for each argument of its forward after ctx, in that order."
+            if many
+            else "gradients of the shapes that the arguments of its forward have, in that order."
         )
     if frame and "'tuple'" in text and (name := _whole_tuple(frame)):
         return (
@@ -165,7 +183,7 @@ def _advice(error, frames):
     if isinstance(error, RecursionError) and _calls_itself(frames):
         return f"{frames[-1][0].f_code.co_name} calls itself again and again."
     if ".forward() " in text and "positional argument" in text:
-        return "forward gets ctx, and then the arguments of the exercise."
+        return "forward gets ctx, and then what apply is called with."
     if ".backward() " in text and "positional argument" in text:
         return "backward gets ctx, and then one gradient for each output of forward."
     if "with setup_context" in text:

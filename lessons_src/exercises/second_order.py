@@ -38,6 +38,7 @@ def check_second_derivative(task: Task, fn: Callable) -> None:
                 wrong(
                     f"the second derivative is wrong in a formula. {seen}.", _forgets(fn, setting)
                 )
+    _check_backward_twice(task, fn, task.plain[0])
     if said := attempted(extra_gradient_wrong, _trial(task, fn, task.plain[0], ())):
         wrong("the second derivative is right, and one thing is left to mend.", said)
     for setting in task.plain if task.third else []:
@@ -131,7 +132,20 @@ def derivatives_of_backward(
     ]
 
 
-def _derivatives(function, setting, args):
+def _check_backward_twice(task, fn, setting):
+    """A backward without create_graph, before, must change nothing."""
+    once, *_ = _derivatives(fn, setting, setting.args)
+    again, *_ = _derivatives(fn, setting, setting.args, plain_first=True)
+    for name, a, b in zip([*task.differentiated(setting), "grad_out"], once, again, strict=True):
+        if not torch.equal(a, b):
+            wrong(
+                f"the derivative of grad_x by {name} is another one when backward ran before, "
+                "without create_graph.",
+                "backward should compute everything anew each time it runs.",
+            )
+
+
+def _derivatives(function, setting, args, plain_first=False):
     """By the variables of backward; which got none; grad_out and the vectors h of the setting."""
     here = Setting(args, setting.said, setting.constant)
     xs = here.fresh()
@@ -139,6 +153,8 @@ def _derivatives(function, setting, args):
     out = function(*xs)
     grad_out = setting.grad_out(out).requires_grad_()
     hs = [setting.grad_grad(x) for x in variables]
+    if plain_first:
+        grad(out, variables, grad_out.detach(), retain_graph=True, allow_unused=True)
     first = grad(out, variables, grad_out, create_graph=True, allow_unused=True)
     tracked = [(g, h) for g, h in zip(first, hs, strict=True) if g is not None and g.requires_grad]
     second: list[torch.Tensor | None] = [None] * (len(variables) + 1)

@@ -24,7 +24,7 @@ TASK = Task(
             lambda g, x: g * torch.sigmoid(x) * (1 + torch.sigmoid(x))
         ),
     },
-    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0),),),
+    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0, 100.0, -100.0),),),
 )
 
 # The solution

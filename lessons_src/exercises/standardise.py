@@ -38,7 +38,11 @@ TASK = Task(
     ],
     weights=torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64),
     given=Given,
-    wide=((numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),), (numbers(0.002, -0.001, 0.003, 0.0),)),
+    wide=(
+        (numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),),
+        (numbers(300.0, -1000.0),),
+        (numbers(0.002, -0.001, 0.003, 0.0),),
+    ),
     shapes=MATRICES,
 )
 

@@ -36,7 +36,7 @@ TASK = Task(
     ],
     points=((X,), (TURNED,)),
     given=Given,
-    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0),),),
+    wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0, 100.0, -100.0),),),
 )
 
 # The solution
