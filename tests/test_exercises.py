@@ -466,6 +466,132 @@ def test_a_raise_left_below_new_code_is_named():
     assert answer.status == "wrong" and "still raises NotImplementedError in line" in answer.fact
 
 
+def cut_off_beyond(limit, task):
+    """The gradients by autograd, but 0 for what lies beyond the limit."""
+
+    class CutOff(Function):
+        @staticmethod
+        def forward(ctx, *args):
+            ctx.save_for_backward(*(a for a in args if torch.is_tensor(a)))
+            ctx.numbers = [a for a in args if not torch.is_tensor(a)]
+            return task.truth(*args)
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            with torch.enable_grad():
+                xs = [
+                    x.view_as(x) if x.requires_grad else x.clone().requires_grad_()
+                    for x in ctx.saved_tensors
+                ]
+                out = task.truth(*xs, *ctx.numbers)
+            grads = grad(out, xs, grad_out, create_graph=torch.is_grad_enabled())
+            grads = [g * (x.abs() <= limit) for g, x in zip(grads, xs, strict=True)]
+            return *grads, *(None for _ in ctx.numbers)
+
+    return CutOff.apply
+
+
+BOUNDED = ("artanh", "dawson", "dawson_twice")  # 1 and 5 are as far as these go
+FLAT = ("sigmoid", "tanh_exp")  # beyond 50 the derivatives are 0, up to rounding
+
+
+@pytest.mark.parametrize("name", [n for n in TASKS if n not in BOUNDED + FLAT])
+def test_a_gradient_that_is_cut_off_far_away_is_refused(name):
+    assert reply(name, cut_off_beyond(torch.inf, TASKS[name])).status == "right"
+    answer = reply(name, cut_off_beyond(50, TASKS[name]))
+    assert "the first derivative" in answer.fact and "yours 0.0000" in answer.fact
+
+
+def cached_slope(ctx, grad_out):
+    (x,) = ctx.saved_tensors
+    if not hasattr(ctx, "slope"):
+        ctx.slope = -1 / x**2
+    return grad_out * ctx.slope
+
+
+def test_a_slope_kept_from_an_earlier_backward_is_refused():
+    answer = reply("reciprocal", reciprocal_with(cached_slope))
+    assert "is another one when backward ran before" in answer.fact
+
+
+class InverseSquare(Function):
+    """-g / x²; `with_backward` gives it a backward and puts it into an answer."""
+
+    @staticmethod
+    def forward(ctx, g, x):
+        ctx.save_for_backward(g, x)
+        return -g / x**2
+
+    @classmethod
+    def with_backward(cls, returned):
+        def backward(ctx, h):
+            g, x = ctx.saved_tensors
+            return returned(h, g, x)
+
+        inner = type("Inner", (cls,), {"backward": staticmethod(backward)})
+        return reciprocal_with(lambda ctx, g: inner.apply(g, ctx.saved_tensors[0]))
+
+
+INNER = {
+    "one gradient for each argument of its forward": lambda h, g, x: -h / x**2,
+    "gradients of the shapes that the arguments": lambda h, g, x: (-h / x**2, h.new_ones(7)),
+}
+
+
+@pytest.mark.parametrize("advice", INNER)
+def test_what_the_backward_of_a_second_function_should_return_is_said(advice):
+    answer = reply("reciprocal", InverseSquare.with_backward(INNER[advice]))
+    assert answer.advice.startswith("Inner.backward should return") and advice in answer.advice
+
+
+def no_return(ctx, grad_out):
+    (x,) = ctx.saved_tensors
+    -grad_out / x**2
+
+
+def returns_none(ctx, grad_out):
+    return print()
+
+
+def test_a_missing_return_is_told_only_where_there_is_none():
+    assert reply("reciprocal", reciprocal_with(no_return)).advice == "It has no return."
+    answer = reply("reciprocal", reciprocal_with(returns_none))
+    assert "backward returns None for x, but the result depends on it" in answer.fact
+
+
+def test_a_function_with_other_arguments_is_told_with_the_call_that_failed():
+    answer = reply("reciprocal", InverseSquare.apply)
+    assert answer.fact.startswith("F(x) raises TypeError: InverseSquare.forward() missing 1")
+
+
+def test_several_tensors_in_brackets_are_not_told_as_a_number():
+    class Bracketed(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward([x])
+            return 1 / x
+
+    assert "one by one" in reply("reciprocal", Bracketed.apply).advice
+
+
+def test_a_new_leaf_in_the_place_of_the_input_is_told():
+    class Leaf(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x = x.detach().requires_grad_()
+            ctx.save_for_backward(x)
+            return 1 / x.detach()
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            (x,) = ctx.saved_tensors
+            return -grad_out / x**2
+
+    assert (
+        "The saved tensor is another tensor on the memory of x" in reply("reciprocal", Leaf).advice
+    )
+
+
 # Neutral
 
 

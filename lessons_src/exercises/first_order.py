@@ -136,7 +136,8 @@ def _backward(task, fn, setting, xs, out, grad_out):
     except (Exception, SystemExit) as error:
         raised(f"backward, with create_graph=True{setting.note},", error)
     for name, a, b in zip(task.differentiated(setting), once, again, strict=True):
-        if b is None or not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)):
+        # Up to rounding: torch itself computes some gradients otherwise with create_graph.
+        if b is None or Pair(name, torch.nan_to_num(a), torch.nan_to_num(b.detach()), {}).wrong:
             wrong(
                 f"the gradient of {name} is another one when backward runs a second time"
                 f"{setting.note}. backward should return the same each time."

@@ -22,7 +22,7 @@ TASK = Task(
             lambda g, x, n: g * 3 * x**2
         )
     },
-    wide=((numbers(0.0, -0.3, 2.2, -1000.0), 2), (numbers(0.0, 0.01, -2.2, 300.0), 7)),
+    wide=((numbers(0.0, -1000.0, 2.2, -0.3), 2), (numbers(0.0, 300.0, -2.2, 0.01), 7)),
 )
 
 # The solution

@@ -93,7 +93,7 @@ class Task:
         points: tuples of arguments with numbers that a reader can follow; the tensors are float64.
         inputs: names of the arguments.
         wide: more tuples of arguments. A tensor in one dimension has an even number of elements:
-            it is also tried in other shapes.
+            it is also tried in other shapes. The fourth one is met by a grad_out of 0.
         shapes: keys of `SHAPES`, in which a tensor of `wide` in one dimension is tried too.
         edges: tuples of arguments where the value is compared, and the derivatives are finite.
         weights: grad_out for a function whose sum is constant, else None for ones.
