@@ -569,6 +569,29 @@ def test_a_function_with_other_arguments_is_told_with_the_call_that_failed():
     assert answer.fact.startswith("F(x) raises TypeError: InverseSquare.forward() missing 1")
 
 
+def test_all_of_saved_tensors_is_named_whatever_complains_of_the_tuple():
+    def backward(ctx, grad_out):
+        x = ctx.saved_tensors
+        return -grad_out * torch.exp(x)
+
+    answer = reply("reciprocal", reciprocal_with(backward))
+    assert answer.advice.startswith("x is all of ctx.saved_tensors")
+
+
+def test_a_second_function_called_without_apply_is_named_beside_a_number_too():
+    class Cubed(Function):
+        @staticmethod
+        def forward(ctx, x, n):
+            ctx.save_for_backward(x)
+            return x**n
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            return InverseSquare(grad_out, *ctx.saved_tensors), None
+
+    assert reply("power", Cubed).advice == "Call it through apply: InverseSquare.apply"
+
+
 def test_several_tensors_in_brackets_are_not_told_as_a_number():
     class Bracketed(Function):
         @staticmethod

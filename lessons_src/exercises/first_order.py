@@ -213,8 +213,9 @@ def _check_gradients_kind(cls, args, returned, note):
             if arg.requires_grad:
                 wrong(f"backward returns None for {name}, but the result depends on it{note}.")
         elif not torch.is_tensor(g):
-            fact = f"what backward returns for {name} is of type {type(g).__name__}, and no tensor."
-            wrong(fact)
+            kind = type(g).__name__
+            advice = f"Call it through apply: {kind}.apply" if isinstance(g, Function) else ""
+            wrong(f"what backward returns for {name} is of type {kind}, and no tensor.", advice)
         elif g.shape != arg.shape and not _can_be_summed(g.shape, arg.shape):
             fact = (
                 f"what backward returns for {name} is of shape {tuple(g.shape)}, and {name} is of"

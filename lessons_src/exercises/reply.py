@@ -173,7 +173,7 @@ def _advice(error, frames):
             if many
             else "gradients of the shapes that the arguments of its forward have, in that order."
         )
-    if frame and "'tuple'" in text and (name := _whole_tuple(frame)):
+    if frame and re.search(r"\btuple\b", text) and (name := _whole_tuple(frame)):
         return (
             f"{name} is all of ctx.saved_tensors, a tuple. Take it apart: "
             f"({name},) = ctx.saved_tensors"
