@@ -12,8 +12,11 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.M))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-# Another version of something, before a target runs.
-OTHER_VERSIONS = re.compile(r'sed -i( -E)? "[^"]+" constraints\.txt')
+# Other versions of packages than those of constraints.txt; make would put these back.
+OTHER_VERSIONS = re.compile(
+    r'sed -i( -E)? "[^"]+" constraints\.txt|git checkout constraints\.txt'
+    r"|make environment[a-z+]*|CELLS=here \.venv/bin/python scripts/matrix\.py"
+)
 
 
 def steps(workflow):
