@@ -209,3 +209,25 @@ def test_nothing_custom_and_what_step_raises():
     assert not meet._listeners
     with pytest.raises(KeyError, match="is not in the table"):
         diagnose_all(lambda: None)["Square"]
+
+
+class ThroughModule(Function):
+    """Handed the parameters, and takes the module's own, as an adjoint of an equation does."""
+
+    @staticmethod
+    def forward(ctx, layer, x, weight):
+        ctx.layer = layer
+        ctx.save_for_backward(x, weight)
+        return layer.weight.detach() * x
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, weight = ctx.saved_tensors
+        return None, None, torch.zeros_like(weight)
+
+
+def test_a_function_that_does_not_use_what_it_is_handed_is_not_called_right():
+    layer, point = Layer(), torch.ones(2, dtype=torch.float64)
+    table = diagnose_all(lambda: ThroughModule.apply(layer, point, layer.weight).sum().backward())
+    assert table["ThroughModule"].verdict is Verdict.NOT_CHECKED
+    assert "its output does not change with the tensors that it was handed" in str(table)

@@ -189,6 +189,12 @@ def _worst(function, uses) -> tuple[Diagnosis, tuple[str, ...]]:
     if not uses.kinds:
         return _not_checked(function, "none of its inputs requires grad in this step."), ()
     diagnosed = [_diagnose(function, a, uses.keywords[k]) for k, a in uses.kinds.items()]
+    if all(d.ok and d.first is not None and d.first.zero for d, _ in diagnosed):
+        text = (
+            "its output does not change with the tensors that it was handed; perhaps it takes a "
+            "module's own parameters. Hand `diagnose` a function of these."
+        )
+        return _not_checked(function, text), ()
     return min(diagnosed, key=lambda d: WORST_FIRST.index(d[0].verdict))
 
 
