@@ -430,6 +430,32 @@ def test_parameters_that_a_checkpoint_goes_back_to_are_named():
     assert found.verdict == "supported" and "layer.weight" in str(found)
 
 
+class Reversible(Function):
+    """Its backward gives the gradients of the module's own parameters, whatever it was handed."""
+
+    @staticmethod
+    def forward(ctx, layer, x, *parameters):
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        return layer(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            inner = x.view_as(x)
+            out = ctx.layer(inner)
+        inputs = [inner, *ctx.layer.parameters()]
+        options = {"create_graph": torch.is_grad_enabled(), "allow_unused": True}
+        return None, *torch.autograd.grad(out, inputs, grad_out, **options)
+
+
+def test_a_backward_that_goes_back_to_the_module_is_not_convicted_for_it():
+    layer = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).double()
+    found = diagnose(lambda x: Reversible.apply(layer, x, *layer.parameters()), x)
+    assert found.first.outcome == "right" and "returns_none" not in codes(found)
+
+
 def test_leaves_that_cannot_be_checked_are_named():
     found = diagnose(lambda x: Scaled.apply(x, 1) * weight, x)
     assert found.verdict == "supported"

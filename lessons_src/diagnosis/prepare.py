@@ -9,7 +9,13 @@ from pathlib import Path
 import torch
 
 from .functions import Custom, custom_functions, kinds, look
-from .holdings import backward_follows, holder, names_of, other_leaves
+from .holdings import (
+    backward_follows,
+    first_derivative_agrees,
+    holder,
+    names_of,
+    other_leaves,
+)
 from .target import Target, readable
 from .units import units_of
 
@@ -106,18 +112,15 @@ def _with_parameters(fn, inputs, target):
     module = fn if isinstance(fn, torch.nn.Module) else holder(fn, other_leaves(target.start()))
     if module is None:
         return fn, target
-    replaced = _with_graph(Target.of(module, inputs))
-    try:
-        replaceable = backward_follows(replaced)
-    except Exception:  # of backward, which will be told of
-        replaceable = True
-    if replaceable:
-        return module, replaced
 
     def plain(*args):
         return fn(*args)
 
-    return plain, _with_graph(Target.of(plain, inputs))
+    replaced, as_given = (_with_graph(Target.of(f, inputs)) for f in (module, plain))
+    with suppress(Exception):  # of backward, which will be told of
+        if backward_follows(replaced) or not first_derivative_agrees(as_given):
+            return module, replaced
+    return plain, as_given
 
 
 def _all_readable(target):

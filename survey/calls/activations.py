@@ -92,7 +92,7 @@ def gradient_reversal():
 @listed("kymatio", "kymatio.backend.torch_backend.ModulusStable")
 def modulus():
     apply = load("kymatio.backend.torch_backend.ModulusStable").apply
-    return apply, [normal(3, 2)], lambda x: x.norm(dim=-1, keepdim=True)
+    return apply, [normal(3, 2)], lambda x: x.norm(dim=-1)
 
 
 @listed("pytorch-wavelets", "pytorch_wavelets.scatternet.lowlevel.SmoothMagFn")
