@@ -118,7 +118,8 @@ def _with_parameters(fn, inputs, target):
 
     replaced, as_given = (_with_graph(Target.of(f, inputs)) for f in (module, plain))
     with suppress(Exception):  # of backward, which will be told of
-        if backward_follows(replaced) or not first_derivative_agrees(as_given):
+        wrong_anyway = module is fn and not first_derivative_agrees(as_given)
+        if wrong_anyway or backward_follows(replaced):
             return module, replaced
     return plain, as_given
 
