@@ -90,8 +90,7 @@ def measure(target: Target, order: int) -> Measured:
     if sum(x.numel() for x in target.point) > MANY:
         return telling
     sums = measure_with(make_probe(target, ones), order)
-    worse = sums if telling.severity and _as_bad(sums, telling) else telling
-    worse = sums if sums.severity > telling.severity else worse
+    worse = sums if sums.severity and _as_bad(sums, telling) else telling
     several = target.outputs or ()
     if worse.severity or not 2 <= len(several) <= FEW:
         return worse
