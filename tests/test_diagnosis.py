@@ -90,6 +90,35 @@ def test_a_backward_that_fills_grad_leaves_it_as_it_was():
     assert other.grad is None
 
 
+def test_gradients_are_put_back_wherever_their_leaves_are():
+    leaf = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    box = [[[[[[leaf]]]]]]
+
+    def backward(ctx, g):
+        with torch.enable_grad():
+            inside = box[0][0][0][0][0][0]
+            (inside**2).backward()
+        return 2 * g
+
+    plain = torch.autograd.backward
+    diagnose(function(lambda ctx, x: 2 * x, backward), x)
+    assert leaf.grad is None
+    assert torch.autograd.backward is plain
+
+
+def test_a_fn_that_forgets_gradients_does_not_lose_them():
+    net = torch.nn.Linear(2, 1).double()
+    net(x.detach()).backward()
+    before = net.weight.grad
+
+    def fn(x):
+        net.zero_grad()
+        return net(x)
+
+    assert diagnose(fn, x).ok
+    assert net.weight.grad is before
+
+
 def test_grad_out_that_is_overwritten_does_not_spoil_the_comparison():
     overwriting = function(lambda ctx, x: 2 * x, lambda ctx, g: g.mul_(2))
     answer = diagnose(overwriting, x)
@@ -221,6 +250,7 @@ BAD = {
     "no tensor": (lambda x: 3.0, x, "output_without_graph"),
     "no graph": (lambda x: x.detach(), x, "output_without_graph"),
     "raises": (failing, x, "fn_raises"),
+    "raises, not in Python": (torch.linalg.inv, x, "fn_raises"),
     "random": (unlike_itself, x, "random_output"),
     "bf16": (
         lambda x: Square.apply(x.bfloat16()).bfloat16() if x.dtype == torch.bfloat16 else x.int(),

@@ -412,6 +412,11 @@ class Net(torch.nn.Module):
 net = Net()
 
 
+def test_a_module_is_differentiated_by_its_parameters_alone():
+    assert diagnose(net, x.detach()).verdict == "silently_wrong"
+    assert diagnose(torch.nn.Embedding(3, 2), torch.tensor([0, 2])).ok
+
+
 def test_parameters_that_fn_holds_are_checked_too():
     by_x = lambda x: net(x * 2) + 0 * x  # noqa: E731
     found = diagnose(by_x, x)

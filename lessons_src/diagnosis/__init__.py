@@ -67,7 +67,7 @@ from .habits import observe, torch_func
 from .judge import Outcome, Row
 from .lifetime import Lifetime, lifetime
 from .measure import Measured, measure
-from .prepare import NotChecked, prepare
+from .prepare import NotChecked, Prepared, prepare
 from .report import text_of
 from .rules import Finding, findings_of
 from .settings import Setting, recipe
@@ -139,7 +139,7 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
             saved = [saved for function in reason.functions for saved in function.saved]
             return Diagnosis(name, Verdict.NOT_CHECKED, [finding], saved=saved)
         measured, moved = _measure_where_it_tells(prepared.target, order)
-        evidence = _gather(measured, prepared.seeded)
+        evidence = _gather(measured, prepared)
     evidence = replace(
         evidence,
         moved=moved,
@@ -176,10 +176,11 @@ def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]
     return (there, True) if tells_more and exists else (here, False)
 
 
-def _gather(measured: Measured, seeded: bool) -> Evidence:
+def _gather(measured: Measured, prepared: Prepared) -> Evidence:
     """Look at fn once more, at the point where it was measured."""
-    target = measured.probe.target
-    functions = custom_functions(target)
+    target, functions, seeded = measured.probe.target, prepared.functions, prepared.seeded
+    if target is not prepared.target:
+        functions = custom_functions(target)
     circular = any(s.circular for f in functions for s in f.saved)
     lives = lifetime(target) if circular else Lifetime.FREED
     if measured.a is None:

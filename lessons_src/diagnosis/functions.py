@@ -183,7 +183,11 @@ def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
 
 def custom_functions(target: Target) -> tuple[Custom, ...]:
     """The custom Functions in the order of the graph, the last one called first."""
-    here = look(target)
+    return custom_functions_in(look(target), target)
+
+
+def custom_functions_in(here: Looked, target: Target) -> tuple[Custom, ...]:
+    """The same, where `look(target)` is known."""
     if not here.nodes:
         return ()
     beside = look(target, uneven_step(target))

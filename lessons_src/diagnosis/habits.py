@@ -117,12 +117,11 @@ def _try_input_layout(measured):
         return ""
     if not _agree(values, flat(probe.y0), measured.tolerance):
         return ""  # random draws that follow the order in memory, say
-    for order in (1, 2):
-        expected = reported(probe, Setting.BOTH, order).vector
-        got = reported(other, Setting.BOTH, order)
-        if expected is None:
+    expected, got = reported(probe, Setting.BOTH), reported(other, Setting.BOTH)
+    for plain, laid_out in ((expected.first, got.first), (expected.vector, got.vector)):
+        if plain is None:
             continue
-        if got.vector is None or not _agree(got.vector, expected, measured.tolerance):
+        if laid_out is None or not _agree(laid_out, plain, measured.tolerance):
             return got.text or WRONG_NUMBER
     return ""
 

@@ -82,23 +82,23 @@ class Measured:
 def measure(target: Target, order: int) -> Measured:
     """Compare first, second and (for order=3) third derivatives.
 
-    Twice: with sums, whose numbers a reader can recognise, and with uneven weights in an uneven
-    direction, since a sum can hide an error. The sums are returned where they show as much. Then
-    with each of a few outputs as the only one that is used, if all of them together were right.
+    With uneven weights in an uneven direction, since a sum can hide an error. Where that is not
+    right, also with sums, whose numbers a reader can recognise; these are returned where they show
+    as much. Where nothing is wrong, with each of a few outputs as the only one that is used.
     """
     telling = measure_with(make_probe(target, uneven), order)
-    if sum(x.numel() for x in target.point) > MANY:
-        return telling
-    sums = measure_with(make_probe(target, ones), order)
-    worse = sums if sums.severity and _as_bad(sums, telling) else telling
+    few = sum(x.numel() for x in target.point) <= MANY
+    if few and (telling.severity or not telling.telling):
+        sums = measure_with(make_probe(target, ones), order)
+        telling = sums if sums.severity and _as_bad(sums, telling) else telling
     several = target.outputs or ()
-    if worse.severity or not 2 <= len(several) <= FEW:
-        return worse
+    if not few or telling.severity or not 2 <= len(several) <= FEW:
+        return telling
     for i in range(len(several)):
         alone = measure_with(make_probe(target.output_alone(i), uneven), order)
         if alone.severity:
             return replace(alone, output_alone=i)
-    return worse
+    return telling
 
 
 BAD = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
@@ -127,9 +127,8 @@ def measure_with(probe: Probe, order: int) -> Measured:
         if ASKS_FOR_BACKWARD.search(first_line(raised)) and not probe.by_backward:
             return measure_with(replace(probe, by_backward=True), order)
         first = Row(Outcome.RAISES, text=first_line(raised))
-        return Measured(probe, first, unjudged(probe))
-    dtype = _precision(probe)
-    recorded = reported(probe, Setting.ALONE, order=1).vector
+        return Measured(probe, first, unjudged(_all_reported(probe)))
+    dtype, said = _precision(probe), _all_reported(probe)
     n = len(flat(probe.y0))
     value, error = slope(partial(_values_and_gradient, probe, d), dtype, target.scale)
     dy, a = Slope(value[:n], error[:n]), Slope(value[n:], error[n:])
@@ -141,13 +140,13 @@ def measure_with(probe: Probe, order: int) -> Measured:
         "dtype": dtype,
         "tolerance": tolerance,
         "a": a.value,
-        "changed_by_create_graph": _changed(gradient, recorded, tolerance),
+        "changed_by_create_graph": _changed(gradient, said[Setting.ALONE].first, tolerance),
     }
     if first.outcome is not Outcome.RIGHT:  # finite differences do not go where backward goes
-        return Measured(second=unjudged(probe), **common)
+        return Measured(second=unjudged(said), **common)
     changes = (shaped(flat(probe.w) * v.clamp(max=1e30), probe.y0) for v in dy)
     b = Slope(*(_weighted(probe, change) for change in changes))
-    second = _judge_second(probe, gradient, a, b, tolerance)
+    second = _judge_second(probe, said, gradient, a, b, tolerance)
     found = Measured(second=second, **common)
     if order < 3 or found.wrong:
         return found
@@ -160,11 +159,14 @@ def _weighted(probe, w):
     return vjp(call.ys, call.t, w, probe.by_backward)
 
 
-def unjudged(probe: Probe) -> dict[Setting, Row]:
+def _all_reported(probe):
+    return {setting: reported(probe, setting) for setting in Setting}
+
+
+def unjudged(said: dict[Setting, Reported]) -> dict[Setting, Row]:
     """Whether the second derivative exists at all, where there is nothing to compare it with."""
     rows = {}
-    for setting in Setting:
-        got = reported(probe, setting)
+    for setting, got in said.items():
         if got.vector is None:
             outcome = Outcome.RAISES
         else:
@@ -240,7 +242,7 @@ def _judge_parts(rows, place):
     return judge(reported_parts, Slope(expected, error), limits_of_first(terms, error), place)
 
 
-def _judge_second(probe, gradient, a, b, tolerance):
+def _judge_second(probe, said, gradient, a, b, tolerance):
     target, c, rows = probe.target, gradient * probe.d, {}
     sizes = [x.numel() for x in target.point]
     for setting in Setting:
@@ -251,7 +253,7 @@ def _judge_second(probe, gradient, a, b, tolerance):
         )
         terms = a.value.abs() + after * b.value.abs() + before * c.abs()
         limits = limits_of_second(terms, expected.error, gradient.abs(), sizes, tolerance)
-        rows[setting] = judge(reported(probe, setting), expected, limits, target.place)
+        rows[setting] = judge(said[setting], expected, limits, target.place)
     return rows
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from .functions import Custom, custom_functions, kinds, look
+from .functions import Custom, Looked, custom_functions, custom_functions_in, kinds, look
 from .holdings import (
     backward_follows,
     first_derivative_agrees,
@@ -57,6 +57,7 @@ class Prepared:
     """A target that can be measured, and what is known of it before."""
 
     target: Target
+    functions: tuple[Custom, ...]  # in its graph, there
     seeded: bool  # its output depends on the seed
     unchecked: tuple[str, ...]  # leaves behind the output that are no inputs, by name
 
@@ -66,18 +67,11 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
 
     The parameters of small modules that fn holds count as inputs. Raises `NotChecked`.
     """
-    unchecked: tuple[str, ...] = ()
     target = Target.of(fn, inputs)
-    dtypes = {x.dtype for x in target.point}
-    if not dtypes:
+    if not target.point:
         raise NotChecked("no_input_requires_grad")
     try:
-        target = _with_graph(target)
-        if not _all_readable(target):
-            raise NotChecked("memory_freed")
-        fn, target = _with_parameters(fn, inputs, target)
-        unchecked = names_of(other_leaves(target.start()), fn)
-        functions = custom_functions(target)
+        target, functions, unchecked = _looked_at(fn, inputs, target)
     except NotChecked:
         raise
     except Exception as error:  # of fn
@@ -85,9 +79,8 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
     if not target.outputs:
         raise NotChecked("output_without_graph")
     with suppress(Exception):  # fn may refuse float64, or do something else there
-        double = _with_graph(Target.of(fn, inputs, torch.float64))
-        if kinds(custom_functions(double)) == kinds(functions) and _same_outputs(target, double):
-            target = double
+        if not _is_double(target):
+            target, functions = _in_double(inputs, target, functions)
     if {x.dtype for x in target.point} & HALF:
         raise NotChecked("half_precision", functions=functions)
     if not all(y.isfinite().any() for y in _outputs(target) if y.numel()):
@@ -97,37 +90,70 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
         raise NotChecked("random_output")
     seeded = not all(map(_same, first, other))
     with suppress(Exception):  # fn may have no value beside the point
-        target = target.in_units(*units_of(target))
-    return Prepared(target, seeded, unchecked)
+        units = units_of(target)
+        if any(units):
+            scaled = target.in_units(*units)
+            target, functions = scaled, custom_functions(scaled)
+    return Prepared(target, functions, seeded, unchecked)
+
+
+def _looked_at(fn, inputs, target):
+    """The target with what is to be differentiated; the Functions, and the leaves left out."""
+    target, here = _with_graph(target)
+    if not _all_readable(here):
+        raise NotChecked("memory_freed")
+    leaves = other_leaves(here.call)
+    module = fn if isinstance(fn, torch.nn.Module) else holder(fn, leaves)
+    if module is not None:
+        target = _with_parameters(fn, inputs, module)
+        here = look(target)
+        leaves = other_leaves(here.call)
+    return target, custom_functions_in(here, target), names_of(leaves, target.fn)
 
 
 def _with_graph(target):
-    """The same, restricted to the outputs that have a graph."""
-    ys = target.start().ys
-    return target.with_outputs(tuple(i for i, y in enumerate(ys) if y.requires_grad))
+    """The same, restricted to the outputs that have a graph, and that graph."""
+    call, nodes = look(target)
+    outputs = [i for i, y in enumerate(call.ys) if y.requires_grad]
+    call = call._replace(ys=[call.ys[i] for i in outputs])
+    return target.with_outputs(tuple(outputs)), Looked(call, nodes)
 
 
-def _with_parameters(fn, inputs, target):
-    """fn and its target, the parameters of modules among the inputs where they can be replaced."""
-    module = fn if isinstance(fn, torch.nn.Module) else holder(fn, other_leaves(target.start()))
-    if module is None:
-        return fn, target
+def _with_parameters(fn, inputs, module):
+    """A target with the parameters of modules among the inputs, where they can be replaced."""
 
     def plain(*args):
         return fn(*args)
 
-    replaced, as_given = (_with_graph(Target.of(f, inputs)) for f in (module, plain))
+    replaced, as_given = Target.of(module, inputs), Target.of(plain, inputs)
+    if not as_given.point:
+        return _with_graph(replaced)[0]
+    replaced, as_given = _with_graph(replaced)[0], _with_graph(as_given)[0]
     with suppress(Exception):  # of backward, which will be told of
         wrong_anyway = module is fn and not first_derivative_agrees(as_given)
         if wrong_anyway or backward_follows(replaced):
-            return module, replaced
-    return plain, as_given
+            return replaced
+    return as_given
 
 
-def _all_readable(target):
-    looked = look(target)
+def _all_readable(looked):
     kept = [k.tensor for node in looked.nodes for k in node.kept if k.tensor is not None]
     return all(map(readable, [*looked.call.xs, *kept]))
+
+
+def _is_double(target):
+    """Whether it is what it would be after conversion."""
+    tensors = [slot for slot in target.slots if isinstance(slot, torch.Tensor)]
+    inexact = {t.dtype for t in tensors if t.is_floating_point() or t.is_complex()}
+    return inexact <= {torch.float64, torch.complex128}
+
+
+def _in_double(inputs, target, functions):
+    """The target in float64 and its Functions, or those given where fn does something else then."""
+    double, here = _with_graph(Target.of(target.fn, inputs, torch.float64))
+    found = custom_functions_in(here, double)
+    same = kinds(found) == kinds(functions) and _same_outputs(target, double)
+    return (double, found) if same else (target, functions)
 
 
 def _same_outputs(target, double):
@@ -156,5 +182,6 @@ def _same(a, b):
 
 def _told(error):
     frames = traceback.extract_tb(error.__traceback__)
-    place = [f for f in frames if not f.filename.startswith(HERE)][-1]
-    return f"{type(error).__name__}: {error} (in {place.name}, line {place.lineno})."
+    own = [f for f in frames if not f.filename.startswith(HERE)]  # none, if fn is not of Python
+    place = f" (in {own[-1].name}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {error}{place}."

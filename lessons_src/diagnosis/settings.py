@@ -94,12 +94,13 @@ class Reported:
     vector: Tensor | None  # flat, like the inputs; None if there was an error
     missing: Tensor | None = None  # mask: where autograd returned None, taken as 0 in `vector`
     text: str = ""  # first line of the error; also of one that `allow_unused=True` avoids
+    first: Tensor | None = None  # the first derivative on the way there, None if that raises
 
 
 def reported(
     probe: Probe, setting: Setting, order: int = 2, shift: float | Tensor = 0.0
 ) -> Reported:
-    """`Reported`: the derivative of this order, the last `order` - 1 times along d.
+    """`Reported`: the derivative of this order (2 or 3), all but the first time along d.
 
     As a reader would call autograd: nothing is retained at the last step. Where autograd says that
     an input was not used, once more with `allow_unused=True`; it may mean one of many.
@@ -116,18 +117,20 @@ def _says_unused(text):
 
 
 def _differentiated(probe, setting, order, shift, strict):
+    first = None
     try:
         t, _, ys = probe.target.start(setting.before, shift)
         scalar = probe.loss(ys, setting.after)
         grads = _derivative(probe, scalar, t, create_graph=True, strict=False)
+        first = filled(grads, t)
         for step in range(2, order + 1):
             along = zip(grads, shaped(probe.d, t), strict=True)
             scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
             grads = _derivative(probe, scalar, t, create_graph=step < order, strict=strict)
     except Exception as error:  # whatever fn or its backward raises is the answer
-        return Reported(None, text=first_line(error))
+        return Reported(None, text=first_line(error), first=first)
     missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])
-    return Reported(filled(grads, t), missing > 0)
+    return Reported(filled(grads, t), missing > 0, first=first)
 
 
 def _derivative(probe, scalar, t, create_graph, strict):

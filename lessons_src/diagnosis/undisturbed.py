@@ -63,11 +63,12 @@ def undisturbed(fn: Callable) -> Iterator[Met]:
     """
     default, python, numpy = torch.get_default_dtype(), random.getstate(), np.random.get_state()
     anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    kept = [_keep(leaf) for leaf in _leaves()]
-    held, hooks = _holdings(fn)
+    held, leaves, hooks = _holdings(fn)
+    kept = [_keep(leaf) for leaf in leaves]
     found = Met()
     fork, mode, grad = torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()
-    with fork, mode, grad, warnings.catch_warnings(record=True, action="always") as met:
+    caught = warnings.catch_warnings(record=True, action="always")
+    with fork, mode, grad, caught as met, _keeping_before_backward(kept):
         try:
             yield found
         finally:
@@ -75,13 +76,36 @@ def undisturbed(fn: Callable) -> Iterator[Met]:
             torch.set_anomaly_enabled(*anomaly)
             random.setstate(python)
             np.random.set_state(numpy)
-            for each in kept:
+            for each in reversed(kept):  # so that what was kept first comes last
                 each.restore()
             found.warnings.extend(str(warning.message) for warning in met)
             found.edited.extend(each.name for each in held if each.restore())
             for there, before in hooks:
                 there.clear()
                 there.update(before)
+
+
+@contextmanager
+def _keeping_before_backward(kept: list[Kept]) -> Iterator[None]:
+    """Add every leaf there is to `kept` when .backward() is first called, by fn or by diagnose.
+
+    `torch.autograd.grad` writes into no .grad, and for most of fn nothing else is called. To look
+    through all objects of Python takes longer than to diagnose a small Function.
+    """
+    plain, looked = torch.autograd.backward, False
+
+    def backward(*args, **kwargs):
+        nonlocal looked
+        if not looked:
+            looked = True
+            kept.extend(map(_keep, _leaves()))
+        return plain(*args, **kwargs)
+
+    torch.autograd.backward = backward
+    try:
+        yield
+    finally:
+        torch.autograd.backward = plain
 
 
 def _leaves():
@@ -95,17 +119,21 @@ def _keep(leaf):
 
 
 def _holdings(fn):
-    """The tensors that fn holds, and the dicts of hooks of its modules with what is in them.
+    """The tensors that fn holds, those of them that require grad and are leaves, and the dicts of
+    hooks of its modules with what is in them.
 
-    Parameters are left out: they are large, and a call that edits them is a training step.
+    Parameters count as leaves only: they are large, and a call that edits them is a training step.
     """
-    held, hooks = [], []
+    held, leaves, hooks = [], [], []
     for name, thing in reachable(fn):
         if isinstance(thing, torch.nn.Module):
             tables = [
                 t for a, t in vars(thing).items() if a.endswith("hooks") and type(t) is not bool
             ]
             hooks += [(table, dict(table)) for table in tables if hasattr(table, "update")]
-        elif type(thing) is Tensor and thing.layout == torch.strided and readable(thing):
+            continue
+        if thing.is_leaf and thing.requires_grad:
+            leaves.append(thing)
+        if type(thing) is Tensor and thing.layout == torch.strided and readable(thing):
             held.append(Held(name, thing, thing.detach().clone()))
-    return held, hooks
+    return held, leaves, hooks
