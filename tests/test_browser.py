@@ -174,7 +174,7 @@ def is_local(url):
 def test_without_the_token_nothing_comes(address, path, token):
     home = address.split("/lab/")[0]
     try:
-        answer = urllib.request.urlopen(f"{home}/{path}{token}", timeout=10)
+        answer = urllib.request.urlopen(f"{home}/{path}{token}", timeout=PATIENCE / 1000)
     except urllib.error.HTTPError as refusal:
         assert refusal.code == 403
     else:  # sent on to the page that asks for the token

@@ -1,4 +1,4 @@
-"""The environment: three files that agree, a light import, a `dot` for machines without one."""
+"""The environment: three files that agree, a `dot` for machines without one."""
 
 import ast
 import json

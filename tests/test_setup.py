@@ -208,18 +208,29 @@ def test_file_is_replaced_and_its_twin_in_a_cache_left_alone(tmp_path):
     assert (tmp_path / "cached").read_text() == "as it was"
 
 
-def test_something_moves_every_two_seconds(fake):
-    script = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "scripts")!r})
-import make_environment as setup
-setup.ROOT, setup.LOG = {setup.ROOT!r}, {setup.ROOT + "/log"!r}
-print(setup.run("Title", [sys.executable, "-c", "import time; time.sleep(4); print('said')"]))
-"""
-    running = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    times = [time.monotonic() for _ in iter(lambda: running.stdout.read(1), b"")]
-    assert running.wait() == 0 and times[-1] - times[0] > 3
-    assert max(later - sooner for sooner, later in zip(times, times[1:], strict=False)) < 2
+def test_something_moves_every_two_seconds(fake, monkeypatch, tmp_path):
+    screen, seen = tmp_path / "screen", []
+
+    class Program:
+        returncode = 0
+
+        def __init__(self, *_, **__):
+            pass
+
+        def poll(self):
+            return 0 if len(seen) == 3 else None
+
+        def wait(self, seconds):
+            assert seconds < 2
+            seen.append(screen.read_text())  # what has arrived there, not what waits in a buffer
+            raise subprocess.TimeoutExpired("program", seconds)
+
+    monkeypatch.setattr(setup, "LOG", str(tmp_path / "log"))
+    monkeypatch.setattr(subprocess, "Popen", Program)
+    with screen.open("w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        assert setup.run("Title", ["program"]) is None
+    assert seen == ["Title ", "Title .", "Title .."]
 
 
 # What pip is told, said to uv.
@@ -396,9 +407,9 @@ def test_killed_setup_is_finished_by_the_next_call(clone):
     running = subprocess.Popen(
         **make(clone, "environment"), stdout=subprocess.DEVNULL, start_new_session=True
     )
-    deadline = time.time() + 300
+    deadline = time.monotonic() + 3000
     while not list(clone.glob(".venv/lib/*/site-packages/torch/nn")):  # torch is half unpacked
-        assert running.poll() is None and time.time() < deadline
+        assert running.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
@@ -407,9 +418,9 @@ def test_killed_setup_is_finished_by_the_next_call(clone):
     subprocess.run(
         **make(clone, "environment+test+workshop"), check=True, stdout=subprocess.DEVNULL
     )
-    started = time.time()
+    log = (clone / ".venv" / "setup.log").read_bytes()
     again = subprocess.run(**make(clone, "environment"), check=True, capture_output=True)
-    assert again.stdout == "" and time.time() - started < 2
+    assert again.stdout == "" and (clone / ".venv" / "setup.log").read_bytes() == log
     assert list(clone.glob(".venv.cache")) == []
     assert (clone / ".venv" / "setup.log").stat().st_size < 1e6
 
@@ -440,15 +451,15 @@ def test_make_lab_prints_an_address_that_answers(clone):
     try:
         address = next(line.strip() for line in lab.stdout if "http://" in line)
         assert "There is no display here" in next(line for line in lab.stdout if line.strip())
-        for _ in range(300):
+        for _ in range(3000):
             try:
                 assert urllib.request.urlopen(address).status == 200
                 break
             except OSError:
                 time.sleep(0.1)
         else:
-            pytest.fail("JupyterLab did not answer within 30 seconds")
+            pytest.fail("JupyterLab did not answer within 300 seconds")
         assert (clone / "my_lessons" / "1_saving_inputs.ipynb").exists()
     finally:
         os.killpg(lab.pid, signal.SIGTERM)
-        lab.wait(20)
+        lab.wait(300)
