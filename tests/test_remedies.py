@@ -32,6 +32,11 @@ SETTINGS = {
     "graph before": lambda f: lambda x, *xs: f(x**2, *xs),
     "both": lambda f: lambda x, *xs: f(x, *xs) + x.square().sum(),
 }
+# One is quick; `make check` tries the others.
+QUICK_AND_SLOW = [
+    name if name == "graph after" else pytest.param(name, marks=pytest.mark.slow)
+    for name in SETTINGS
+]
 
 
 def total(t):
@@ -219,7 +224,7 @@ def near(got, expected):
         assert (torch.zeros_like(b) if a is None else a).tolist() == pytest.approx(b.tolist())
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", QUICK_AND_SLOW)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_ones_raise(name, setting):
     f, plain = WRONG[name]
@@ -232,7 +237,7 @@ def test_wrong_ones_raise(name, setting):
                 second(wrap(f), *inputs)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", QUICK_AND_SLOW)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_ones_are_recomputed_or_raise(name, setting):
     f, plain = WRONG[name]
@@ -404,7 +409,7 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
-@pytest.mark.parametrize("setting", ["graph after", "graph before", "both"])
+@pytest.mark.parametrize("setting", QUICK_AND_SLOW)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_ones_are_left_alone(name, setting, remedy):
     f, point = SETTINGS[setting](RIGHT[name]), x(0.7, 0.4)
