@@ -151,20 +151,6 @@ def test_old_python_can_read_the_script(module):
     ast.parse(Path(module.__file__).read_text(encoding="utf-8"), feature_version=(3, 6))
 
 
-def test_import_is_light():
-    """`import lessons_src` brings only what `import torch` has brought already, and our modules.
-
-    Python without docstrings and assert statements must do, too.
-    """
-    code = (
-        "import sys, torch; before = set(sys.modules); import lessons_src;"
-        "print([m for m in set(sys.modules) - before if m.split('.')[0] != 'lessons_src']);"
-        "from lessons_src import diagnose, draw; import lessons_src.exercises"
-    )
-    printed = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True)
-    assert (printed.stdout.strip(), printed.returncode) == ("[]", 0), printed.stderr
-
-
 def test_kernels_look_for_programs_here_last():
     spec = json.loads((PROGRAMS.parent / "share/jupyter/kernels/python3/kernel.json").read_text())
     assert spec["env"]["PATH"] == "${PATH}" + os.pathsep + str(PROGRAMS)
@@ -175,7 +161,7 @@ def run_dot(*folders):
         [PROGRAMS / "dot", "-Tsvg"],
         input=b"digraph { a -> b }",
         capture_output=True,
-        timeout=20,
+        timeout=300,  # one that starts itself again would never end
         env=os.environ | {"PATH": os.pathsep.join(map(str, folders))},
     )
 

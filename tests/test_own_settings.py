@@ -16,11 +16,14 @@ import json, pathlib, sys, tempfile
 from own_settings import keep_apart
 with tempfile.TemporaryDirectory() as folder:
     keep_apart(pathlib.Path(folder))
-    import nbformat
-    from nbclient import NotebookClient
-    cells = [nbformat.v4.new_code_cell(source) for source in sys.argv[1:]]
-    NotebookClient(nbformat.v4.new_notebook(cells=cells), kernel_name="python3").execute()
-print(json.dumps([output for cell in cells for output in cell.outputs]))
+    from jupyter_client.manager import start_new_kernel
+    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=600)
+    said = []
+    client.execute_interactive(sys.argv[1], output_hook=said.append)
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+shown = ("stream", "display_data", "execute_result", "error")
+print(json.dumps([m["content"] for m in said if m["msg_type"] in shown]))
 """
 # Only the last of these is shown, unless the reader's IPython has its way.
 QUESTIONS = """
