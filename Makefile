@@ -21,7 +21,7 @@ test: environment+test+workshop
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: environment+test+workshop+site
 	$(RUN) -m pytest -m slow

@@ -1,11 +1,11 @@
 """What every test starts from; at the root, so that `pytest notebooks` alone reads it too."""
 
+import gc
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-from nbval.plugin import IPyNbCell
 from own_settings import BUILD, keep_apart
 from same_outputs import differences
 
@@ -22,6 +22,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The tester's own settings must not change an output, nor two kernels share a history.
 _settings = tempfile.TemporaryDirectory()
 keep_apart(Path(_settings.name))
+# To check web addresses it builds a grammar, for two seconds in each process that reads notebooks.
+# None of ours has one to check; jsonschema does without, and nbval is the first that asks for it.
+sys.modules["rfc3987_syntax"] = None
+pytest_plugins = ["nbval.plugin"]
+
+
+def pytest_configure():
+    from nbval.plugin import IPyNbCell
+
+    IPyNbCell.compare_outputs = compare_outputs
 
 
 def compare_outputs(cell, fresh, stored, skip_compare=None):
@@ -30,4 +40,12 @@ def compare_outputs(cell, fresh, stored, skip_compare=None):
     return not cell.comparison_traceback
 
 
-IPyNbCell.compare_outputs = compare_outputs
+def pytest_collection_modifyitems(items):
+    """First what takes long, file by file, so that two workers end at about the same time."""
+    items.sort(key=lambda item: not item.path.name.endswith(("test_browser.py", ".ipynb")))
+
+
+def pytest_collection_finish():
+    """What stays until the end is not looked through again, thousands of times, for garbage."""
+    gc.collect()
+    gc.freeze()

@@ -2,6 +2,7 @@
 
 import ast
 import tomllib
+from functools import cache
 from pathlib import Path
 
 from nbformat.v4 import new_code_cell
@@ -138,6 +139,7 @@ def files_of(unit):
     return {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / unit).glob("*.py")}
 
 
+@cache  # the same modules for every lesson
 def imported(source):
     """The units of lessons_src that a piece of code imports by its name."""
     lines = ["" if line.startswith(("%", "!")) else line for line in source.splitlines()]
