@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import torch
 from scipy.special import dawsn
 from torch.autograd import Function
@@ -1208,5 +1209,164 @@ def dawson_twice_guards():
         def backward(ctx, g):
             (x,) = ctx.saved_tensors
             return B.apply(g, x)
+
+    return F.apply
+
+
+def e_to_the(b):
+    return in_numpy(np.exp, b)
+
+
+@right("growth")
+def growth_all_numpy():
+    def first(g, a, b):
+        return np.stack([g * np.exp(b), g * a * np.exp(b)])
+
+    def second(p, q, g, a, b):
+        return np.stack([(p + q * a) * np.exp(b), q * g * np.exp(b), (p + q * a) * g * np.exp(b)])
+
+    class B(Function):
+        @staticmethod
+        def forward(ctx, g, a, b):
+            ctx.save_for_backward(g, a, b)
+            return tuple(in_numpy(first, g, a, b))
+
+        @staticmethod
+        def backward(ctx, p, q):
+            return tuple(in_numpy(second, p, q, *ctx.saved_tensors))
+
+    class F(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return in_numpy(lambda a, b: a * np.exp(b), a, b)
+
+        @staticmethod
+        def backward(ctx, g):
+            return B.apply(g, *ctx.saved_tensors)
+
+    return F.apply
+
+
+@right("growth")
+def growth_gradients_in_the_other_order():
+    class B(Function):
+        @staticmethod
+        def forward(ctx, b, a, g):
+            ctx.save_for_backward(g, a, b)
+            return g * a * e_to_the(b), g * e_to_the(b)
+
+        @staticmethod
+        def backward(ctx, h_b, h_a):
+            g, a, b = ctx.saved_tensors
+            along = (h_a + h_b * a) * e_to_the(b)
+            return along * g, h_b * g * e_to_the(b), along
+
+    class F(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a * e_to_the(b)
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b = ctx.saved_tensors
+            grad_b, grad_a = B.apply(b, a, g)
+            return grad_a, grad_b
+
+    return F.apply
+
+
+@right("growth")
+def growth_only_what_is_needed():
+    class B(Function):
+        @staticmethod
+        def forward(ctx, g, a, b):
+            ctx.save_for_backward(g, a, b)
+            return g * e_to_the(b), g * a * e_to_the(b)
+
+        @staticmethod
+        def backward(ctx, h_a, h_b):
+            g, a, b = ctx.saved_tensors
+            needs_g, needs_a, needs_b = ctx.needs_input_grad
+            along = (h_a + h_b * a) * e_to_the(b)
+            return (
+                along if needs_g else None,
+                h_b * g * e_to_the(b) if needs_a else None,
+                along * g if needs_b else None,
+            )
+
+    class F(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a * e_to_the(b)
+
+        @staticmethod
+        def backward(ctx, g):
+            return B.apply(g, *ctx.saved_tensors)
+
+    return F.apply
+
+
+@right("growth")
+def growth_by_a_function_for_the_exponential():
+    class Exp(Function):
+        @staticmethod
+        def forward(ctx, b):
+            out = e_to_the(b)
+            ctx.save_for_backward(out)
+            return out
+
+        @staticmethod
+        def backward(ctx, g):
+            (out,) = ctx.saved_tensors
+            return g * out
+
+    class F(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a * e_to_the(b)
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b = ctx.saved_tensors
+            return g * Exp.apply(b), g * a * Exp.apply(b)
+
+    return F.apply
+
+
+@right("growth")
+def growth_with_setup_context():
+    class B(Function):
+        @staticmethod
+        def forward(g, a, b):
+            return g * e_to_the(b), g * a * e_to_the(b)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, h_a, h_b):
+            g, a, b = ctx.saved_tensors
+            exp = e_to_the(b)
+            return h_a * exp + h_b * a * exp, h_b * g * exp, h_a * g * exp + h_b * g * a * exp
+
+    class F(Function):
+        @staticmethod
+        def forward(a, b):
+            return a * e_to_the(b)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b = ctx.saved_tensors
+            grad_a, grad_b = B.apply(g, a, b)
+            return grad_a, grad_b
 
     return F.apply

@@ -318,6 +318,10 @@ SAID = {
     ("dawson_twice", "products swapped"): "belongs in the place of the other",
     ("dawson_twice", "grad_grad_x forgotten for grad_out"): "F(x²)² at",
     ("dawson_twice", "no second Function"): "Here backward leaves torch",
+    ("growth", "None for a"): "returns None for a, and its result depends on that",
+    ("growth", "grad_a left out for b"): "for b is wrong (h is the gradient of its first output",
+    ("growth", "h_a and h_b swapped"): "of HSwapped returns for grad_out is wrong",
+    ("growth", "one h only"): "one gradient for each output of forward",
 }
 
 

@@ -211,7 +211,11 @@ def without_graph(trial):
     if set(trial.names) == {"grad_out"}:
         return ""
     nodes = trial.run()[2]
-    args = [0.97 * a if torch.is_tensor(a) else a for a in trial.setting.args]
+    constant = trial.setting.constant
+    args = [
+        0.97 * a if torch.is_tensor(a) and i not in constant else a
+        for i, a in enumerate(trial.setting.args)
+    ]
     elsewhere = trial.run(trial.at(args))[2]
     if len(nodes) != len(elsewhere):
         return ""
@@ -376,14 +380,27 @@ def _function_alone(trial, cls, args):
     names = names if _has_setup_context(cls) else names[1:]
     if len(names) != len(args):
         return ""
-    where = [i for i, a in enumerate(args) if torch.is_tensor(a) and a.is_floating_point()]
     args = [a.detach().clone() if torch.is_tensor(a) else a for a in args]
-    leaves = [args[i].requires_grad_() for i in where]
-    out = cls.apply(*args)
-    if not torch.is_tensor(out):
+    outputs = cls.apply(*args)
+    if torch.is_tensor(outputs):
+        return _output_alone(trial, cls, names, args)
+    if not all(torch.is_tensor(out) and out.is_floating_point() for out in outputs):
         return ""
+    said = (_output_alone(trial, cls, names, args, which) for which in range(len(outputs)))
+    return next(filter(None, said), "")
+
+
+def _output_alone(trial, cls, names, args, which=None):
+    """The same for the output number `which`, the others getting a gradient of 0."""
+    where = [i for i, a in enumerate(args) if torch.is_tensor(a) and a.is_floating_point()]
+    args = [a.clone().requires_grad_() if i in where else a for i, a in enumerate(args)]
+
+    def output(*values):
+        return cls.apply(*values) if which is None else cls.apply(*values)[which]
+
+    out = output(*args)
     h = trial.setting.grad_grad(out)
-    yours = grad(out, leaves, h, allow_unused=True)
+    yours = grad(out, [args[i] for i in where], h, allow_unused=True)
     given = {names[i]: args[i].detach() for i in where} | {"h": h}
     g, xs = trial.setting.grad_out(h), trial.setting.args
     slips = {
@@ -391,9 +408,7 @@ def _function_alone(trial, cls, args):
     }
     pairs = []
     for i, mine in zip(where, yours, strict=True):
-        true = _slopes(
-            lambda new, i=i: (h * cls.apply(*args[:i], new, *args[i + 1 :])).sum(), args[i]
-        )
+        true = _slopes(lambda new, i=i: (h * output(*args[:i], new, *args[i + 1 :])).sum(), args[i])
         if mine is None and true.any():
             return (
                 f"The backward of {cls.__name__} returns None for {names[i]}, and its result "
@@ -403,11 +418,15 @@ def _function_alone(trial, cls, args):
         factors = {k: v for k, v in given.items() if k != names[i]}
         known = slips if _is_first_input(args[i], trial) else {}
         pairs.append(Pair(names[i], mine, _snapped(true, mine), given, "", factors, known))
+    meaning = "h is the gradient that it gets"
+    if which is not None:
+        word = ("first", "second", "third")[which] if which < 3 else f"{which + 1}th"
+        meaning = f"h is the gradient of its {word} output, and the others are 0"
     for pair in pairs:
         if pair.wrong:
             return (
-                f"What the backward of {cls.__name__} returns for {pair.what} is wrong (h is the "
-                f"gradient that it gets), {pair}. {explain([pairs], HERE)}"
+                f"What the backward of {cls.__name__} returns for {pair.what} is wrong "
+                f"({meaning}), {pair}. {explain([pairs], HERE)}"
             ).rstrip()
     return ""
 

@@ -152,7 +152,7 @@ def _derivatives(function, setting, args, plain_first=False):
     variables = here.variables(xs)
     out = function(*xs)
     grad_out = setting.grad_out(out).requires_grad_()
-    hs = [setting.grad_grad(x) for x in variables]
+    hs = [setting.grad_grad(x, which) for which, x in enumerate(variables)]
     if plain_first:
         grad(out, variables, grad_out.detach(), retain_graph=True, allow_unused=True)
     first = grad(out, variables, grad_out, create_graph=True, allow_unused=True)

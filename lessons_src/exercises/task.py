@@ -54,9 +54,10 @@ class Setting:
             return torch.ones_like(like)
         return _filled(like, (2.0, -3.5, 4.0, 0.0, 50.0, -0.25, 7.0))
 
-    def grad_grad(self, like):
-        """The vector h that multiplies grad_x before it is differentiated."""
-        return _filled(like, (3.0, -4.0, 5.5, 1.0, -0.5))
+    def grad_grad(self, like, which=0):
+        """The vector h that multiplies the gradient number `which` before it is differentiated."""
+        numbers = (3.0, -4.0, 5.5, 1.0, -0.5)
+        return _filled(like, numbers[which:] + numbers[:which])
 
 
 def _filled(like, numbers):
