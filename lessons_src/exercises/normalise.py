@@ -16,11 +16,11 @@ TASK = Task(
     "x / sqrt(sum of x²)",
     lambda x: x / _length(x),
     [
-        "The root of the sum is the intermediate worth keeping. Call it norm.",
-        "Every x is in norm, so the derivative has two terms: "
-        "(grad_out - out * sum(grad_out * out)) / norm.",
-        "The derivative of norm with respect to x is x / norm, which is out. So add "
-        "grad_norm * out to grad_x.",
+        "The root of the sum is the intermediate worth keeping. Call it r.",
+        "Every x is in r, so the derivative has two terms: "
+        "(g - y * sum(g * y)) / r, with g for grad_out and y for the result.",
+        "The derivative of r with respect to x is x / r, which is y. So add, with "
+        "grad_r for the gradient of r, grad_r * y to grad_x.",
     ],
     slips={
         "That is grad_out / norm. The norm depends on x too, so a second term is missing.": (
