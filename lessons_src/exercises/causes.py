@@ -19,7 +19,8 @@ from .observe import UNDOABLE, around, recorded, told_steps, watched
 from .reply import PACKAGE, innermost
 from .task import Setting, Task
 
-LATER = (
+LATER = "Compute it again in backward from a saved input or output."
+EXTRA = (  # lesson 3
     "Compute it again in backward from a saved input or output; or return it as an extra output "
     "of forward, and hand over a function that returns the first result alone."
 )
@@ -229,7 +230,9 @@ def without_graph(trial):
     if copies:
         return sentence(copies[0])
     names = list(dict.fromkeys(name for _, name, _ in found))
-    later = LATER if any(kind == "tensor" for kind, *_ in found) else AGAIN
+    later = AGAIN
+    if any(kind == "tensor" for kind, *_ in found):
+        later = EXTRA if trial.task.lesson >= 3 else LATER
     many = len(names) > 1
     return (
         f"backward uses {' and '.join(names)}, made of the inputs in forward, where nothing is "
