@@ -32,6 +32,7 @@ NEEDED_GB = 3
 NEEDED_GB_WITH_CUDA = 9
 # The Pythons that torch's pinned version has wheels for.
 OLDEST, NEWEST = (3, 11), (3, 14)
+REMOVE = "import shutil, sys; shutil.rmtree(sys.argv[1], ignore_errors=True)"
 AS_IN = "as in `make lab PYTHON=python3.12`"
 
 
@@ -56,7 +57,8 @@ def main(extras):
             raise
         put_programs_on_kernel_path()
         write(STAMP, stamp(extras))
-        shutil.rmtree(CACHE, ignore_errors=True)
+        # With dots: this takes seconds, too.
+        run("What is not needed any more", [VENV_PYTHON, "-I", "-c", REMOVE, CACHE])
         print("The environment in .venv is ready.", flush=True)
 
 
@@ -210,7 +212,14 @@ def pip(title, *arguments):
     """
     command = [VENV_PYTHON, "-I", "-m", "pip", "install", "--disable-pip-version-check"]
     command += ["--no-compile", "--progress-bar", "off"]
-    return run(title, command + list(arguments), PIP_USER="0")
+    return run(title, command + list(arguments), PIP_USER="0", **no_folder_by_rustup())
+
+
+def no_folder_by_rustup():
+    """pip asks a `rustc` on the PATH for its version; rustup's would make its folder for that."""
+    if "RUSTUP_HOME" in os.environ or os.path.exists(os.path.expanduser("~/.rustup")):
+        return {}
+    return {"RUSTUP_HOME": os.path.join(CACHE, "rustup")}
 
 
 def uv(title, *arguments):

@@ -4,29 +4,52 @@ import os
 import secrets
 import socket
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
-from lesson_copies import MY_LESSONS, copy_lessons, jupyter_folder, lessons
 from own_settings import keep_apart
 
 SETTINGS = Path(__file__).resolve().parent / "lab_settings"
 
 
-def main(folder=MY_LESSONS, extra=()):
+def main(folder=None, extra=()):
+    with a_dot_a_second("Starting JupyterLab"):
+        from lesson_copies import MY_LESSONS, copy_lessons, jupyter_folder, lessons
+    folder = folder or MY_LESSONS
     copy_lessons(folder)
     port, token, page = free_port(), secrets.token_hex(24), f"/lab/tree/{lessons()[0].name}"
     # Some browsers may not read hidden folders, where the page lies that they are sent to first.
     keep_apart(jupyter_folder(folder), runtime=folder.parent / "build" / "jupyter")
     os.environ["JUPYTER_TOKEN"] = token  # not among the arguments, which others on a machine see
+    with a_dot_a_second():
+        from jupyterlab.labapp import LabApp  # looks at its folders while it is imported
     print(f"\n    http://127.0.0.1:{port}{page}?token={token}\n")
     if has_display():
         print("JupyterLab opens in your browser; if not, open the address above.")
     else:
         print("There is no display here: open the address above in a browser on this machine.")
     print("Ctrl+C in this window ends it; what you saved in my_lessons/ stays.", flush=True)
-    from jupyterlab.labapp import LabApp  # looks at its folders while it is imported
-
     LabApp.launch_instance(arguments(folder, port, page) + list(extra))
+
+
+@contextmanager
+def a_dot_a_second(title=""):
+    """So long as what is done here takes: a slow machine imports JupyterLab for many seconds."""
+    print(title, end=" ", flush=True)
+    done = threading.Event()
+
+    def dots():
+        while not done.wait(1):
+            print(".", end="", flush=True)
+
+    thread = threading.Thread(target=dots)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def arguments(folder, port, page):

@@ -1,6 +1,8 @@
 """The reader's copies: made once, trusted, never overwritten; and a port that is free."""
 
 import socket
+import threading
+import time
 
 import lesson_copies
 import nbformat
@@ -110,3 +112,11 @@ def test_browser_needs_a_display(name, monkeypatch):
     if name:
         monkeypatch.setenv(name, ":0")
     assert open_lab.has_display() == bool(name)
+
+
+def test_something_moves_while_jupyterlab_starts(capsys):
+    threads = threading.active_count()
+    with open_lab.a_dot_a_second("Starting"):
+        time.sleep(1.5)
+    assert capsys.readouterr().out == "Starting ."
+    assert threading.active_count() == threads

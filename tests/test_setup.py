@@ -160,6 +160,7 @@ def fake(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(setup, "install", asked.append)
     monkeypatch.setattr(setup, "put_programs_on_kernel_path", lambda: None)
+    monkeypatch.setattr(setup, "CACHE", str(tmp_path / ".venv.cache"))
     monkeypatch.setattr(setup, "make_venv", lambda: asked.append("a new .venv"))
     return asked
 
@@ -358,6 +359,18 @@ def test_torch_of_a_mirror_of_pypi_is_taken_where_that_is_asked_for(installer, o
     offline.setenv("TORCH_FROM_PYPI", "1")
     assert setup.install_torch(installer) is None
     assert installed() == [PIN]
+
+
+@pytest.mark.slow
+def test_pip_asks_rustc_and_nothing_is_left_at_home(offline, tmp_path):
+    (tmp_path / "rustc").write_text('#!/bin/sh\nmkdir -p "${RUSTUP_HOME:-$HOME/.rustup}"\n')
+    (tmp_path / "rustc").chmod(0o755)
+    offline.setenv("HOME", str(tmp_path))
+    offline.delenv("RUSTUP_HOME", raising=False)
+    offline.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert setup.pip("Nothing", "no-such-package") is not None
+    assert (Path(setup.CACHE) / "rustup").exists()
+    assert not (tmp_path / ".rustup").exists()
 
 
 @pytest.mark.slow
