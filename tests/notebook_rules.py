@@ -79,6 +79,24 @@ def strictly_compared(notebook):
             yield f"cell {n} is {marks[0]} and its metadata hold no nbval_reason"
 
 
+def outputs_outlive_their_nodes(notebook):
+    """Up to PyTorch 2.12 a Function's node has lost what it saved once its output is gone."""
+    for n, cell in code_cells(notebook):
+        code = "\n".join(line for line in cell.source.splitlines() if line[:1] not in "%!")
+        if any(map(saved_of_a_call, ast.walk(ast.parse(code)))):
+            yield f"cell {n} asks for what an output's node saved, and gives the output no name"
+
+
+def saved_of_a_call(node):
+    """Whether this is the code `f(x).grad_fn.saved_tensors`."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "saved_tensors"
+        and isinstance(node.value, ast.Attribute)
+        and isinstance(node.value.value, ast.Call)
+    )
+
+
 def cells_are_small(notebook):
     run = 0
     for n, cell in enumerate(notebook.cells):
@@ -103,6 +121,7 @@ RULES = (
     outputs_are_the_same_everywhere,
     pictures_are_told,
     strictly_compared,
+    outputs_outlive_their_nodes,
     cells_are_small,
     written_by_refresh,
 )

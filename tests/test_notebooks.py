@@ -71,6 +71,9 @@ BREAKAGES = {
     "a picture without alt": lambda cells: cells[0].update(source="![](curve.png)"),
     "an ignored output": lambda cells: cells[2].metadata.update(tags=["nbval-ignore-output"]),
     "an ignored output by comment": lambda cells: cells[2].update(source="# NBVAL_SKIP\n1 / 2"),
+    "a node without its output": lambda cells: cells[2].update(
+        source="%time\nf(x).grad_fn.saved_tensors"
+    ),
     "a long cell": lambda cells: cells[2].update(source="1\n" * 26),
     "three code cells in a row": lambda cells: cells.pop(3),
     "two cells with one id": lambda cells: cells[3].update(id=cells[2].id),
