@@ -24,7 +24,8 @@ test: environment+test+workshop
 	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: environment+test+workshop+site
-	$(RUN) -m pytest -m slow
+	@cd scripts && ../$(RUN) -c "from editions.packages import package; package()"
+	$(RUN) -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
 	@CELLS=here $(RUN) scripts/matrix.py
 
 matrix: environment+test+workshop

@@ -42,7 +42,8 @@ def compare_outputs(cell, fresh, stored, skip_compare=None):
 
 def pytest_collection_modifyitems(items):
     """First what takes long, file by file, so that two workers end at about the same time."""
-    items.sort(key=lambda item: not item.path.name.endswith(("test_browser.py", ".ipynb")))
+    long = ("test_browser.py", "test_colab.py", ".ipynb")
+    items.sort(key=lambda item: not item.path.name.endswith(long))
 
 
 def pytest_collection_finish():
