@@ -2,6 +2,7 @@
 
 import gc
 import math
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from lessons_src import diagnose
 from lessons_src.diagnosis.names import argument_names, call_names, returned_names, saved_names
-from lessons_src.diagnosis.settings import FORMULAS, ones, uneven
+from lessons_src.diagnosis.settings import FORMULAS
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
@@ -328,34 +329,76 @@ def test_a_cycle_that_is_collected_and_one_that_is_not():
 # The rows can be computed again.
 
 
-@pytest.mark.parametrize("weights", [ones, uneven])
-def test_the_numbers_can_be_recomputed(weights):
-    """The formulas as they are printed, typed by the reader."""
-    if weights is ones:
-        fn, point = SinhBad.apply, x(0.5, 1.0)
-    else:  # what a shift of all does not change shows in uneven weights only
+def hidden_in_a_sum(ctx, x):
+    """log(sum(exp(x))): what a shift of all does not change shows in uneven weights only."""
+    p = torch.softmax(x, 0)
+    ctx.save_for_backward(p)
+    return torch.logsumexp(x, 0)
 
-        def saved(ctx, x):
-            p = torch.softmax(x, 0)
-            ctx.save_for_backward(p)
-            return torch.logsumexp(x, 0)
 
-        fn, point = function(saved, lambda ctx, g: g * ctx.saved_tensors[0]).apply, x(0.5, 1.0, 0.1)
-    diagnosis = diagnose(fn, point)
-    assert ("w * z" in diagnosis.recipe) == (weights is uneven)
+Hidden = function(hidden_in_a_sum, lambda ctx, g: g * ctx.saved_tensors[0])
+
+TYPED = {
+    "sums": (SinhBad.apply, x(0.5, 1.0)),
+    "uneven": (Hidden.apply, x(0.5, 1.0, 0.1)),
+    "several": (lambda a, b: (SinhBad.apply(a * b), b + SinhBad.apply(a)), x(0.5, 1.0), x(0.3)),
+    "several, uneven": (lambda a, b: (Hidden.apply(a), Hidden.apply(b)), x(0.5, 1), x(1, 2, 3)),
+    "outputs scaled": (lambda x: 1e-9 * SinhBad.apply(x), x(0.5, 1.0)),
+    "inputs scaled": (lambda x: SinhBad.apply(x / 1e7), x(5e6, 1e7)),
+    "uneven, scaled": (lambda x: Hidden.apply(x * 1e6), x(5e-7, 1e-6, 1e-7)),
+    "elements scaled": (lambda x: SinhBad.apply(x[:1]) + x[1:].sum() / 1e9, x(0.5, 0.0, 1e9)),
+    "two inputs, one scaled": (lambda a, b: SinhBad.apply(a * b / 1e6), x(0.5, 1.0), x(1e6)),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_the_numbers_can_be_recomputed(name):
+    """As they are printed, typed by the reader."""
+    fn, *xs = TYPED[name]
+    diagnosis = diagnose(fn, *xs)
+    assert diagnosis.verdict == "silently_wrong"
+    assert ("w * z" in diagnosis.recipe) == ("uneven" in name)
+    assert ("u * t" in str(diagnosis)) == ("scaled" in name)
+    alone, before = (
+        diagnosis.formulas[s].removeprefix("y where y = ") for s in ("alone", "graph before")
+    )
+    wrong = 0
     for setting, row in diagnosis.settings.items():
-        text = FORMULAS[setting]
-        assert text in str(diagnosis)
-        bent = "(x + (x - x.detach())**2/2)" in FORMULAS[setting] or "that y" in text
-        y = fn(point + (point - point.detach()) ** 2 / 2 if bent else point)
-        z = eval(text.removesuffix(" with that y").split(" where ")[0], {"y": y})
-        (g,) = grad((weights(z) * z).sum(), point, create_graph=True)
+        assert diagnosis.formulas[setting] in str(diagnosis)
         if row.outcome != "wrong":
             continue
-        (second,) = grad((weights(g) * g).sum(), point)
-        i = int((point - float(row.where.split("= ")[1])).abs().argmin())
-        assert second[i].item() == pytest.approx(row.got, rel=1e-6)
+        bent = setting in ("graph before", "both")
+        seconds = typed(diagnosis.recipe, before if bent else alone, setting, fn, xs)
+        assert (seconds - row.got).abs().min() <= 1e-6 * abs(row.got)
         assert not math.isclose(row.expected, row.got, rel_tol=1e-3)
+        wrong += 1
+    assert wrong >= 2
+
+
+def typed(recipe, y_is, setting, fn, xs):
+    """The second derivative as the text says."""
+    said = dict(re.findall(r"\b([wdtuv]) = (.+?)(?=, (?:[wdtuv] = |where ))", recipe))
+    us = said["u"].split(", ") if said.get("u", "1") != "1" else ["1"] * len(xs)
+    us = [eval(u, {"x": x}) for u, x in zip(us, xs, strict=True)]
+    ts = [eval(said["t"], {"torch": torch, "x": x}) for x in xs] if "t" in said else xs
+    inside = re.search(r"fn\((.*)\)", y_is)[1]
+    pairs = [{"x": x, "t": t, "u": u} for x, t, u in zip(xs, ts, us, strict=True)]
+    ys = fn(*(eval(inside, each) for each in pairs))
+    ys = ys if isinstance(ys, tuple) else (ys,)
+    if y_is.endswith("/ v"):
+        vs = said["v"].split(", ") if said["v"] != "1" else ["1"] * len(ys)
+        ys = [y / float(v) for y, v in zip(ys, vs, strict=True)]
+    zs = [eval(FORMULAS["graph after"], {"y": y}) for y in ys] if setting.after else ys
+    weighted = "(w * z)" if "w" in said else "z"
+    assert f"{weighted}.sum()" in recipe
+    gs = grad(
+        sum((eval(said.get("w", "1"), {"torch": torch, "z": z}) * z).sum() for z in zs),
+        ts,
+        create_graph=True,
+    )
+    g = torch.cat([g.reshape(-1) for g in gs])
+    d = eval(said.get("d", "1"), {"torch": torch, "g": g})
+    return torch.cat([s.reshape(-1) for s in grad((d * g).sum(), ts)])
 
 
 # The reader's names.

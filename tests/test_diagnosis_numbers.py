@@ -472,3 +472,54 @@ def test_random_draws_that_follow_the_memory_are_no_matter_of_layout():
     matrix = torch.rand(3, 2, dtype=torch.float64).requires_grad_()
     found = diagnose(lambda x: torch.nn.functional.dropout(Scaled.apply(x, 1), 0.5), matrix)
     assert found.verdict == "supported" and "seed_fixed" in codes(found)
+
+
+# A pattern for the weights that is not that of the direction.
+
+
+class Lorentz(Function):
+    """q(a) v x B, with q saved: the part of the second derivative that is lost is antisymmetric."""
+
+    @staticmethod
+    def forward(ctx, v, a, b):
+        q = a.tanh()
+        ctx.save_for_backward(v, a, b, q)
+        return q * torch.linalg.cross(v, b)
+
+    @staticmethod
+    def backward(ctx, g):
+        v, a, b, q = ctx.saved_tensors
+        by_a = (1 - a.tanh() ** 2) * (g * torch.linalg.cross(v, b)).sum()
+        return q * torch.linalg.cross(b, g), by_a, None
+
+
+class Turned(Function):
+    """m x, with a backward that forgets to transpose."""
+
+    @staticmethod
+    def forward(ctx, x, m):
+        ctx.save_for_backward(m)
+        return m @ x
+
+    @staticmethod
+    def backward(ctx, g):
+        (m,) = ctx.saved_tensors
+        return m @ g, None
+
+
+def test_an_antisymmetric_error_shows():
+    v, b = torch.tensor([[0.3, -1.0, 0.5], [0.2, 0.7, -0.4]], dtype=torch.float64)
+    a = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    assert diagnose(Lorentz.apply, v.requires_grad_(), a, b).verdict == "silently_wrong"
+    m = torch.arange(4.0, dtype=torch.float64).view(2, 2)
+    found = diagnose(lambda x: Turned.apply(x, m) ** 2, x[:2].detach().requires_grad_())
+    assert found.verdict == "surrogate_gradient" and found.first.outcome == "wrong"
+
+
+def test_a_function_that_takes_no_point_but_the_given_one():
+    def fn(x):
+        if not torch.equal(x, x.round()):
+            raise ValueError("whole numbers only")
+        return x * 2
+
+    assert diagnose(fn, torch.ones(2, dtype=torch.float64, requires_grad=True))

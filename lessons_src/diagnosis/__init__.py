@@ -70,7 +70,7 @@ from .measure import Measured, measure
 from .prepare import NotChecked, Prepared, prepare
 from .report import text_of
 from .rules import Finding, findings_of
-from .settings import Setting, recipe
+from .settings import Setting, formulas, recipe
 from .target import Target
 from .undisturbed import undisturbed
 from .verdict import Verdict, verdict_of
@@ -89,7 +89,8 @@ class Diagnosis:
     settings: dict[Setting, Row] = field(default_factory=dict)  # the second in each setting
     third: dict[Setting, Row] = field(default_factory=dict)  # the same for order=3, else empty
     saved: list[Saved] = field(default_factory=list)  # what custom Functions keep
-    recipe: str = ""  # how to get the numbers of `settings` oneself
+    recipe: str = ""  # how to get the numbers of `settings` oneself, from
+    formulas: dict[Setting, str] = field(default_factory=dict)  # these
     torch_func: str = ""  # "right", "zeros", "wrong" or the error that torch.func raises
 
     @property
@@ -157,6 +158,7 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
         third=measured.third,
         saved=[saved for function in evidence.functions for saved in function.saved],
         recipe=recipe(measured.probe),
+        formulas=formulas(measured.probe),
         torch_func=evidence.torch_func,
     )
 
@@ -170,7 +172,10 @@ def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]
     for x in target.point:
         draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
         beside.append(0.1 * target.scale * draw.to(x.device))
-    there = measure(target.at(target.point_at(beside)), order)
+    try:
+        there = measure(target.at(target.point_at(beside)), order)
+    except Exception:  # of fn, which takes the given point and not this one
+        return here, False
     tells_more = there.wrong or there.telling > here.telling
     exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
     return (there, True) if tells_more and exists else (here, False)

@@ -10,7 +10,6 @@ where B is the first derivative weighted with the change of y, and C the first d
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -28,7 +27,15 @@ from .judge import (
     limits_of_second,
     scatters,
 )
-from .settings import Probe, Reported, Setting, first_line, ones, reported, uneven
+from .settings import (
+    Probe,
+    Reported,
+    Setting,
+    first_line,
+    reported,
+    uneven,
+    uneven_direction,
+)
 from .target import Target
 
 ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
@@ -86,16 +93,16 @@ def measure(target: Target, order: int) -> Measured:
     right, also with sums, whose numbers a reader can recognise; these are returned where they show
     as much. Where nothing is wrong, with each of a few outputs as the only one that is used.
     """
-    telling = measure_with(make_probe(target, uneven), order)
+    telling = measure_with(uneven_probe(target), order)
     few = sum(x.numel() for x in target.point) <= MANY
     if few and (telling.severity or not telling.telling):
-        sums = measure_with(make_probe(target, ones), order)
+        sums = measure_with(even_probe(target), order)
         telling = sums if sums.severity and _as_bad(sums, telling) else telling
     several = target.outputs or ()
     if not few or telling.severity or not 2 <= len(several) <= FEW:
         return telling
     for i in range(len(several)):
-        alone = measure_with(make_probe(target.output_alone(i), uneven), order)
+        alone = measure_with(uneven_probe(target.output_alone(i)), order)
         if alone.severity:
             return replace(alone, output_alone=i)
     return telling
@@ -112,9 +119,14 @@ def _as_bad(one: Measured, other: Measured) -> bool:
     return all(BAD.get(a.outcome, 0) >= BAD.get(b.outcome, 0) for a, b in pairs)
 
 
-def make_probe(target: Target, draw: Callable[[Tensor], Tensor]) -> Probe:
-    ys = [y.detach().clone() for y in target.start().ys]
-    return Probe(target, tuple(draw(y) for y in ys), tuple(ys), draw(flat(target.point)))
+def uneven_probe(target: Target) -> Probe:
+    ys = tuple(y.detach().clone() for y in target.start().ys)
+    return Probe(target, tuple(map(uneven, ys)), ys, uneven_direction(flat(target.point)))
+
+
+def even_probe(target: Target) -> Probe:
+    ys = tuple(y.detach().clone() for y in target.start().ys)
+    return Probe(target, tuple(map(torch.ones_like, ys)), ys, torch.ones_like(flat(target.point)))
 
 
 def measure_with(probe: Probe, order: int) -> Measured:

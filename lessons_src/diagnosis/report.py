@@ -7,7 +7,6 @@ from typing import NamedTuple
 from .functions import Saved
 from .judge import Outcome, Row
 from .rules import Finding
-from .settings import FORMULAS
 
 WIDTH = 100
 TITLE = 20  # columns: "second derivative"
@@ -37,7 +36,7 @@ def _lines(diagnosis):
     shown = [r for r in diagnosis.settings.values() if r.outcome is Outcome.WRONG and r.where]
     if shown and diagnosis.recipe:
         lines.append(Line("the numbers", "", diagnosis.recipe))
-        lines += [Line("the numbers", s, FORMULAS[s]) for s in diagnosis.settings]
+        lines += [Line("the numbers", s, diagnosis.formulas[s]) for s in diagnosis.settings]
     for setting, row in diagnosis.third.items():
         lines.append(Line("third derivative", setting, outcome_text(row)))
     if diagnosis.torch_func and "setup_context" not in diagnosis.torch_func:

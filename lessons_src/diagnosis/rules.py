@@ -561,8 +561,8 @@ def far_from_one(e: Evidence) -> str | None:
 
 def _unusual(units):
     """Those that are not 1, in words."""
-    found = {u for unit in units for u in torch.as_tensor(unit).reshape(-1).tolist()} - {1.0}
-    several = sorted(found)
+    each = [torch.as_tensor(unit, dtype=torch.float64).reshape(-1).tolist() for unit in units]
+    several = sorted(set().union(*each) - {1.0})
     if len(several) > 3:
         return f"{several[0]:g} to {several[-1]:g}"
     return ", ".join(f"{u:g}" for u in several)

@@ -39,14 +39,17 @@ FORMULAS = {
 }
 
 
-def ones(like: Tensor) -> Tensor:
-    """Weights whose sums a reader can recognise."""
-    return torch.ones_like(like)
-
-
 def uneven(like: Tensor) -> Tensor:
     """Weights that hide nothing in a sum: 1.5 + cos(0), 1.5 + cos(1), ..."""
     return (1.5 + torch.arange(like.numel(), device=like.device).cos()).to(like).view(like.shape)
+
+
+def uneven_direction(like: Tensor) -> Tensor:
+    """A direction unlike the weights: 1.5 + sin(0), 1.5 + sin(2), ...
+
+    With w = d, whatever is antisymmetric (a forgotten transpose, a cross product) would vanish.
+    """
+    return (1.5 + (2 * torch.arange(like.numel(), device=like.device)).sin()).to(like)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,23 +71,60 @@ class Probe:
 
 
 def recipe(probe: Probe) -> str:
-    """How to get the numbers of a row from z, one of `FORMULAS`; "" where that takes more."""
+    """How to get the numbers of a row from z, one of `formulas`; "" where that takes more."""
     target = probe.target
-    plain = all((v == 1).all() for v in [*probe.w, probe.d])
+    given = [target.slots[i] for i in target.where]
+    if any(x.is_complex() or x.layout != torch.strided for x in given):
+        return ""  # differentiated by their real parts, or by their values
+    even = all((v == 1).all() for v in [*probe.w, probe.d])
     one = len(target.names) == len(probe.w) == 1
-    if target.units or target.output_units or not (plain or one):
-        return ""
-    if plain and one:
-        return "(g,) = grad(z.sum(), x, create_graph=True), then grad(g.sum(), x), where z is"
-    if plain:
-        return (
-            "with sums over all outputs and all inputs, gs = grad(z.sum(), inputs, "
-            "create_graph=True), then grad(sum(g.sum() for g in gs), inputs), where z is"
+    z, g = ("z", "g") if even else ("(w * z)", "(d * g)")
+    if one:
+        by = "t" if _scaled(target) else "x"
+        how = f"(g,) = grad({z}.sum(), {by}, create_graph=True), then grad({g}.sum(), {by})"
+    else:
+        by = "ts" if _scaled(target) else "inputs"
+        how = (
+            f"gs = grad(sum({z}.sum() for z in zs), {by}, create_graph=True), g = "
+            f"torch.cat([g.reshape(-1) for g in gs]), then grad({g}.sum(), {by})"
         )
-    return (
-        "(g,) = grad((w * z).sum(), x, create_graph=True), then grad((d * g).sum(), x), with "
-        "w = 1.5 + torch.arange(z.numel()).cos().view_as(z), d the same like x, where z is"
-    )
+    told = []
+    if not even:
+        told.append("w = 1.5 + torch.arange(z.numel()).cos().view_as(z)")
+        told.append("d = 1.5 + (2 * torch.arange(g.numel())).sin().view_as(g)")
+    if _scaled(target):
+        told.append("t = torch.zeros_like(x, requires_grad=True)")
+        told.append("u = " + (", ".join(map(_told, target.units, target.point)) or "1"))
+        told.append("v = " + (", ".join(f"{v:g}" for v in target.output_units) or "1"))
+    end = f"where {'z' if one else 'each z in zs'} is"
+    return ", ".join([how, *([f"with {told[0]}", *told[1:]] if told else []), end])
+
+
+def formulas(probe: Probe) -> dict[Setting, str]:
+    """`FORMULAS`, or the same where inputs are moved in units u, and outputs divided by theirs."""
+    if not _scaled(probe.target):
+        return FORMULAS
+    moved = {"fn(x)": "fn(x + u * t) / v"}
+    moved["fn(x + (x - x.detach())**2/2)"] = "fn(x + u * (t + t**2/2)) / v"
+    found = {}
+    for setting, text in FORMULAS.items():
+        for plain, scaled in moved.items():
+            text = text.replace(plain, scaled)
+        found[setting] = text
+    return found
+
+
+def _scaled(target):
+    return bool(target.units or target.output_units)
+
+
+def _told(unit, x):
+    """The unit of an input, as it can be typed."""
+    if isinstance(unit, float):
+        return f"{unit:g}"
+    zeros = unit[x == 0]
+    sizes = f"(x.abs() + {zeros[0]:g} * (x == 0))" if len(zeros) else "x.abs()"
+    return f"10 ** {sizes}.log10().floor()"
 
 
 @dataclass(frozen=True, eq=False)
