@@ -22,7 +22,7 @@ from .task import Setting, Task
 LATER = "Compute it again in backward from a saved input or output."
 EXTRA = (  # lesson 3
     "Compute it again in backward from a saved input or output; or return it as an extra output "
-    "of forward, and hand over a function that returns the first result alone."
+    "of forward, in one flat tuple, and hand over a function that returns the first result alone."
 )
 
 NO_WAY_TO_AN_INPUT = (walk.INTERMEDIATE, walk.NO_GRAPH, walk.ELSEWHERE)
