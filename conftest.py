@@ -44,6 +44,9 @@ def pytest_collection_modifyitems(items):
     """First what takes long, file by file, so that two workers end at about the same time."""
     long = ("test_browser.py", "test_colab.py", ".ipynb")
     items.sort(key=lambda item: not item.path.name.endswith(long))
+    for item in items:
+        if hasattr(item, "output_timeout"):  # nbval waits for a kernel's word; five seconds are few
+            item.output_timeout = 600
 
 
 def pytest_collection_finish():
