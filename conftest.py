@@ -34,6 +34,10 @@ def pytest_configure():
     IPyNbCell.compare_outputs = compare_outputs
 
 
+def pytest_unconfigure():
+    _settings.cleanup()
+
+
 def compare_outputs(cell, fresh, stored, skip_compare=None):
     """In place of nbval's own comparison, which knows no numbers, only texts."""
     cell.comparison_traceback = differences(stored, fresh)
