@@ -174,7 +174,7 @@ def test_copy_runs_where_there_is_nothing_of_ours(lesson, kernel, tmp_path):
         kernel_name="colab", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernel)])
     )
     client = NotebookClient(copy, km=manager, timeout=300, coalesce_streams=True)
-    with client.setup_kernel(cwd=str(tmp_path)):
+    with client.setup_kernel(cwd=str(tmp_path), cleanup_kc=True):
         for _ in range(1 if (kernel / "bin" / "dot").exists() else 2):  # one way twice is enough
             for number, cell in enumerate(copy.cells):
                 client.execute_cell(cell, number)
