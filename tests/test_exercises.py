@@ -316,12 +316,14 @@ SAID = {
     ("learned_power", "alpha as a number"): "ctx.alpha (a number)",
     ("standardise", "declared once_differentiable"): "is declared once_differentiable",
     ("dawson_twice", "None for grad_out"): "returns None for grad_out",
-    ("dawson_twice", "products swapped"): "belongs in the place of the other",
+    ("dawson_twice", "products swapped"): "in the wrong order: return those of grad_out, x",
     ("dawson_twice", "grad_grad_x forgotten for grad_out"): "F(x²)² at",
     ("dawson_twice", "no second Function"): "Here backward leaves torch",
     ("growth", "None for a"): "returns None for a, and its result depends on that",
     ("growth", "grad_a left out for b"): "for b is wrong (h is the gradient of its first output",
-    ("growth", "h_a and h_b swapped"): "of HSwapped returns for grad_out is wrong",
+    ("growth", "h_a and h_b swapped"): "takes the gradients of its two outputs in the wrong order",
+    ("growth", "gradients swapped"): "in the wrong order: return those of grad_out, a, b",
+    ("growth", "one tensor returned"): "tuple(...) takes one tensor that holds them all apart",
     ("growth", "one h only"): "one gradient for each output of forward",
 }
 

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch.autograd import Function, grad
 
 from lessons_src.graphs import walk
 
-from .compare import Pair, explain
+from .compare import Pair, close, explain
 from .observe import UNDOABLE, around, recorded, told_steps, watched
 from .reply import PACKAGE, innermost
 from .task import Setting, Task
@@ -385,16 +386,32 @@ def _function_alone(trial, cls, args):
         return ""
     args = [a.detach().clone() if torch.is_tensor(a) else a for a in args]
     outputs = cls.apply(*args)
-    if torch.is_tensor(outputs):
-        return _output_alone(trial, cls, names, args)
-    if not all(torch.is_tensor(out) and out.is_floating_point() for out in outputs):
+    several = not torch.is_tensor(outputs)
+    if several and not all(torch.is_tensor(o) and o.is_floating_point() for o in outputs):
         return ""
-    said = (_output_alone(trial, cls, names, args, which) for which in range(len(outputs)))
-    return next(filter(None, said), "")
+    which = range(len(outputs)) if several else [None]
+    groups = [_output_alone(trial, cls, names, args, k) for k in which]
+    for k, group in zip(which, groups, strict=True):
+        for pair in group:
+            if pair.none:
+                return (
+                    f"The backward of {cls.__name__} returns None for {pair.what}, and its result "
+                    "depends on that."
+                )
+            if pair.wrong:
+                meaning = "h is the gradient that it gets"
+                if several:
+                    word = ("first", "second", "third")[k] if k < 3 else f"{k + 1}th"
+                    meaning = f"h is the gradient of its {word} output, and the others are 0"
+                return (
+                    f"What the backward of {cls.__name__} returns for {pair.what} is wrong "
+                    f"({meaning}), {pair}. {_order(groups) or explain([group], HERE)}"
+                ).rstrip()
+    return ""
 
 
-def _output_alone(trial, cls, names, args, which=None):
-    """The same for the output number `which`, the others getting a gradient of 0."""
+def _output_alone(trial, cls, names, args, which):
+    """A `Pair` for each input; of several outputs, all but `which` get a gradient of 0."""
     where = [i for i, a in enumerate(args) if torch.is_tensor(a) and a.is_floating_point()]
     args = [a.clone().requires_grad_() if i in where else a for i, a in enumerate(args)]
 
@@ -412,25 +429,30 @@ def _output_alone(trial, cls, names, args, which=None):
     pairs = []
     for i, mine in zip(where, yours, strict=True):
         true = _slopes(lambda new, i=i: (h * output(*args[:i], new, *args[i + 1 :])).sum(), args[i])
-        if mine is None and true.any():
-            return (
-                f"The backward of {cls.__name__} returns None for {names[i]}, and its result "
-                "depends on that."
-            )
+        none = mine is None and bool(true.any())
         mine = torch.zeros_like(true) if mine is None else mine
         factors = {k: v for k, v in given.items() if k != names[i]}
         known = slips if _is_first_input(args[i], trial) else {}
-        pairs.append(Pair(names[i], mine, _snapped(true, mine), given, "", factors, known))
-    meaning = "h is the gradient that it gets"
-    if which is not None:
-        word = ("first", "second", "third")[which] if which < 3 else f"{which + 1}th"
-        meaning = f"h is the gradient of its {word} output, and the others are 0"
-    for pair in pairs:
-        if pair.wrong:
+        snapped = _snapped(true, mine)
+        pairs.append(Pair(names[i], mine, snapped, given, "", factors, known, none))
+    return pairs
+
+
+def _order(groups):
+    """What to say where right gradients stand in a wrong order, or ""; one group an output."""
+    if len(groups) == 2 and all(
+        close(one.yours, two.true) and close(two.yours, one.true)
+        for one, two in zip(*groups, strict=True)
+    ):
+        return "It takes the gradients of its two outputs in the wrong order."
+    names = [pair.what for pair in groups[0]]
+    for order in permutations(range(len(names))) if len(names) < 5 else ():
+        moved = [(g[i].yours, pair.true) for g in groups for i, pair in zip(order, g, strict=True)]
+        if all(close(yours, true) for yours, true in moved):
+            told = ", ".join(names)
             return (
-                f"What the backward of {cls.__name__} returns for {pair.what} is wrong "
-                f"({meaning}), {pair}. {explain([pairs], HERE)}"
-            ).rstrip()
+                f"The right gradients, in the wrong order: return those of {told}, in that order."
+            )
     return ""
 
 

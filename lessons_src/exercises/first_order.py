@@ -202,7 +202,8 @@ def _check_gradients_kind(cls, args, returned, note):
         got, needed = (_counted(len(each), "gradient") for each in (returned, args))
         wrong(
             f"backward returns {got}. It should return {needed}, one for each argument of forward "
-            f"after ctx ({', '.join(names)}), in that order."
+            f"after ctx ({', '.join(names)}), in that order.",
+            stacked(returned, len(args)),
         )
     for name, arg, g in zip(names, args, returned, strict=False):
         if not torch.is_tensor(arg):
@@ -221,6 +222,17 @@ def _check_gradients_kind(cls, args, returned, note):
                 f"what backward returns for {name} is of shape {tuple(g.shape)}, and {name} is of"
             )
             wrong(f"{fact} shape {tuple(arg.shape)}.{_fits_the_other_way(args, returned)}")
+
+
+def stacked(returned, needed):
+    """What to say of one tensor in which all the gradients that are needed stand, or ""."""
+    only = returned[0] if len(returned) == 1 else None
+    if needed > 1 and torch.is_tensor(only) and only.dim() and len(only) == needed:
+        return (
+            f"This is one tensor of shape {tuple(only.shape)}, as in_numpy makes of an array. "
+            "tuple(...) around it takes it apart."
+        )
+    return ""
 
 
 def _counted(number, noun):

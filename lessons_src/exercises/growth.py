@@ -177,6 +177,28 @@ class OneHOnly(GrowthBackward):
         return h * exp, h * grad_out * exp, h * grad_out * a * exp
 
 
+@wrong("one tensor returned", say="How many things does torch.stack return?", answer=growth_with)
+class OneTensorReturned(GrowthBackward):
+    @staticmethod
+    def backward(ctx, h_a, h_b):
+        return torch.stack(GrowthBackward.backward(ctx, h_a, h_b))
+
+
+@wrong("inputs on ctx", say="What if b is edited between the two passes?", answer=growth_with)
+class InputsOnCtx(GrowthBackward):
+    @staticmethod
+    def forward(ctx, grad_out, a, b):
+        ctx.inputs = grad_out, a, b
+        exp = in_numpy(np.exp, b)
+        return grad_out * exp, grad_out * a * exp
+
+    @staticmethod
+    def backward(ctx, h_a, h_b):
+        grad_out, a, b = ctx.inputs
+        exp = in_numpy(np.exp, b)
+        return (h_a + h_b * a) * exp, h_b * grad_out * exp, (h_a + h_b * a) * grad_out * exp
+
+
 @wrong("the first backward swapped", say="In which order does forward get a and b?")
 class TheFirstBackwardSwapped(Growth):
     @staticmethod

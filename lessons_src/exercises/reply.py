@@ -115,7 +115,7 @@ def _not_written(frames):
             "Take that line out.",
         )
     if frame.f_code.co_name == "backward":
-        neutral("right so far; a backward is not written yet.")
+        neutral(f"right so far; {name} is not written yet.")
     if any(outer.f_code.co_name == "backward" for outer, _ in frames[:-1]):
         neutral(f"right so far; {name} is not written yet.")
     neutral("not attempted yet.")
@@ -168,8 +168,9 @@ def _advice(error, frames):
         return "mark_dirty is for an input that forward changes in place and returns. Take it out."
     if node := re.search(r"[Ff]unction (\w+)Backward returned an (incorrect number|invalid)", text):
         many = node[2] == "incorrect number"
+        one = " tuple(...) takes one tensor that holds them all apart." if "got 1)" in text else ""
         return f"{node[1]}.backward should return " + (
-            "one gradient for each argument of its forward after ctx, in that order."
+            f"one gradient for each argument of its forward after ctx, in that order.{one}"
             if many
             else "gradients of the shapes that the arguments of its forward have, in that order."
         )

@@ -247,8 +247,11 @@ KEPT_ON_CTX = {
 
 def check_what_is_kept(task, fn):
     """Right numbers, and something kept in a way that harms the caller."""
-    nodes = [n for n in walk.walk(fn(*task.plain[0].fresh())).nodes if n.custom]
-    for node in nodes:
+    setting = task.plain[0]
+    xs = setting.fresh()
+    out = fn(*xs)
+    graph = grad(out, setting.variables(xs), setting.grad_out(out), create_graph=task.order > 1)
+    for node in [n for n in walk.walk(out, *graph).nodes if n.custom]:
         for kept in node.kept:
             if kept.on_ctx and kept.role in (walk.INPUT, walk.OUTPUT):
                 what, why = KEPT_ON_CTX[kept.role]

@@ -212,7 +212,7 @@ def _in_formula(task, fn, setting, label, formula):
     for name, a, b in zip(names, yours, true, strict=True):
         pair = Pair(name, a, b, task.named(setting.args), note)
         if pair.wrong:
-            by = f", with respect to {name}," if len(names) > 1 else ""
+            by = f", its gradients added and differentiated by {name}," if len(names) > 1 else ""
             return f"{label}{by} {pair}"
     return ""
 
