@@ -409,7 +409,7 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
-@pytest.mark.parametrize("setting", QUICK_AND_SLOW)
+@pytest.mark.parametrize("setting", QUICK_AND_SLOW[1:])  # alone, the linear ones have none
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_ones_are_left_alone(name, setting, remedy):
     f, point = SETTINGS[setting](RIGHT[name]), x(0.7, 0.4)
