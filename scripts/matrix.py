@@ -1,26 +1,40 @@
 """`make matrix`: the lessons and some quick tests where readers run them; the table is MATRIX.md.
 
-Each cell runs the notebooks, every output compared, and the quick tests: on another Python, torch
-or matplotlib, on another processor as far as the libraries can be told so, with other settings of
-the reader. `make matrix CELLS=here` runs the cells that need nothing but this environment, as
-`make check` does; `CELLS=2.11` runs the cells with that in their name.
+Each cell runs the notebooks, every output compared, and some quick tests: on another Python, with
+other packages, on another processor as far as the libraries can be told so, with other settings of
+the reader. Some cells run the copies for Colab instead. `make matrix CELLS=here` runs the cells
+that need nothing but this environment, as `make check` does; `CELLS=2.11` runs the cells with that
+in their name.
 
 Nothing is fetched. Environments with another Python or torch, gigabytes each, are those that
 MATRIX_ENVS names, as in MATRIX_ENVS=/envs/py312:/envs/torch211. A cell without one is not run and
 says so; its line in MATRIX.md stays that of the machine which ran it last.
 """
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "MATRIX.md"
 QUICK = [f"tests/test_{name}.py" for name in ("derivatives", "plots", "same_outputs")]
+LESSONS = ["notebooks", *QUICK]
+COPIES = ["-m", "slow", "tests/test_colab.py"]
 UNSET = None
+
+
+def lowest():
+    """The lower bound of each package that pyproject.toml names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    return dict(re.fullmatch(r"(.+)>=(.+)", each).groups() for each in sum(lists, []))
+
 
 # What to do to a reader's surroundings, several things at once: variables to set, or UNSET to take
 # away. None of them may change an output, so one cell can hold many.
@@ -50,32 +64,49 @@ HERE = {
     },
     "a HOME with settings of matplotlib, IPython and Jupyter": {"HOME": "make_home"},
 }
-# name -> (Python, packages that constraints.txt does not decide)
+# name -> (Python, packages that constraints.txt does not decide, what is run)
 ELSEWHERE = {
-    "Python 3.11 and PyTorch 2.11": ("3.11", {"torch": "2.11"}),
-    "Python 3.11 and PyTorch 2.12": ("3.11", {"torch": "2.12"}),
-    "Python 3.11 and PyTorch 2.14": ("3.11", {"torch": "2.14"}),
-    "Python 3.11 and PyTorch 2.15": ("3.11", {"torch": "2.15"}),
-    "Python 3.12 and PyTorch 2.13": ("3.12", {"torch": "2.13"}),
-    "Python 3.13 and PyTorch 2.13": ("3.13", {"torch": "2.13"}),
-    "Python 3.14 and PyTorch 2.13": ("3.14", {"torch": "2.13"}),
-    "Python 3.11, matplotlib 3.9": ("3.11", {"matplotlib": "3.9"}),
-    "Python 3.11, matplotlib 3.10": ("3.11", {"matplotlib": "3.10"}),
+    "Python 3.11.2, Debian 12's own": ("3.11.2", {}, LESSONS),
+    "Python 3.11 and PyTorch 2.11": ("3.11", {"torch": "2.11"}, LESSONS),
+    "Python 3.11 and PyTorch 2.12": ("3.11", {"torch": "2.12"}, LESSONS),
+    "Python 3.11 and PyTorch 2.14": ("3.11", {"torch": "2.14"}, LESSONS),
+    "Python 3.11 and PyTorch 2.15": ("3.11", {"torch": "2.15"}, LESSONS),
+    "Python 3.12 and PyTorch 2.13": ("3.12", {"torch": "2.13"}, LESSONS),
+    "Python 3.13 and PyTorch 2.13": ("3.13", {"torch": "2.13"}, LESSONS),
+    "Python 3.14 and PyTorch 2.13": ("3.14", {"torch": "2.13"}, LESSONS),
+    "Python 3.11, matplotlib 3.9": ("3.11", {"matplotlib": "3.9"}, LESSONS),
+    "Python 3.11, matplotlib 3.10": ("3.11", {"matplotlib": "3.10"}, LESSONS),
+    "Python 3.11, PyTorch 2.11, each package at its lower bound": ("3.11", lowest(), LESSONS),
+    "Python 3.12, PyTorch 2.15, NumPy 2.5, SciPy 1.18, the newest of each package": (
+        "3.12",
+        {"torch": "2.15", "numpy": "2.5", "scipy": "1.18", "networkx": "3.7", "contourpy": "1.4"},
+        LESSONS,
+    ),
+    "copies for Colab: IPython 7.34, Python 3.11 and PyTorch 2.11": (
+        "3.11",
+        {"torch": "2.11"},
+        COPIES,
+    ),
+    "copies for Colab: IPython 7.34, Python 3.11 and PyTorch 2.15": (
+        "3.11",
+        {"torch": "2.15"},
+        COPIES,
+    ),
 }
 HEAD = """\
 # Where the lessons were run
 
 Written by `make matrix`. Each line is a run of the five notebooks, every output compared, and of
-some quick tests: on Linux and x86-64, with the versions of constraints.txt but for those named.
+some quick tests, or of the copies for Colab, in which nothing of the course is installed: on Linux
+and x86-64, with the versions of constraints.txt but for those named.
 
 | where | outcome | detail |
 |---|---|---|
 """
 SEEN = """
-import sys
+import json, platform, sys
 from importlib.metadata import version
-print(*sys.version_info[:2], sep=".", end=" ")
-print(*("=".join([name, ".".join(version(name).split(".")[:2])]) for name in sys.argv[1:]))
+print(json.dumps([platform.python_version(), *map(version, sys.argv[1:])]))
 """
 
 
@@ -100,26 +131,36 @@ def main(wanted=""):
     sys.exit(any(result.outcome == "FAILED" for result in results))
 
 
-def elsewhere(name, python, packages):
+def elsewhere(name, python, packages, tests):
     """The cell in the first environment of MATRIX_ENVS that has this Python and these versions."""
-    wanted = " ".join([python, *(f"{key}={value}" for key, value in packages.items())])
     for folder in filter(None, os.environ.get("MATRIX_ENVS", "").split(os.pathsep)):
         interpreter = Path(folder, "bin", "python")
+        if not interpreter.exists():
+            sys.exit(f"MATRIX_ENVS names {folder}, which has no bin/python.")
         command = [interpreter, "-c", SEEN, *packages]
         seen = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-        if seen.stdout.strip() == wanted:
-            return run(name, interpreter, {})
+        versions = json.loads(seen.stdout or "[]")
+        wanted = [python, *packages.values()]
+        if len(versions) == len(wanted) and all(map(begins_with, versions, wanted)):
+            return run(name, interpreter, {}, tests)
     return say(Result(name, "not run", "no environment in MATRIX_ENVS has it"))
 
 
-def run(name, python, variables):
+def begins_with(version, wanted):
+    """Whether 2.11.0+cpu is a 2.11, as it is; 2.1 it is not."""
+    return re.match(re.escape(wanted) + r"(?!\d)", version) is not None
+
+
+def run(name, python, variables, tests=LESSONS):
     """Run the notebooks and the quick tests by `python`; never with more than two kernels."""
+    if not has_locale(variables.get("LC_ALL", "C")):
+        return say(Result(name, "not run", "the locale is not on this machine"))
     with tempfile.TemporaryDirectory() as folder:
         environment = surroundings(variables, Path(folder))
         umask = int(variables.get("umask", "022"), 8)
-        tests = ["-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", "--color=no"]
+        options = ["-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", "--color=no"]
         done = subprocess.run(
-            [python, "-m", "pytest", *tests, "notebooks", *QUICK],
+            [python, "-m", "pytest", *options, *tests],
             cwd=ROOT,
             env=environment,
             umask=umask,
@@ -130,9 +171,16 @@ def run(name, python, variables):
         )
     if done.returncode:
         print(done.stdout[-5000:])
-    lines = done.stdout.strip().splitlines() or ["no output"]
-    counts = lines[-1].strip("= ").split(" in ")[0]
-    return say(Result(name, "FAILED" if done.returncode else "passed", counts, variables))
+    counts = re.findall(r"^(?:=+ )?(\d+ \w+.*) in [\d.]+s", done.stdout, re.MULTILINE)
+    detail = counts[-1] if counts else (done.stdout.strip().splitlines() or ["no output"])[-1]
+    return say(Result(name, "FAILED" if done.returncode else "passed", detail, variables))
+
+
+def has_locale(name):
+    """Without it, programs take C and say nothing: the cell would not be what it is called."""
+    program = "import locale; locale.setlocale(locale.LC_ALL, '')"
+    environment = {**os.environ, "LC_ALL": name}
+    return subprocess.run([sys.executable, "-c", program], env=environment).returncode == 0
 
 
 def surroundings(variables, folder):
@@ -171,7 +219,7 @@ def read_table():
     """{cell: (outcome, detail)} of MATRIX.md as it is."""
     if not TABLE.exists():
         return {}
-    rows = TABLE.read_text(encoding="utf-8").removeprefix(HEAD).splitlines()
+    rows = TABLE.read_text(encoding="utf-8").partition("|---|---|---|\n")[2].splitlines()
     cells = [[part.strip() for part in row.strip("|").split("|")] for row in rows]
     return {name: (outcome, detail) for name, outcome, detail in cells}
 

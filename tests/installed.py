@@ -8,7 +8,8 @@ from packaging.utils import canonicalize_name
 
 INSTALLED = {
     canonicalize_name(package.metadata["Name"]): package
-    for package in importlib.metadata.distributions()
+    # Found twice, the first is what an import takes.
+    for package in reversed(list(importlib.metadata.distributions()))
 }
 
 

@@ -130,7 +130,8 @@ def base(tmp_path_factory):
     # After pip, which must not meet a link: it could remove what lies behind.
     packages = next(folder.glob("lib/python*/site-packages"))
     here = [(name, ("",)) for name in ("torch", "numpy")]
-    for name in reached([*here, *needs("torch", [""], default_environment())]):
+    # Where torch and CUDA came without their records, they lie beside each other all the same.
+    for name in reached([*here, *needs("torch", [""], default_environment())]) & {*INSTALLED}:
         for part in {file.parts[0] for file in INSTALLED[name].files} - {"..", "__pycache__"}:
             if not (packages / part).exists():
                 (packages / part).symlink_to(INSTALLED[name].locate_file(part).resolve())

@@ -24,9 +24,21 @@ def test_what_the_readme_calls_executed_has_passed(package):
     (executed,) = re.findall(r"Executed on Linux: (.*?)\.\s", README.replace("\n", " "))
     passed = " ".join(cell for cell, (outcome, _) in ROWS.items() if outcome == "passed")
     passed += " Python 3.11 PyTorch 2.13"  # the environment that `make test` is run in
-    promised = re.search(rf"{package} ((?:[\d.]+(?:, | and )?)+)", executed)[1]
-    versions = set(re.findall(r"\d+\.\d+", promised))
-    assert versions == set(re.findall(rf"{package} (\d+\.\d+)", passed))
+    assert versions_of(package, executed) == versions_of(package, passed)
+
+
+def test_the_copies_for_colab_were_run_on_what_the_readme_says():
+    (executed,) = re.findall(r"copies were executed with (.*?)\.\s", README.replace("\n", " "))
+    passed = " ".join(c for c in ROWS if c.startswith("copies") and ROWS[c][0] == "passed")
+    passed += " PyTorch 2.13"  # by `make check`
+    for package in ("IPython", "Python", "PyTorch"):
+        assert versions_of(package, executed) == versions_of(package, passed)
+
+
+def versions_of(package, text):
+    """The versions in `PyTorch 2.11, 2.12 and 2.13`, in each place where it stands like that."""
+    lists = re.findall(rf"\b{package} ((?:\d[\d.]*(?:, | and )?)+)", text)
+    return set(re.findall(r"\d+\.\d+", " ".join(lists)))
 
 
 @pytest.fixture
@@ -34,7 +46,7 @@ def course(tmp_path, monkeypatch):
     """A matrix of two cells, whose pytest is a program that says what it was given."""
     monkeypatch.setattr(matrix, "TABLE", tmp_path / "MATRIX.md")
     monkeypatch.setattr(matrix, "HERE", {"here": {"LC_ALL": "C"}})
-    monkeypatch.setattr(matrix, "ELSEWHERE", {"there": ("3.11", {"torch": "2.11"})})
+    monkeypatch.setattr(matrix, "ELSEWHERE", {"there": ("3.11", {"torch": "2.11"}, ["tests"])})
     monkeypatch.delenv("MATRIX_ENVS", raising=False)
     return tmp_path / "MATRIX.md"
 
@@ -74,11 +86,39 @@ def test_a_variable_is_set_and_taken_away(tmp_path, monkeypatch):
     assert matrix.surroundings({"HOME": "make_home"}, tmp_path)["HOME"].startswith(str(tmp_path))
 
 
-def test_an_environment_is_found_by_what_it_has(course, monkeypatch, tmp_path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").symlink_to(sys.executable)
-    monkeypatch.setenv("MATRIX_ENVS", str(tmp_path))
-    monkeypatch.setattr(matrix, "run", lambda name, python, variables: python)
+def test_an_environment_is_found_by_what_it_has(course, monkeypatch):
+    monkeypatch.setenv("MATRIX_ENVS", sys.prefix)
+    monkeypatch.setattr(matrix, "run", lambda name, python, variables, tests: (python, tests))
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert matrix.elsewhere("it", here, {}) == tmp_path / "bin" / "python"
-    assert matrix.elsewhere("another", "2.7", {}).outcome == "not run"
+    found = matrix.elsewhere("it", here, {"pytest": pytest.__version__}, ["tests"])
+    assert found == (Path(sys.prefix, "bin", "python"), ["tests"])
+    for python, packages in [("2.7", {}), (here, {"pytest": "1.0"}), (here, {"no-such": "1.0"})]:
+        assert matrix.elsewhere("another", python, packages, []).outcome == "not run"
+    monkeypatch.setenv("MATRIX_ENVS", "/nowhere")
+    with pytest.raises(SystemExit, match="names /nowhere, which has no bin/python"):
+        matrix.elsewhere("it", here, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "same"),
+    [
+        ("2.11.0+cpu", "2.11", True),
+        ("2.1.0", "2.11", False),
+        ("2.11.0", "2.1", False),
+        ("77.0.1", "77", True),
+        ("3.11.2", "3.11.2", True),
+        ("3.11.20", "3.11.2", False),
+    ],
+)
+def test_a_version_is_one_of_those_wanted(version, wanted, same):
+    assert matrix.begins_with(version, wanted) == same
+
+
+def test_every_lower_bound_is_in_the_cell_of_the_lowest():
+    lowest = matrix.lowest()
+    assert len(lowest) > 20
+    assert lowest["torch"] == "2.11" and lowest["jupyterlab"] == "4.0"
+
+
+def test_a_locale_that_is_missing_is_said():
+    assert matrix.run("it", sys.executable, {"LC_ALL": "tlh_QS.UTF-8"}).outcome == "not run"
