@@ -2,12 +2,18 @@
 
 import io
 from html import escape
+from typing import Any
 
 from matplotlib import pyplot, rc_context
 
 # Text stays text, and ids do not change from run to run. No point of a curve is left out: which one
 # would depend on the last digits.
-SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "lessons", "path.simplify": False}
+# Any, for some versions of matplotlib give the names of settings a type of their own.
+SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "lessons",
+    "path.simplify": False,
+}
 CURVES = "application/vnd.lessons.curves+json"
 
 
@@ -46,7 +52,7 @@ def show(figure, description):
         `Plot`, displayed as SVG with a title that a screen reader speaks.
     """
     file = io.StringIO()
-    with rc_context(SETTINGS):  # type: ignore[arg-type]  # a Literal of every setting there is
+    with rc_context(SETTINGS):
         for line in _lines(figure):
             line.recache(always=True)  # made before, under the settings of then
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

@@ -27,6 +27,12 @@ def test_what_the_readme_calls_executed_has_passed(package):
     assert versions_of(package, executed) == versions_of(package, passed)
 
 
+@pytest.mark.parametrize("end", ["each package at its lower bound", "the newest of each package"])
+def test_the_lowest_and_the_newest_have_passed(end):
+    assert "with the lowest and the newest version of each package" in README.replace("\n", " ")
+    assert [ROWS[cell][0] for cell in ROWS if cell.endswith(end)] == ["passed"]
+
+
 def test_the_copies_for_colab_were_run_on_what_the_readme_says():
     (executed,) = re.findall(r"copies were executed with (.*?)\.\s", README.replace("\n", " "))
     passed = " ".join(c for c in ROWS if c.startswith("copies") and ROWS[c][0] == "passed")
