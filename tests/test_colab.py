@@ -149,7 +149,9 @@ def kernel(request, base, tmp_path_factory):
     programs = folder / "bin"
     if request.param == "with dot":
         # The machine's own, or else the course's: then it is a real one as far as the copy sees.
-        (programs / "dot").write_text(f'#!/bin/sh\nexec "{shutil.which("dot")}" "$@"\n')
+        dot = shutil.which("dot")
+        assert dot, "there is no dot on the PATH, nor beside the Python that runs this"
+        (programs / "dot").write_text(f'#!/bin/sh\nexec "{dot}" "$@"\n')
         (programs / "dot").chmod(0o755)
     (folder / "colab").mkdir()
     spec = {

@@ -36,7 +36,7 @@ def test_the_lowest_and_the_newest_have_passed(end):
 def test_the_copies_for_colab_were_run_on_what_the_readme_says():
     (executed,) = re.findall(r"copies were executed with (.*?)\.\s", README.replace("\n", " "))
     passed = " ".join(c for c in ROWS if c.startswith("copies") and ROWS[c][0] == "passed")
-    passed += " PyTorch 2.13"  # by `make check`
+    passed += " IPython 7.34 Python 3.11 PyTorch 2.13"  # by `make check`
     for package in ("IPython", "Python", "PyTorch"):
         assert versions_of(package, executed) == versions_of(package, passed)
 
