@@ -438,7 +438,7 @@ ROWS = {
     "A12 cured": (Product.apply, pair, "supported", ""),
     "A12 None checked": (NoneChecked.apply, x(), "supported", ""),
     "A13 grad_out": (Mutating.apply, x(), "first_derivative_wrong", "mutates_grad_out"),
-    "A13 saved": (Overwriting.apply, x(), "first_derivative_wrong", "mutates_grad_out"),
+    "A13 saved": (Overwriting.apply, x(), "first_derivative_wrong", "mutates_saved"),
     "A14 marked": (exp_in_place(True), x(), "supported", ""),
     "A14 not marked": (exp_in_place(False), x(), "silently_wrong", "in_place_without_mark_dirty"),
     # A18 to A23.

@@ -27,6 +27,10 @@ def message(fn, *inputs, code):
     return found[code]
 
 
+def codes_of(fn, *inputs):
+    return [f.code for f in diagnose(fn, *inputs).findings if f.code != "no_setup_context"]
+
+
 # What is on ctx and is no tensor.
 
 
@@ -72,7 +76,8 @@ def test_what_changes_with_an_input_is_named_whatever_it_is(name):
     finding = diagnosis.findings[0]
     assert finding.code == "intermediate_on_ctx" and finding.cause
     assert ": ctx.r. " in finding.message
-    assert "what is not a tensor" in finding.message
+    # The function holds a tensor.
+    assert ("what is not a tensor" in finding.message) == (name != "function")
     assert [s.name for s in diagnosis.saved if s.kind == "intermediate"] == ["r"]
 
 
@@ -324,6 +329,98 @@ def test_a_cycle_that_is_collected_and_one_that_is_not():
     found = {f.code for f in diagnose(fn, point).findings}
     assert "reference_cycle" in found and "memory_leak" not in found
     gc.collect()
+
+
+# Where an error comes from.
+
+
+def square_with(backward):
+    def save_x(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    return function(save_x, backward).apply
+
+
+def guarded(ctx, g):
+    if g.requires_grad:
+        raise NotImplementedError("once only")
+    return 2 * g * ctx.saved_tensors[0]
+
+
+def with_out(ctx, g):
+    return torch.mul(g, 2 * ctx.saved_tensors[0], out=torch.empty_like(g))
+
+
+class WithoutBackward(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x**3
+
+
+def test_an_error_of_backward_is_located():
+    assert "guarded, line " in message(square_with(guarded), x(0.5, 1.0), code="raises_in")
+    assert "cause_unknown" not in codes_of(square_with(guarded), x(0.5, 1.0))
+    assert "out_argument" in codes_of(square_with(with_out), x(0.5, 1.0))
+    assert "raises_in" not in codes_of(square_with(with_out), x(0.5, 1.0))
+    assert "no_backward" in codes_of(WithoutBackward.apply, x(0.5, 1.0))
+
+
+def test_a_fn_that_leaves_its_domain():
+    def symmetric(a):
+        if not torch.equal(a, a.mT):
+            raise ValueError("not symmetric")
+        return torch.logdet(a)
+
+    found = diagnose(symmetric, torch.eye(2, dtype=torch.float64, requires_grad=True))
+    assert found.verdict == "not_checked" and found.torch_func == ""
+    assert [f.code for f in found.findings] == ["raises_beside"]
+
+
+def test_what_is_not_finite_is_told_and_nobody_is_blamed_for_it():
+    assert codes_of(lambda x: (x * x).sum().sqrt(), x(0.0, 0.0)) == ["nan_in_first"]
+    assert codes_of(Cube.apply, x(math.nan, 1.0))[0] == "nan_in_first"
+
+
+# A small part of the whole.
+
+
+def test_an_intermediate_is_blamed_however_small_its_part_is():
+    def mixed(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        ctx.k = a * 1.0
+        return a**2 * 1e-8 + b**3
+
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return 2e-8 * g * ctx.k, 3 * g * b * b
+
+    fn = function(mixed, backward).apply
+    assert "ctx.k" in message(fn, x(0.3, -1.0), x(0.7, 0.5), code="intermediate_on_ctx")
+
+
+def test_the_imaginary_part_of_a_gradient_counts():
+    def turned(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.s = x.sin()
+        return torch.complex(x, -x.cos())
+
+    def backward(ctx, g):
+        return g.real + g.imag * ctx.s
+
+    assert "ctx.s" in message(function(turned, backward).apply, x(0.3), code="intermediate_on_ctx")
+
+
+def test_a_list_on_ctx_is_one_cause():
+    def steps(ctx, x):
+        ctx.xs = [x, x.sin()]
+        return ctx.xs[1].sin()
+
+    def backward(ctx, g):
+        return g * ctx.xs[1].cos() * ctx.xs[0].cos()
+
+    found = codes_of(function(steps, backward).apply, x(0.3, 0.8))
+    assert found[0] == "intermediate_on_ctx" and "untracked_backward" not in found
 
 
 # The rows can be computed again.

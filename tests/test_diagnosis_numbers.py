@@ -359,7 +359,7 @@ class EditsWhatItSaved(Scaled):
 
 def test_a_backward_that_edits_what_it_saved():
     found = diagnose(lambda x: EditsWhatItSaved.apply(x, 1), x)
-    assert not found.ok and "mutates_grad_out" in codes(found)
+    assert found.verdict == "raises" and "mutates_saved" in codes(found)
 
 
 norm = torch.nn.BatchNorm1d(3).double()
@@ -523,3 +523,35 @@ def test_a_function_that_takes_no_point_but_the_given_one():
         return x * 2
 
     assert diagnose(fn, torch.ones(2, dtype=torch.float64, requires_grad=True))
+
+
+class Forgets(Function):
+    """sin(x) + 0.05 sin(20 x) / 20, whose backward forgets the small term."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin() + 0.05 * (20 * x).sin() / 20
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0].cos()
+
+
+class Rounds(Function):
+    """x**3, whose backward rounds to 1/64."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ((3 * ctx.saved_tensors[0] ** 2 * 64).round() / 64)
+
+
+@pytest.mark.parametrize("fn", [Forgets.apply, Rounds.apply])
+def test_a_first_derivative_that_is_off_is_no_solver(fn):
+    point = torch.tensor([0.1, 0.4, 0.75, 1.3, 0.57], dtype=torch.float64, requires_grad=True)
+    assert diagnose(fn, point).verdict == "surrogate_gradient"

@@ -1,6 +1,7 @@
 """diagnose: is the second derivative right, and if not, why. The findings and their lessons:
 
     mutates_grad_out               3
+    mutates_saved                  3
     backward_works_once            1
     backward_not_linear            1
     state_between_calls            4
@@ -30,7 +31,11 @@
     gradient_of_another_kind       1
     gradient_can_be_none           1
     view_in_backward               1
+    no_backward                    1
+    out_argument                   5
+    raises_in                      5
     cause_unknown                  5
+    nan_in_first                   2
     nan_in_second                  2
     noncontiguous_input            1
     grad_out_layout                1
@@ -42,6 +47,7 @@
     output_used_alone              3
     only_by_backward               5
     elements_not_checked           1
+    raises_beside                  1
     far_from_one                   1
     computes_in_float32            1
     seed_fixed                     1
@@ -62,15 +68,15 @@ import torch
 
 from .dependence import convict_surrogates, follow
 from .evidence import Evidence
-from .functions import Saved, custom_functions
+from .functions import Saved, custom_functions, uneven_step
 from .habits import observe, torch_func
 from .judge import Outcome, Row
 from .lifetime import Lifetime, lifetime
 from .measure import Measured, measure
-from .prepare import NotChecked, Prepared, prepare
+from .prepare import NotChecked, Prepared, prepare, raised
 from .report import text_of
 from .rules import Finding, findings_of
-from .settings import Setting, formulas, recipe
+from .settings import Setting, first_line, formulas, recipe
 from .target import Target
 from .undisturbed import undisturbed
 from .verdict import Verdict, verdict_of
@@ -135,11 +141,11 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
     with undisturbed(fn) as met:
         try:
             prepared = prepare(fn, inputs)
+            measured, moved = _measured(prepared.target, order)
         except NotChecked as reason:
             finding = Finding(reason.code, reason.message, lesson=1)
             saved = [saved for function in reason.functions for saved in function.saved]
             return Diagnosis(name, Verdict.NOT_CHECKED, [finding], saved=saved)
-        measured, moved = _measure_where_it_tells(prepared.target, order)
         evidence = _gather(measured, prepared)
     evidence = replace(
         evidence,
@@ -161,6 +167,13 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
         formulas=formulas(measured.probe),
         torch_func=evidence.torch_func,
     )
+
+
+def _measured(target: Target, order: int) -> tuple[Measured, bool]:
+    try:
+        return _measure_where_it_tells(target, order)
+    except Exception as error:  # of fn, which has worked before
+        raise raised(error) from error
 
 
 def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]:
@@ -191,12 +204,25 @@ def _gather(measured: Measured, prepared: Prepared) -> Evidence:
     if measured.a is None:
         return Evidence(measured, functions, seeded=seeded, lifetime=lives)
     surrogate = measured.first.outcome is not Outcome.RIGHT
-    if measured.wrong or surrogate:
+    finite = measured.first.outcome is not Outcome.NOT_FINITE
+    if finite and (measured.wrong or surrogate):
         functions = follow(measured, functions)
     if surrogate:
         measured = replace(measured, second=convict_surrogates(measured, functions))
     habits = observe(measured, seeded)
-    return Evidence(measured, functions, habits, torch_func(measured), lives, seeded=seeded)
+    found = Evidence(measured, functions, habits, lifetime=lives, seeded=seeded)
+    if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
+        return replace(found, raises_beside=_error_beside(target))
+    return replace(found, torch_func=torch_func(measured))
+
+
+def _error_beside(target):
+    """What fn raises some millionth beside the point."""
+    try:
+        target.start(shift=1e-3 * uneven_step(target))
+    except Exception as error:  # of fn
+        return first_line(error)
+    return ""
 
 
 def assert_double_backward(fn: Callable, *inputs: Any) -> None:

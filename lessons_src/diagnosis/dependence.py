@@ -8,6 +8,7 @@ it stands what autograd makes of the same thing. So a lost path is found where i
 import inspect
 import math
 from dataclasses import replace
+from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from lessons_src.graphs import walk
 
 from .differences import flat, shaped, slope
 from .functions import Custom, Extra, Kind, Node, Path, Saved, look
+from .holdings import reachable
 from .judge import Outcome, Row
 from .measure import Measured
 from .settings import Setting
@@ -47,21 +49,37 @@ class StandIn:
 
 
 class Backward:
-    """The backward of one node as a number: what it returns, weighted and summed."""
+    """The backward of one node as a number: what it returns, weighted and summed.
 
-    def __init__(self, node: Node, number: int, seed: int):
+    Each element is divided by its size at the point (`sizes`), so that a small one counts as much
+    as a large one.
+    """
+
+    def __init__(self, node: Node, number: int, seed: int, sizes: list[Tensor] | None = None):
         self.node, self.number, self.seed = node, number, seed
         self.kept = node.tensors, node.attributes
         self.u = [_weights(like, number, k) for k, like in enumerate(_grad_outs(node))]
+        self.sizes = self._measured_sizes() if sizes is None else sizes
+
+    def _measured_sizes(self):
+        try:
+            return [_sizes(g) for g in self._grads(*tree_map(_copy, self.kept))]
+        except Exception:  # of backward
+            return []
 
     def __call__(self, tensors, attributes, u=None):
         """May raise what backward raises."""
+        grads = self._grads(tensors, attributes, u)
+        pairs = zip_longest(grads, self.sizes[: len(grads)], fillvalue=1.0)
+        grads = [g / size for g, size in pairs]
+        terms = [_dot(g, _weights(g, self.number, k, 7)) for k, g in enumerate(grads)]
+        return sum(terms, torch.zeros((), dtype=torch.float64))
+
+    def _grads(self, tensors, attributes, u=None):
         seed_generators(self.seed)
         ctx = StandIn(self.node.fn, tuple(tensors), attributes)
         grads = _method(self.node)(ctx, *(u or [v.clone() for v in self.u]))
-        grads = [g for g in tree_flatten(grads)[0] if isinstance(g, Tensor)]
-        terms = [_dot(g, _weights(g, self.number, k, 7)) for k, g in enumerate(grads)]
-        return sum(terms, torch.zeros((), dtype=torch.float64))
+        return [g.to_dense() for g in tree_flatten(grads)[0] if isinstance(g, Tensor)]
 
     def value(self, kept, u=None):
         """With copies, since backward may write into what it gets; NaN where it raises."""
@@ -122,7 +140,7 @@ def _changes(measured, backwards, asked):
         for backward in backwards:
             other = _matching(there, backward)
             # The class too may be another one, made anew in each call.
-            apart = Backward(other, backward.number, backward.seed)
+            apart = Backward(other, backward.number, backward.seed, backward.sizes)
             numbers += [apart.value(apart.kept), apart.value(backward.kept)]
         _look(target)  # so that what fn leaves elsewhere is again that of here
         for backward, answer in zip(backwards, asked, strict=True):
@@ -171,7 +189,10 @@ def _with_paths(custom, backward, answer, change):
     for slot, path in paths.items():  # an object on ctx that is neither tensor nor number
         if path is Path.MISSING and slot not in known and isinstance(slot, str):
             kind = type(backward.node.attributes[slot]).__name__
-            saved.append(Saved(slot, Kind.INTERMEDIATE, (), kind, 0, slot=slot, path=path))
+            held = [thing for _, thing in reachable(backward.node.attributes[slot])]
+            holder = any(isinstance(thing, Tensor) for thing in held)
+            about = {"slot": slot, "path": path, "holder": holder}
+            saved.append(Saved(slot, Kind.INTERMEDIATE, (), kind, 0, **about))
     seen = Number(*map(sum, zip(*change.seen.values(), strict=True))) if paths else Number(0.0, 0.0)
     by_grad_out = Path.UNKNOWN
     if answer.by_grad_out is not None:
@@ -357,7 +378,16 @@ def _weights(like, *key):
     for k in key:
         seed = 101 * seed + k + 1
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+    dtype = torch.complex128 if like.is_complex() else torch.float64
+    return torch.randn(like.shape, generator=generator, dtype=dtype).to(like)
+
+
+def _sizes(g):
+    """What to divide the elements of a gradient by; for those that are 0, that of the largest."""
+    size = g.detach().abs()
+    largest = size.max() if size.numel() else size.new_ones(())
+    largest = largest if largest > 0 else torch.ones_like(largest)
+    return torch.where(size > 1e-9 * largest, size, largest)
 
 
 def _dot(a, b):
@@ -408,6 +438,8 @@ class _Watch(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         name = getattr(function, "__name__", "")
+        if torch.is_inference_mode_enabled():
+            self.seen["torch.inference_mode()"] = None
         if name == "__get__":
             name = getattr(getattr(function, "__self__", None), "__name__", "")
         if name in UNTRACKED:

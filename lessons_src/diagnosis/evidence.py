@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .functions import Custom, Extra, Saved
+from .functions import Custom, Extra, Kind, Path, Saved
 from .habits import Habits
 from .lifetime import Lifetime
 from .measure import Measured
@@ -21,6 +21,7 @@ class Evidence:
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name
+    raises_beside: str = ""  # the error that fn raises beside the point
     unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
 
     @property
@@ -44,8 +45,16 @@ class Evidence:
         return [s for f in self.functions for s in f.saved if s.kind == kind and s.on_ctx == on_ctx]
 
     def blamed(self, on_ctx: bool) -> list[Saved]:
-        """Intermediates that explain why backward does not follow the inputs."""
-        return [s for f in self.functions for s in f.lost if s.on_ctx == on_ctx]
+        """Intermediates that explain why backward does not follow the inputs.
+
+        Where nothing explains that, those that are used and have no graph, however small their part
+        of the whole is.
+        """
+        lost = [s for f in self.functions for s in f.lost]
+        if not any(f.explained for f in self.functions):
+            kept = [s for f in self.functions for s in f.saved]
+            lost = [s for s in kept if s.kind is Kind.INTERMEDIATE and s.path is Path.MISSING]
+        return [s for s in lost if s.on_ctx == on_ctx]
 
     @property
     def extras(self) -> list[tuple[Extra, dict[str, float]]]:

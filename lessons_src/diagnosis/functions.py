@@ -55,6 +55,7 @@ class Saved:
     path: Path = Path.UNKNOWN  # backward differentiated by it
     reached: bool = False  # the graph of backward leads to it
     marked: bool = False  # returned, but marked as non-differentiable
+    holder: bool = False  # no tensor, but something that holds one
     edited: bool = False  # an input that forward has written its output into
     circular: bool = False  # an output, or a view of one, that may keep its own graph alive
 
@@ -65,7 +66,7 @@ class Saved:
     @property
     def numeric(self) -> bool:
         """A number or an array, which no graph can leave; not a tensor."""
-        return self.bytes == 0 or self.dtype.startswith("NumPy")
+        return not self.holder and (self.bytes == 0 or self.dtype.startswith("NumPy"))
 
     @property
     def title(self) -> str:
@@ -116,10 +117,21 @@ class Custom:
 
     @property
     def cut(self) -> list[Saved]:
-        """Inputs and outputs that have a graph, and by which backward is differentiated wrongly."""
+        """Inputs and outputs that have a graph, and by which backward is differentiated wrongly.
+
+        Not those in a list on ctx with intermediates, which explain it.
+        """
         connected = Kind.INPUT, Kind.OUTPUT
         bad = Path.MISSING, Path.WRONG
-        return [s for s in self.saved if s.kind in connected and s.path in bad]
+        mixed = {s.slot for s in self.saved if s.kind is Kind.INTERMEDIATE}
+        found = [s for s in self.saved if s.kind in connected and s.path in bad]
+        return [s for s in found if s.slot not in mixed]
+
+    @property
+    def explained(self) -> bool:
+        """Something is known that explains a wrong second derivative."""
+        known = self.lost or self.untracked or self.extras or self.hidden is not None
+        return bool(known or any(map(self.inner_misses, (Path.MISSING, Path.WRONG))))
 
     @property
     def untracked(self) -> list[Saved]:
@@ -190,8 +202,7 @@ def custom_functions_in(here: Looked, target: Target) -> tuple[Custom, ...]:
     """The same, where `look(target)` is known."""
     if not here.nodes:
         return ()
-    beside = look(target, uneven_step(target))
-    moved = beside.nodes
+    moved = _beside(target, here).nodes
     if [len(n.kept) for n in moved] != [len(n.kept) for n in here.nodes]:
         moved = here.nodes
     found = []
@@ -199,6 +210,16 @@ def custom_functions_in(here: Looked, target: Target) -> tuple[Custom, ...]:
         saved = [*_saved_tensors(node, other, here.call, target), *_saved_values(node, other)]
         found.append(Custom(node.function.__name__, node.once, tuple(saved)))
     return tuple(found)
+
+
+def _beside(target, here):
+    """A little beside the point; `here` where fn has no value there."""
+    for nearer in (1.0, 1e-3):
+        try:
+            return look(target, nearer * uneven_step(target))
+        except Exception:  # of fn
+            continue
+    return here
 
 
 def kinds(customs: Sequence[Custom]) -> list[list[Kind]]:

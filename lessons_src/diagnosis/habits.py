@@ -21,7 +21,8 @@ class Habits:
 
     edits_input: bool = False  # in place, without mark_dirty
     no_gradient: str = ""  # names of inputs for which autograd returns None
-    mutates: str = ""  # what backward writes into
+    mutates: bool = False  # backward writes into grad_out
+    mutates_saved: bool = False  # backward writes into a tensor that it saved
     only_once: str = ""  # the error that a second backward through the same graph raises
     not_linear: str = ""  # what happens if grad_out is scaled
     grad_out_layout: str = ""  # what happens if grad_out is not contiguous
@@ -41,7 +42,7 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
         return found
     target = probe.target
     found = _watch(target.in_units(target.units, ()), probe.w)  # else backward gets a quotient
-    if found.mutates or found.only_once:
+    if found.mutates or found.mutates_saved or found.only_once:
         return found
     return replace(
         found,
@@ -67,9 +68,9 @@ def _watch(target, w):
     except Exception as error:  # of backward, which has worked before
         again = first_line(error)
     if not all(map(torch.equal, given, w)):
-        return replace(found, mutates="grad_out")
+        return replace(found, mutates=True)
     if "modified by an inplace operation" in again or not all(map(_same, [*xs, *ys], before)):
-        return replace(found, mutates="the tensors that it saved")
+        return replace(found, mutates_saved=True, only_once=again)
     return replace(found, only_once=again)
 
 

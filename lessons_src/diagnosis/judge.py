@@ -13,6 +13,8 @@ from .settings import Reported
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # relative
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
 NOISE = 0.02  # one further off than this must scatter to both sides, or it is no noise
+ROUNDING = 1e-3  # of the tolerance is what large elements leave in small ones
+OWN = 0.1  # of its own size is what an element may be off by, however large the others are
 
 
 class Outcome(StrEnum):
@@ -36,6 +38,7 @@ class Row:
     got: float = 0.0
     where: str = ""
     text: str = ""  # first line of the error that autograd raises
+    raised_in: str = ""  # where in the reader's code, "backward, line 7"
     zero: bool = False  # nothing but 0 was expected
     unchecked: int = 0  # elements where finite differences cannot be trusted
     elements: int = 0  # all of them
@@ -75,9 +78,10 @@ def limits_of_second(
     """
     floor = 1e-2 * gradient + 1e-8
     solid = terms * (error <= SURROGATE * terms + floor)
-    rms = [part.square().mean().sqrt().expand(len(part)) for part in solid.split(sizes)]
+    rms = torch.cat([p.square().mean().sqrt().expand(len(p)) for p in solid.split(sizes)])
     noise = 5 * (error + error.median()) + 1e-4 * floor
-    return Limits(tolerance, terms + torch.cat(rms), noise, floor)
+    scale = torch.minimum(terms + rms, OWN / tolerance * terms + ROUNDING * rms)
+    return Limits(tolerance, scale, noise, floor)
 
 
 def scatters(deviations: Tensor) -> bool:
@@ -106,7 +110,7 @@ def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int],
     truth, error = expected
     zero = bool((truth.abs() <= limits.noise).all())
     if got.vector is None:
-        return Row(Outcome.RAISES, text=got.text, zero=zero)
+        return Row(Outcome.RAISES, text=got.text, zero=zero, raised_in=got.raised_in)
     broken = ~got.vector.isfinite()
     off = (got.vector - truth).abs().nan_to_num(0.0)
     wrong = (off > limits.tolerance * limits.scale + limits.noise) & ~broken
@@ -118,10 +122,10 @@ def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int],
     if not (broken.any() or wrong.any()):
         text = got.text if got.missing is not None and got.missing.all() else ""
         outcome = Outcome.RIGHT if sure else Outcome.UNCLEAR
-        return Row(outcome, worst, relative, 0.0, 0.0, "", text, zero, *count)
+        return Row(outcome, worst, relative, 0.0, 0.0, "", text, "", zero, *count)
     i, outcome = _shown(broken, wrong, got.missing, off)
     numbers = truth[i].item(), got.vector[i].item()
-    return Row(outcome, worst, relative, *numbers, place(i), got.text, zero, *count)
+    return Row(outcome, worst, relative, *numbers, place(i), got.text, "", zero, *count)
 
 
 def _shown(broken, wrong, missing, off):

@@ -1,10 +1,8 @@
 """What can be checked at all: from fn and its inputs to a target, or the reason why not."""
 
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -16,6 +14,7 @@ from .holdings import (
     names_of,
     other_leaves,
 )
+from .settings import raised_in
 from .target import Target, readable
 from .units import units_of
 
@@ -34,7 +33,6 @@ NOT_CHECKED = {
     "random_output": "fn gives different outputs for one input and one seed. Fix what is random.",
 }
 HALF = {torch.float16, torch.bfloat16}
-HERE = str(Path(__file__).parent)
 
 
 class NotChecked(Exception):
@@ -75,7 +73,7 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
     except NotChecked:
         raise
     except Exception as error:  # of fn
-        raise NotChecked("fn_raises", _told(error)) from error
+        raise raised(error) from error
     if not target.outputs:
         raise NotChecked("output_without_graph")
     with suppress(Exception):  # fn may refuse float64, or do something else there
@@ -180,8 +178,11 @@ def _same(a, b):
     return a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
 
 
+def raised(error: Exception) -> NotChecked:
+    """The reason that fn raises."""
+    return NotChecked("fn_raises", _told(error))
+
+
 def _told(error):
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(HERE)]  # none, if fn is not of Python
-    place = f" (in {own[-1].name}, line {own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {error}{place}."
+    place = raised_in(error)
+    return f"{type(error).__name__}: {error}{f' (in {place})' if place else ''}."

@@ -64,15 +64,23 @@ def findings_of(evidence: Evidence) -> list[Finding]:
 def mutates_grad_out(e: Evidence) -> str | None:
     if not e.habits.mutates:
         return None
+    return "backward writes into grad_out, which others read too: make a new tensor, grad_out * 3."
+
+
+@rule(lesson=3, cause=True)
+def mutates_saved(e: Evidence) -> str | None:
+    if not e.habits.mutates_saved:
+        return None
     return (
-        f"backward writes into {e.habits.mutates}, which others read too: make a new tensor, "
-        "grad_out * 3."
+        "backward writes into a tensor that forward saved, which others read too, the next "
+        "backward among them; torch refuses that for a leaf. Make a new tensor: x * x, not "
+        "x.mul_(x)."
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, cause=True)
 def backward_works_once(e: Evidence) -> str | None:
-    if not e.habits.only_once:
+    if not e.habits.only_once or e.habits.mutates_saved:
         return None
     return (
         "The first call of backward uses up what it needs: a second one through the same graph, "
@@ -112,12 +120,14 @@ def returns_none(e: Evidence) -> str | None:
 
 @rule(lesson=1)
 def first_derivative_differs(e: Evidence) -> str | None:
-    explained = e.habits.no_gradient or e.habits.mutates or e.habits.not_linear
+    habits = e.habits
+    explained = habits.no_gradient or habits.mutates or habits.mutates_saved or habits.not_linear
     if e.measured.first.outcome is not Outcome.WRONG or explained:
         return None
     return (
         "The first derivative is not that of forward. If you meant that (straight-through, "
-        "gradient reversal, surrogate), gradcheck fails by design; if not, backward is wrong."
+        "gradient reversal, surrogate, a solver stopped early), gradcheck fails by design; if not, "
+        "backward is wrong."
     )
 
 
@@ -209,9 +219,9 @@ def input_copy_saved(e: Evidence) -> str | None:
     if not (e.wrong and kept):
         return None
     return (
-        "forward saves a copy of an input (clamp, clone, contiguous or .to where they change "
-        "something, autocast) or the input detached, and what is made there has no graph. Save "
-        "the input itself, convert it after that."
+        "forward saves a copy or a view of an input (clone, reshape; clamp, contiguous or .to "
+        "where they change something; autocast) or the input detached, and what is made there has "
+        "no graph. Save the input itself, convert it after that."
     )
 
 
@@ -289,7 +299,7 @@ def grad_out_path_cut(e: Evidence) -> str | None:
 @rule(lesson=5, cause=True)
 def untracked_backward(e: Evidence) -> str | None:
     lost = [f for f in e.functions if f.untracked]
-    if not (e.wrong and lost) or e.habits.edits_input or e.habits.mutates:
+    if not (e.wrong and lost) or e.habits.edits_input or e.habits.mutates or e.habits.mutates_saved:
         return None
     names = dict.fromkeys(s.title for f in lost for s in f.untracked)
     return (
@@ -350,7 +360,11 @@ def third_order_not_tracked(e: Evidence) -> str | None:
     early = any(row.outcome is not Outcome.RIGHT for row in e.measured.second.values())
     if early or not late:
         return None
-    return "Right at second order, not at third: the backward of your backward is not tracked."
+    inner = _listed(name for f in e.functions for name in f.inner)
+    return (
+        "Right at second order, not at third: the backward of your backward keeps intermediates or "
+        f"is not tracked. Diagnose {inner or 'the Function that backward applies'} by itself."
+    )
 
 
 # Causes that an error of torch names. It is found in a row of the report.
@@ -362,7 +376,8 @@ def _error_says(e: Evidence, *words: str) -> bool:
 
 @rule(lesson=3, cause=True)
 def saved_tensor_edited(e: Evidence) -> str | None:
-    if e.habits.mutates or not _error_says(e, "modified by an inplace operation"):
+    told = e.habits.mutates or e.habits.mutates_saved
+    if told or not _error_says(e, "modified by an inplace operation"):
         return None
     return (
         "A tensor that autograd keeps for the next backward is changed in place (+=, *=, or a name "
@@ -406,7 +421,7 @@ def gradient_of_another_kind(e: Evidence) -> str | None:
 
 @rule(lesson=1, cause=True)
 def gradient_can_be_none(e: Evidence) -> str | None:
-    if not _error_says(e, "'NoneType'", "NoneType object"):
+    if e.habits.only_once or not _error_says(e, "'NoneType'", "NoneType object"):
         return None
     return (
         "backward meets a None: the gradient of an output that is not used, after "
@@ -421,11 +436,39 @@ def view_in_backward(e: Evidence) -> str | None:
     return "backward calls .view on a tensor that is not contiguous. Use reshape."
 
 
+@rule(lesson=1, cause=True)
+def no_backward(e: Evidence) -> str | None:
+    if not _error_says(e, "must implement either the backward or vjp"):
+        return None
+    return "A Function has no backward, fn itself or one that its backward applies. Write it."
+
+
+@rule(lesson=5, cause=True)
+def out_argument(e: Evidence) -> str | None:
+    if not _error_says(e, "functions with out="):
+        return None
+    return (
+        "backward writes a result with out=, which autograd does not follow. Use what it returns."
+    )
+
+
+@rule(lesson=5)
+def raises_in(e: Evidence) -> str | None:
+    """Where the error comes from, if no rule knows its cause."""
+    rows = [e.measured.first, *e.measured.rows]
+    places = _listed(row.raised_in for row in rows if row.raised_in)
+    if not places or verdict_of(e) is not Verdict.RAISES or _some_cause(e):
+        return None
+    return (
+        f"The error comes from your own code: {places}. A check or an operation there does not "
+        "take what autograd hands over when it records backward."
+    )
+
+
 @rule(lesson=5)
 def cause_unknown(e: Evidence) -> str | None:
     """The last resort."""
-    causes = [rule for rule in RULES.values() if rule.cause]
-    if any(rule.applies(e) for rule in causes):
+    if _some_cause(e) or raises_in(e):
         return None
     verdict = verdict_of(e)
     if verdict is Verdict.RAISES:
@@ -438,7 +481,21 @@ def cause_unknown(e: Evidence) -> str | None:
     )
 
 
+def _some_cause(e: Evidence) -> bool:
+    return any(rule.applies(e) for rule in RULES.values() if rule.cause)
+
+
 # What else there is to know.
+
+
+@rule(lesson=2)
+def nan_in_first(e: Evidence) -> str | None:
+    if e.measured.first.outcome is not Outcome.NOT_FINITE:
+        return None
+    return (
+        "The first derivative is not finite here, so neither is the second: often 0/0 or 0 * inf, "
+        "from a root or a norm at 0, or NaN in the input. Stay away from there."
+    )
 
 
 @rule(lesson=2)
@@ -549,6 +606,17 @@ def elements_not_checked(e: Evidence) -> str | None:
 
 
 @rule(lesson=1)
+def raises_beside(e: Evidence) -> str | None:
+    if not e.raises_beside:
+        return None
+    return (
+        "fn raises where its input is moved a little, as finite differences need: "
+        f"{e.raises_beside.rstrip('.')}. Hand in a point inside its domain, or a fn that stays "
+        "there."
+    )
+
+
+@rule(lesson=1)
 def far_from_one(e: Evidence) -> str | None:
     target = e.measured.probe.target
     inputs, outputs = _unusual(target.units), _unusual(target.output_units)
@@ -617,11 +685,15 @@ def _cure(kept: list[Saved]) -> str:
     if all(s.repeats is Kind.OUTPUT for s in kept):
         return "It repeats the output: save the very tensor that you return, not a copy."
     if all(s.marked for s in kept):
-        return "It is returned, but marked non-differentiable: leave mark_non_differentiable out."
+        return (
+            "It is returned, but marked non-differentiable: leave mark_non_differentiable out, and "
+            "add the part for its gradient."
+        )
     if all(s.numeric for s in kept):
         return (
             "No graph leads on from what is not a tensor: compute it in backward from a saved "
-            "input, in torch, or return it as a tensor, too, and save that."
+            "input, in torch (what comes from NumPy or SciPy: in a Function of its own, with a "
+            "backward), or return it as a tensor, too, and save that."
         )
     return "Compute it in backward from a saved input, in torch, or return this very tensor, too."
 

@@ -4,14 +4,19 @@
 point and the first derivative are the same in all of them; the second is not.
 """
 
+import traceback
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from .differences import filled, flat, shaped, taken
 from .target import Target
+
+HERE = str(Path(__file__).parent)
+TORCH = str(Path(torch.__file__).parent)
 
 
 class Setting(StrEnum):
@@ -74,8 +79,8 @@ def recipe(probe: Probe) -> str:
     """How to get the numbers of a row from z, one of `formulas`; "" where that takes more."""
     target = probe.target
     given = [target.slots[i] for i in target.where]
-    if any(x.is_complex() or x.layout != torch.strided for x in given):
-        return ""  # differentiated by their real parts, or by their values
+    if probe.by_backward or any(x.is_complex() or x.layout != torch.strided for x in given):
+        return ""  # not by grad, or by real parts, or by the values of sparse tensors
     even = all((v == 1).all() for v in [*probe.w, probe.d])
     one = len(target.names) == len(probe.w) == 1
     z, g = ("z", "g") if even else ("(w * z)", "(d * g)")
@@ -135,6 +140,7 @@ class Reported:
     missing: Tensor | None = None  # mask: where autograd returned None, taken as 0 in `vector`
     text: str = ""  # first line of the error; also of one that `allow_unused=True` avoids
     first: Tensor | None = None  # the first derivative on the way there, None if that raises
+    raised_in: str = ""  # "backward, line 7": the reader's code that raises
 
 
 def reported(
@@ -168,7 +174,8 @@ def _differentiated(probe, setting, order, shift, strict):
             scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
             grads = _derivative(probe, scalar, t, create_graph=step < order, strict=strict)
     except Exception as error:  # whatever fn or its backward raises is the answer
-        return Reported(None, text=first_line(error), first=first)
+        place = raised_in(error)
+        return Reported(None, text=first_line(error), first=first, raised_in=place)
     missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])
     return Reported(filled(grads, t), missing > 0, first=first)
 
@@ -180,6 +187,13 @@ def _derivative(probe, scalar, t, create_graph, strict):
         scalar.backward(create_graph=create_graph)
         return taken(t)
     return torch.autograd.grad(scalar, t, create_graph=create_graph, allow_unused=not strict)
+
+
+def raised_in(error: Exception) -> str:
+    """The innermost place outside torch and this package in the way of an error; "" if none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith((HERE, TORCH))]
+    return f"{own[-1].name}, line {own[-1].lineno}" if own else ""
 
 
 def first_line(error: Exception) -> str:

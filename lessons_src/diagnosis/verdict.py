@@ -27,6 +27,11 @@ class Verdict(StrEnum):
         return verdict
 
 
+def _spoils_silently(e):
+    first_is_wrong = e.measured.first.outcome is Outcome.WRONG
+    return e.habits.mutates_saved and (first_is_wrong or not e.habits.only_once)
+
+
 def _any_row(e, outcome):
     return any(row.outcome is outcome for row in e.measured.rows)
 
@@ -36,7 +41,10 @@ def _anywhere(e, outcome):
 
 
 PRECEDENCE = [  # the first that applies
-    (Verdict.FIRST_DERIVATIVE_WRONG, lambda e: e.habits.mutates or e.habits.not_linear),
+    (
+        Verdict.FIRST_DERIVATIVE_WRONG,
+        lambda e: e.habits.mutates or e.habits.not_linear or _spoils_silently(e),
+    ),
     (Verdict.ONCE_DIFFERENTIABLE, lambda e: any(f.once for f in e.functions)),
     (
         Verdict.SILENTLY_WRONG,
@@ -44,7 +52,7 @@ PRECEDENCE = [  # the first that applies
     ),
     (Verdict.LAYOUT_DEPENDENT, lambda e: e.habits.input_layout or e.habits.grad_out_layout),
     (Verdict.NOT_FINITE, lambda e: _anywhere(e, Outcome.NOT_FINITE)),
-    (Verdict.RAISES, lambda e: _anywhere(e, Outcome.RAISES)),
+    (Verdict.RAISES, lambda e: _anywhere(e, Outcome.RAISES) or e.habits.mutates_saved),
     (Verdict.SURROGATE_GRADIENT, lambda e: e.measured.first.outcome is Outcome.WRONG),
     (Verdict.FIRST_DERIVATIVE_WRONG, lambda e: e.habits.second_call),
     (Verdict.SUPPORTED, lambda e: e.measured.telling > 0),
