@@ -84,7 +84,8 @@ class Backward:
     def value(self, kept, u=None):
         """With copies, since backward may write into what it gets; NaN where it raises."""
         try:
-            return self(*tree_map(_copy, kept), u=u).detach().double().item()
+            tensors, attributes = tree_map(_copy, kept)
+            return self(tensors, attributes, u).detach().double().item()
         except Exception:  # of backward
             return math.nan
 
@@ -191,8 +192,8 @@ def _with_paths(custom, backward, answer, change):
             kind = type(backward.node.attributes[slot]).__name__
             held = [thing for _, thing in reachable(backward.node.attributes[slot])]
             holder = any(isinstance(thing, Tensor) for thing in held)
-            about = {"slot": slot, "path": path, "holder": holder}
-            saved.append(Saved(slot, Kind.INTERMEDIATE, (), kind, 0, **about))
+            there = Saved(slot, Kind.INTERMEDIATE, (), kind, 0)
+            saved.append(replace(there, slot=slot, path=path, holder=holder))
     seen = Number(*map(sum, zip(*change.seen.values(), strict=True))) if paths else Number(0.0, 0.0)
     by_grad_out = Path.UNKNOWN
     if answer.by_grad_out is not None:
@@ -260,7 +261,7 @@ def _ask(backward, u):
         (tensors if isinstance(slot, int) else attributes)[slot] = made.value
     u = u if u and u[0].requires_grad else []
     wanted = [*u, *(leaf for made in leaves.values() for leaf in made.leaves)]
-    grads = [None] * len(wanted)
+    grads: list[Tensor | None] = [None] * len(wanted)
     value = backward(tensors, attributes, [v * 1 for v in u] or None)
     if value.requires_grad:
         grads = list(torch.autograd.grad(value, wanted, retain_graph=True, allow_unused=True))

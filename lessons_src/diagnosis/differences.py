@@ -1,5 +1,6 @@
 """Numbers: finite differences, vector-Jacobian products, and lists of tensors as flat vectors."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Sl
         `Slope`. The error is what two steps, and the two sides, disagree by, and rounding; it is
         infinite where `at` is not finite.
     """
-    zero, best, least = at(0.0), None, None
+    zero, best, least = at(0.0), Slope(torch.empty(0), torch.empty(0)), math.inf
     for coarse_step, fine_step in STEPS[dtype]:
         coarse, _ = _central(at, coarse_step * scale, zero)
         value, sides = _central(at, fine_step * scale, zero)
@@ -41,7 +42,7 @@ def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Sl
         error = ((value - coarse).abs() + sides + rounding).nan_to_num(torch.inf)
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
         doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
-        if best is None or doubt < least:
+        if doubt < least:
             best, least = Slope(value.nan_to_num(0.0, 0.0, 0.0), error), doubt
         if doubt < AGREED:
             break

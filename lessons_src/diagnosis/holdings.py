@@ -30,7 +30,8 @@ class Holder(torch.nn.Module):
 
 def other_leaves(call: Call) -> list[Tensor]:
     """The leaves behind the outputs that are no inputs."""
-    found, seen = [], {id(leaf) for leaf in call.t}
+    found: list[Tensor] = []
+    seen: set[object] = {id(leaf) for leaf in call.t}
     todo = [y.grad_fn for y in call.ys]
     while todo:
         node = todo.pop()
@@ -68,7 +69,8 @@ def first_derivative_agrees(target: Target) -> bool:
 
 def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
     """fn with the modules whose parameters are among the leaves; None where they are not small."""
-    wanted, modules, taken = {id(leaf) for leaf in leaves}, {}, set()
+    wanted, taken = {id(leaf) for leaf in leaves}, set[int]()
+    modules: dict[str, torch.nn.Module] = {}
     for name, thing in reachable(fn):
         if not isinstance(thing, torch.nn.Module):
             continue

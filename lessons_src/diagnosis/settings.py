@@ -72,7 +72,7 @@ class Probe:
         terms = [w * y for w, y in zip(self.w, ys, strict=True)]
         if after:
             terms += [w * (y - at) ** 2 / 2 for w, y, at in zip(self.w, ys, self.y0, strict=True)]
-        return sum(term.sum() for term in terms)
+        return sum((term.sum() for term in terms), torch.zeros(()))
 
 
 def recipe(probe: Probe) -> str:

@@ -5,11 +5,20 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lessons_src.remedies.meet import Call, Listener, is_left_alone, listening, outside, unheard
+from lessons_src.remedies.meet import (
+    Call,
+    Listener,
+    TransformedCall,
+    is_left_alone,
+    listening,
+    outside,
+    unheard,
+)
 from lessons_src.remedies.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
@@ -137,14 +146,14 @@ class _Met(Listener):
     def __init__(self):
         self.functions: dict[type, _Uses] = {}
 
-    def called(self, call: Call):
+    def called(self, call: Call) -> None:
         uses = self.functions.setdefault(call.function, _Uses())
         uses.calls += not call.transformed
         uses.in_backward &= call.in_backward
         if not call.inputs or call.inputs_changed or is_left_alone(call.function):
             return
         with outside(call):
-            call = call.plain() if call.transformed else call
+            call = call.plain() if isinstance(call, TransformedCall) else call
             kind = _kind(call)
             if kind not in uses.kinds and len(uses.kinds) < KINDS:
                 args = [_copy(call.inputs.get(place, arg)) for place, arg in enumerate(call.args)]
@@ -160,7 +169,7 @@ def _copy(value):
 
 def _kind(call):
     """What can make one call of a Function right and another wrong; sizes do not."""
-    described = []
+    described: list[object] = []
     for place, arg in enumerate(call.args):
         value = call.inputs.get(place, arg)
         if isinstance(value, Tensor):
@@ -183,7 +192,7 @@ def _row(function: type, uses: _Uses) -> Row:
     return Row(function, _where(function), uses.calls, diagnosis, uses.in_backward, notes)
 
 
-def _worst(function, uses) -> tuple[Diagnosis, tuple[str, ...]]:
+def _worst(function: type, uses: _Uses) -> tuple[Diagnosis, tuple[str, ...]]:
     if is_left_alone(function):
         return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
     if not uses.kinds:
@@ -198,7 +207,7 @@ def _worst(function, uses) -> tuple[Diagnosis, tuple[str, ...]]:
     return min(diagnosed, key=lambda d: WORST_FIRST.index(d[0].verdict))
 
 
-def _diagnose(function, args, keywords) -> tuple[Diagnosis, tuple[str, ...]]:
+def _diagnose(function: Any, args: list, keywords: dict) -> tuple[Diagnosis, tuple[str, ...]]:
     def fn(*args):
         return function.apply(*args, **keywords)
 
@@ -225,7 +234,7 @@ def _elements(args):
     return sum(a.numel() for a in args if isinstance(a, Tensor))
 
 
-def _cut_down(args) -> Iterator[list]:
+def _cut_down(args: list) -> Iterator[list]:
     """The same arguments with less in them, the smallest first.
 
     Sides of one length stay of one length. Numbers that are the length of a side follow it.

@@ -101,8 +101,8 @@ class Target:
 
     def output_alone(self, i: int) -> "Target":
         """Only the i-th of the outputs looked at."""
-        units = self.output_units[i : i + 1]
-        return replace(self, outputs=(self.outputs[i],), output_units=units)
+        chosen, units = (self.outputs or ())[i : i + 1], self.output_units[i : i + 1]
+        return replace(self, outputs=chosen, output_units=units)
 
     @property
     def constants(self) -> list[Tensor]:
@@ -146,8 +146,9 @@ class Target:
         arguments = len(slots) - len(self.state)
         for i, x in zip(self.where, xs, strict=True):
             # Parameters lie as they are: only arguments come to fn in every layout.
-            laid_out = self.layout and i < arguments and x.layout == torch.strided
-            slots[i] = self.layout(x) if laid_out else x
+            slots[i] = x
+            if self.layout and i < arguments and x.layout == torch.strided:
+                slots[i] = self.layout(x)
         out = self._call(slots[:arguments], dict(zip(self.state, slots[arguments:], strict=True)))
         ys = [y for y in _leaves_of(out) if isinstance(y, Tensor)]
         chosen = range(len(ys)) if self.outputs is None else self.outputs
@@ -182,7 +183,7 @@ class Target:
         return f"{name} = {x.reshape(-1)[index].item():.4g}"
 
 
-def seed_generators(seed: int):
+def seed_generators(seed: int) -> None:
     """Seed whatever fn may draw from.
 
     torch.manual_seed takes milliseconds, most of them for devices that are not there.

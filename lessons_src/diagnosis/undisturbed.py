@@ -33,7 +33,7 @@ class Kept:
 
     def restore(self):
         self.leaf.grad = self.grad
-        if self.grad is not None:
+        if self.grad is not None and self.values is not None:
             self.grad.data.copy_(self.values)
 
 
