@@ -555,3 +555,26 @@ class Rounds(Function):
 def test_a_first_derivative_that_is_off_is_no_solver(fn):
     point = torch.tensor([0.1, 0.4, 0.75, 1.3, 0.57], dtype=torch.float64, requires_grad=True)
     assert diagnose(fn, point).verdict == "surrogate_gradient"
+
+
+class TwoKernels(Function):
+    """x**3, with a backward in NumPy for float32 alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        if x.dtype == torch.float32:
+            return g * torch.from_numpy(3 * x.detach().numpy() ** 2)
+        return g * 3 * x**2
+
+
+def test_another_kernel_for_float32_is_seen():
+    found = diagnose(TwoKernels.apply, x.detach().float().requires_grad_())
+    assert found.verdict == "silently_wrong" and "float32_differs" in codes(found)
+    assert diagnose(TwoKernels.apply, x).ok
+    assert diagnose(lambda x: x.sin() * x.exp(), x.detach().float().requires_grad_()).ok

@@ -19,6 +19,7 @@
     second_function_gradient       5
     grad_out_path_cut              5
     untracked_backward             5
+    float32_differs                5
     path_counted_twice             5
     in_place_without_mark_dirty    3
     no_derivative_formula          5
@@ -61,6 +62,7 @@ not_finite_here, output_without_graph, fn_raises, random_output.
 
 import html
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,7 +74,7 @@ from .functions import Saved, custom_functions, uneven_step
 from .habits import observe, torch_func
 from .judge import Outcome, Row
 from .lifetime import Lifetime, lifetime
-from .measure import Measured, measure
+from .measure import Measured, as_given, measure
 from .prepare import NotChecked, Prepared, prepare, raised
 from .report import text_of
 from .rules import Finding, findings_of
@@ -197,6 +199,11 @@ def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]
 def _gather(measured: Measured, prepared: Prepared) -> Evidence:
     """Look at fn once more, at the point where it was measured."""
     target, functions, seeded = measured.probe.target, prepared.functions, prepared.seeded
+    other: dict[Setting, Row] = {}
+    if target is prepared.target and prepared.given and not measured.wrong:
+        with suppress(Exception):  # of fn, in float32
+            other = as_given(measured, prepared.given)
+        measured = replace(measured, second={**measured.second, **other})
     if target is not prepared.target:
         functions = custom_functions(target)
     circular = any(s.circular for f in functions for s in f.saved)
@@ -211,6 +218,7 @@ def _gather(measured: Measured, prepared: Prepared) -> Evidence:
         measured = replace(measured, second=convict_surrogates(measured, functions))
     habits = observe(measured, seeded)
     found = Evidence(measured, functions, habits, lifetime=lives, seeded=seeded)
+    found = replace(found, differs_in_float32=bool(other))
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target))
     return replace(found, torch_func=torch_func(measured))

@@ -21,6 +21,7 @@ class Evidence:
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name
+    differs_in_float32: bool = False  # right in float64, another one in float32, as given
     raises_beside: str = ""  # the error that fn raises beside the point
     unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
 

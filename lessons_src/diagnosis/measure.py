@@ -172,6 +172,31 @@ def measure_with(probe: Probe, order: int) -> Measured:
     return Measured(second=second, third=_judge_third(probe, dtype, tolerance), **common)
 
 
+def as_given(measured: Measured, given: Target) -> dict[Setting, Row]:
+    """The settings in which autograd says something else in float32, as given, than in float64.
+
+    Some Functions have another kernel for each. Rounding is far below what counts here.
+    """
+    probe, rows = measured.probe, {}
+    ys = [y.detach() for y in given.start().ys]
+    w = tuple(v.to(y.dtype) for v, y in zip(probe.w, ys, strict=True))
+    single = replace(probe, target=given, w=w, y0=tuple(ys))
+    for setting in Setting:
+        got, right = reported(single, setting), reported(probe, setting)
+        if right.vector is None or right.first is None:
+            continue
+        if got.vector is None:
+            rows[setting] = Row(Outcome.RAISES, text=got.text, raised_in=got.raised_in)
+            continue
+        off = got.vector - right.vector
+        size = SURROGATE * right.vector.norm() + 1e-3 * right.first.norm()
+        if got.first is not None and off.norm() > size:
+            i = int(off.abs().argmax())
+            numbers = right.vector[i].item(), got.vector[i].item()
+            rows[setting] = Row(Outcome.WRONG, None, 0.0, *numbers, probe.target.place(i))
+    return rows
+
+
 def _weighted(probe, w):
     """The first derivative with other weights, by a fresh graph: some survive one backward only."""
     call = probe.target.start()

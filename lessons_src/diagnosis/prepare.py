@@ -56,6 +56,7 @@ class Prepared:
 
     target: Target
     functions: tuple[Custom, ...]  # in its graph, there
+    given: Target | None  # the same before it was converted from float32; None if it was not
     seeded: bool  # its output depends on the seed
     unchecked: tuple[str, ...]  # leaves behind the output that are no inputs, by name
 
@@ -76,6 +77,7 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
         raise raised(error) from error
     if not target.outputs:
         raise NotChecked("output_without_graph")
+    given = target
     with suppress(Exception):  # fn may refuse float64, or do something else there
         if not _is_double(target):
             target, functions = _in_double(inputs, target, functions)
@@ -87,12 +89,15 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
     if not all(map(_same, first, again)):
         raise NotChecked("random_output")
     seeded = not all(map(_same, first, other))
+    given = None if given is target else given
     with suppress(Exception):  # fn may have no value beside the point
         units = units_of(target)
         if any(units):
             scaled = target.in_units(*units)
             target, functions = scaled, custom_functions(scaled)
-    return Prepared(target, functions, seeded, unchecked)
+    if target.units or given and {x.dtype for x in given.point} != {torch.float32}:
+        given = None
+    return Prepared(target, functions, given, seeded, unchecked)
 
 
 def _looked_at(fn, inputs, target):

@@ -309,6 +309,16 @@ def untracked_backward(e: Evidence) -> str | None:
 
 
 @rule(lesson=5, cause=True)
+def float32_differs(e: Evidence) -> str | None:
+    if not e.differs_in_float32:
+        return None
+    return (
+        "In float64 the second derivative is right; in float32, as you gave it, autograd gives "
+        "another one, and the rows show that. fn does something else there: another kernel, NumPy."
+    )
+
+
+@rule(lesson=5, cause=True)
 def path_counted_twice(e: Evidence) -> str | None:
     bad = Path.WRONG, Path.MISSING, Path.UNKNOWN
     blamed = any(f.by_inputs in bad or f.by_grad_out in bad or f.extras for f in e.functions)
