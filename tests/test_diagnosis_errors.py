@@ -21,7 +21,7 @@ from test_diagnosis_facts import (
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch_wordings import WORDINGS, as_stored
 
-from lessons_src import detect_intermediates, recompute_intermediates
+from lessons_src import detect_intermediates, diagnose, recompute_intermediates
 from lessons_src.remedies import meet
 
 PAGE = (Path(__file__).parents[1] / "ERRORS.md").read_text()
@@ -151,3 +151,20 @@ def test_the_words_of_other_versions_are_on_the_page_too():
 
 def test_cure_for_the_forgotten_create_graph():
     assert twice(Cube.apply, x())[0].tolist() == [3.0, 6.0]
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the page says: 2.13")
+def test_weight_norm_of_torch_has_wrong_second_derivatives():
+    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 1).double())
+    parts = [
+        p.detach().clone().requires_grad_() for p in layer.parametrizations.weight.parameters()
+    ]
+    of_torch = layer.parametrizations.weight[0]
+
+    def formula(g, v):
+        return g * v / v.norm(dim=1, keepdim=True)
+
+    assert torch.allclose(of_torch(*parts), formula(*parts))
+    assert gradcheck(of_torch, parts) and gradgradcheck(formula, parts)
+    assert not gradgradcheck(of_torch, parts, raise_exception=False)
+    assert diagnose(of_torch, *parts).verdict == "silently_wrong"
