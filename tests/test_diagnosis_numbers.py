@@ -578,3 +578,16 @@ def test_another_kernel_for_float32_is_seen():
     assert found.verdict == "silently_wrong" and "float32_differs" in codes(found)
     assert diagnose(TwoKernels.apply, x).ok
     assert diagnose(lambda x: x.sin() * x.exp(), x.detach().float().requires_grad_()).ok
+
+
+@pytest.mark.parametrize("last", range(1, 9))
+def test_a_function_that_breaks_while_it_is_looked_at(last):
+    calls = []
+
+    def fn(x):
+        calls.append(x)
+        if len(calls) == last:
+            raise ValueError("no more")
+        return x**2
+
+    assert diagnose(fn, x).verdict in ("not_checked", "supported", "raises")

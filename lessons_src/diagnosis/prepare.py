@@ -70,11 +70,15 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
     if not target.point:
         raise NotChecked("no_input_requires_grad")
     try:
-        target, functions, unchecked = _looked_at(fn, inputs, target)
+        return _prepared(fn, inputs, target)
     except NotChecked:
         raise
     except Exception as error:  # of fn
         raise raised(error) from error
+
+
+def _prepared(fn, inputs, target):
+    target, functions, unchecked = _looked_at(fn, inputs, target)
     if not target.outputs:
         raise NotChecked("output_without_graph")
     given = target
