@@ -81,7 +81,7 @@ def test_failures_are_told_and_time_is_bounded(monkeypatch, capsys):
         for name, cells in sources.items()
     ]
     monkeypatch.setattr(rehearse, "make_learners", lambda number: learners)
-    monkeypatch.setattr(rehearse, "START", 900)
+    monkeypatch.setattr(rehearse, "START", 400)
     monkeypatch.setattr(rehearse, "LESSON", -20 * len(learners) + 30)
     with pytest.raises(SystemExit) as ended:
         rehearse.main([str(len(learners))])
