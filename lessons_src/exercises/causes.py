@@ -70,7 +70,7 @@ def cause(trial: Trial) -> str:
     return ""
 
 
-def attempted(find, trial) -> str:
+def attempted(find: Callable[[Trial], str], trial: Trial) -> str:
     """What `find` says; "" where the answer does not survive the experiment."""
     try:
         return find(trial)
@@ -111,7 +111,7 @@ def extra_outputs(trial):
     return ""
 
 
-def extra_gradient_wrong(trial) -> str:
+def extra_gradient_wrong(trial: Trial) -> str:
     """The same for an answer whose second derivative is right: is something else wrong there?"""
     for which, extra in _used_extras(trial):
         if said := _extra_alone(trial, which, extra, zero_too=False):
@@ -269,7 +269,7 @@ def _kept_tensors(trial, n, node, twin):
 
 def _marked(trial, n, cls):
     """Which tensors that node n keeps are outputs that forward marks as non-differentiable."""
-    found = set()
+    found: set[int] = set()
 
     def wrapper(function):
         def recording(ctx, *args):
@@ -389,9 +389,9 @@ def _function_alone(trial, cls, args):
     several = not torch.is_tensor(outputs)
     if several and not all(torch.is_tensor(o) and o.is_floating_point() for o in outputs):
         return ""
-    which = range(len(outputs)) if several else [None]
+    which = list(range(len(outputs))) if several else [None]
     groups = [_output_alone(trial, cls, names, args, k) for k in which]
-    for k, group in zip(which, groups, strict=True):
+    for k, group in enumerate(groups):
         for pair in group:
             if pair.none:
                 return (

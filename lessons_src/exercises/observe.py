@@ -5,8 +5,10 @@ Observed by running, never read from the text of an answer.
 
 import inspect
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -67,12 +69,13 @@ STEPS = {
     "float": "float() of a tensor",
     "numpy": "NumPy",
 }
+DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
 UNDOABLE = ("detach", "data", "no_grad", "grad", "tensor")
 _LEAVES = {"item": "item", "tolist": "tolist", "numpy": "numpy", "__array__": "numpy"}
 _LEAVES |= {"__float__": "float", "__int__": "float"}
 
 
-def told_steps(steps) -> str:
+def told_steps(steps: "Iterable[Step]") -> str:
     """What they are and where, each once."""
     return "; ".join(
         dict.fromkeys(STEPS[s.kind] + (f" in {s.where}" if s.where else "") for s in steps)
@@ -122,12 +125,12 @@ class Watch(TorchFunctionMode):
         if func is torch.tensor:
             return "tensor"
         if name == "__get__":
-            return "data" if func == torch.Tensor.data.__get__ else None
+            return "data" if func == DATA.__get__ else None
         return "detach" if name in ("detach", "detach_") else _LEAVES.get(name)
 
 
 def _readers_line():
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame and not is_readers(frame.f_code.co_filename):
         if frame.f_code.co_name == "watching":
             return ""

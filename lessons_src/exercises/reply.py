@@ -141,7 +141,8 @@ def tree_of(function):
         source = inspect.getsource(function)
         inside = source[:1] in " \t"
         tree = ast.parse("if 1:\n" + source if inside else source)
-        return ast.Module(tree.body[0].body, []) if inside else tree
+        block = tree.body[0]
+        return ast.Module(block.body, []) if inside and isinstance(block, ast.If) else tree
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
 
