@@ -37,7 +37,7 @@ def cubic(backward):
     return function(save_x, lambda ctx, g: backward(g, *ctx.saved_tensors)).apply
 
 
-# A1, A2: intermediates.
+# Intermediates.
 
 
 def sinh_saved(ctx, x):
@@ -54,7 +54,7 @@ def saved_backward(ctx, g):
 SinhSaved = function(sinh_saved, saved_backward)
 
 
-# A3, A4: inputs and outputs on ctx.
+# Inputs and outputs on ctx.
 
 
 def square_on_ctx(ctx, x):
@@ -91,7 +91,7 @@ def exp_view(ctx, x):
 ExpView = function(exp_view, lambda ctx, g: g * ctx.y.view(g.shape))
 
 
-# A5: a copy under the input's name.
+# A copy under the input's name.
 
 
 def copying(copy, save_first=False):
@@ -106,7 +106,7 @@ def copying(copy, save_first=False):
     return function(log_of_copy, lambda ctx, g: g / copy(ctx.saved_tensors[0])).apply
 
 
-# A6, A7: extra outputs.
+# Extra outputs.
 
 
 def exp_clone(ctx, x):
@@ -129,7 +129,7 @@ SinhMarked = function(sinh_marked, lambda ctx, g, _e, _n: saved_backward(ctx, g)
 SinhForgotten = function(Sinh.forward, lambda ctx, g, _e, _n: saved_backward(ctx, g))
 
 
-# A9, A23: guards, and a second Function with a path missing.
+# Guards, and a second Function with a path missing.
 
 
 Once = function(save_x, once_differentiable(lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2))
@@ -159,7 +159,7 @@ def wrong_second_formula(ctx, gg):
     return gg * 3 * x**2, gg * g * 5 * x
 
 
-# A12: None.
+# None.
 
 
 def product(ctx, a, b):
@@ -191,7 +191,7 @@ NoneUnchecked = function(sine_cosine, sine_cosine_backward)
 NoneChecked = function(sine_cosine, sine_cosine_checked)
 
 
-# A13, A14: in place.
+# In place.
 
 
 def mutating(ctx, g):
@@ -222,7 +222,7 @@ def exp_in_place(mark):
     return function(exp_, lambda ctx, g: g * ctx.saved_tensors[0]).apply
 
 
-# A19, A20, A21, A22.
+# At special points, and in other layouts.
 
 
 def root_backward(g, x):
@@ -333,141 +333,156 @@ ROWS = {
     "Cube": (Cube.apply, x(), "supported", ""),
     "CubeNumPy": (CubeNumPy.apply, x(), "supported", ""),
     "ExpIntegral": (ExpIntegral.apply, x(), "supported", ""),
-    # A1 to A7: what is saved.
-    "A1 in a composite": (
+    # What is saved.
+    "SinhBad in a formula": (
         lambda x: SinhBad.apply(x) ** 2,
         x(),
         "silently_wrong",
         "intermediate_on_ctx",
     ),
-    "A2": (SinhSaved.apply, x(), "silently_wrong", "intermediate_saved"),
-    "A3": (SquareOnCtx.apply, x(), "supported", "input_on_ctx"),
-    "A4": (ExpOnCtx.apply, x(), "supported", "output_on_ctx reference_cycle"),
-    "A4 detached": (ExpDetached.apply, x(), "silently_wrong", "intermediate_on_ctx"),
-    "A4 view": (
+    "SinhSaved": (SinhSaved.apply, x(), "silently_wrong", "intermediate_saved"),
+    "input on ctx": (SquareOnCtx.apply, x(), "supported", "input_on_ctx"),
+    "output on ctx": (ExpOnCtx.apply, x(), "supported", "output_on_ctx reference_cycle"),
+    "output detached on ctx": (ExpDetached.apply, x(), "silently_wrong", "intermediate_on_ctx"),
+    "view of the output": (
         ExpView.apply,
         x(),
         "silently_wrong",
         "intermediate_on_ctx memory_leak",
     ),
-    "A5 clamp": (copying(lambda x: x.clamp(1e-6)), x(), "silently_wrong", "input_copy_saved"),
-    "A5 clone": (copying(torch.clone), x(), "silently_wrong", "input_copy_saved"),
-    "A5 cured": (copying(lambda x: x.clamp(1e-6), True), x(), "supported", ""),
-    "A5 contiguous": (
+    "clamp saved": (copying(lambda x: x.clamp(1e-6)), x(), "silently_wrong", "input_copy_saved"),
+    "clone saved": (copying(torch.clone), x(), "silently_wrong", "input_copy_saved"),
+    "clamp outside": (copying(lambda x: x.clamp(1e-6), True), x(), "supported", ""),
+    "contiguous copy saved": (
         copying(torch.Tensor.contiguous),
         matrix,
         "layout_dependent",
         "noncontiguous_input",
     ),
-    "A5 contiguous cured": (copying(torch.Tensor.contiguous, True), matrix, "supported", ""),
-    "A6 clone": (ExpClone.apply, x(), "silently_wrong", "intermediate_saved"),
-    "A6 marked": (lambda x: SinhMarked.apply(x)[0], x(), "silently_wrong", "intermediate_saved"),
-    "A7": (
+    "contiguous outside": (copying(torch.Tensor.contiguous, True), matrix, "supported", ""),
+    "clone of the output saved": (ExpClone.apply, x(), "silently_wrong", "intermediate_saved"),
+    "extra outputs marked": (
+        lambda x: SinhMarked.apply(x)[0],
+        x(),
+        "silently_wrong",
+        "intermediate_saved",
+    ),
+    "extra outputs' gradients ignored": (
         lambda x: SinhForgotten.apply(x)[0],
         x(),
         "silently_wrong",
         "extra_output_gradient_ignored",
     ),
-    "A7 all outputs": (
+    "extra outputs' gradients ignored, all outputs": (
         SinhForgotten.apply,
         x(),
         "silently_wrong",
         "first_derivative_differs extra_output_gradient_ignored",
     ),
-    # A8: what backward does.
-    "A8 x.detach()": (
+    # What backward does.
+    "x.detach()": (
         cubic(lambda g, x: g * 3 * x.detach() ** 2),
         x(),
         "silently_wrong",
         "untracked_backward",
     ),
-    "A8 x.data": (
+    "x.data": (
         cubic(lambda g, x: g * 3 * x.data**2),
         x(),
         "silently_wrong",
         "untracked_backward",
     ),
-    "A8 .item()": (
+    ".item()": (
         cubic(lambda g, x: g * 3 * x.item() ** 2),
         x(0.5),
         "silently_wrong",
         "untracked_backward",
     ),
-    "A8 torch.tensor": (
+    "torch.tensor": (
         cubic(lambda g, x: g * 3 * torch.tensor(x.tolist(), dtype=x.dtype) ** 2),
         x(),
         "silently_wrong",
         "untracked_backward",
     ),
-    "A8 grad_out.detach()": (
+    "grad_out.detach()": (
         cubic(lambda g, x: g.detach() * 3 * x**2),
         x(),
         "silently_wrong",
         "grad_out_path_cut",
     ),
-    "A8 result.detach()": (
+    "result.detach()": (
         cubic(lambda g, x: (g * 3 * x**2).detach()),
         x(),
         "silently_wrong",
         "grad_out_path_cut untracked_backward",
     ),
-    "A8 all NumPy": (
+    "all NumPy": (
         cubic(lambda g, x: torch.from_numpy(g.detach().numpy() * 3 * x.detach().numpy() ** 2)),
         x(),
         "silently_wrong",
         "grad_out_path_cut untracked_backward",
     ),
-    "A8 x.numpy()": (
+    "x.numpy()": (
         cubic(lambda g, x: g * torch.from_numpy(3 * np.asarray(x) ** 2)),
         x(),
         "raises",
         "numpy_in_backward",
     ),
-    "A9": (Once.apply, x(), "once_differentiable", "once_differentiable"),
-    "A9 in a composite": (
+    "once_differentiable": (Once.apply, x(), "once_differentiable", "once_differentiable"),
+    "once_differentiable in a formula": (
         lambda x: Once.apply(x**2),
         x(),
         "once_differentiable",
         "once_differentiable",
     ),
-    "A10 custom_op": (cube_op, x(), "raises", "no_derivative_formula"),
-    "A11 hardsigmoid": (torch.nn.functional.hardsigmoid, x(), "raises", "no_derivative_formula"),
-    "A11 embedding": (sum_of_rows, matrix, "raises", "no_derivative_formula"),
-    # A12 to A15: None, in place, arguments.
-    "A12 returns None": (ProductNone.apply, pair, "surrogate_gradient", "returns_none"),
-    "A12 cured": (Product.apply, pair, "supported", ""),
-    "A12 None checked": (NoneChecked.apply, x(), "supported", ""),
-    "A13 grad_out": (Mutating.apply, x(), "first_derivative_wrong", "mutates_grad_out"),
-    "A13 saved": (Overwriting.apply, x(), "first_derivative_wrong", "mutates_saved"),
-    "A14 marked": (exp_in_place(True), x(), "supported", ""),
-    "A14 not marked": (exp_in_place(False), x(), "silently_wrong", "in_place_without_mark_dirty"),
-    # A18 to A23.
-    "A18": (lambda x: Cube.apply(x.float()).double(), x(), "supported", ""),
-    "A19 relu at 0": (torch.relu, x(0.0, 1e-7, 1.0), "supported", "elements_not_checked"),
-    "A19 norm at 0": (torch.norm, x(0.0, 0.0), "not_finite", "nan_in_second"),
-    "A20": (cubic(root_backward), x(0.0, 0.5), "not_finite", "nan_in_second"),
-    "A21": (flattening("view"), matrix, "layout_dependent", "grad_out_layout"),
-    "A21 cured": (flattening("reshape"), matrix, "supported", ""),
-    "A22": (nested(False), x(), "silently_wrong", "path_counted_twice"),
-    "A22 cured": (nested(True), x(), "supported", ""),
-    "A22 recomputed": (cubic(recompute), x(), "supported", ""),
-    "A23 no d/dgrad_out": (
+    "custom_op": (cube_op, x(), "raises", "no_derivative_formula"),
+    "hardsigmoid": (torch.nn.functional.hardsigmoid, x(), "raises", "no_derivative_formula"),
+    "embedding": (sum_of_rows, matrix, "raises", "no_derivative_formula"),
+    # None and in place.
+    "returns None": (ProductNone.apply, pair, "surrogate_gradient", "returns_none"),
+    "both gradients": (Product.apply, pair, "supported", ""),
+    "None checked": (NoneChecked.apply, x(), "supported", ""),
+    "edits grad_out": (Mutating.apply, x(), "first_derivative_wrong", "mutates_grad_out"),
+    "edits a saved tensor": (Overwriting.apply, x(), "first_derivative_wrong", "mutates_saved"),
+    "in place, marked": (exp_in_place(True), x(), "supported", ""),
+    "in place, not marked": (
+        exp_in_place(False),
+        x(),
+        "silently_wrong",
+        "in_place_without_mark_dirty",
+    ),
+    # dtypes, special points, layouts, second Functions.
+    "computes in float32": (lambda x: Cube.apply(x.float()).double(), x(), "supported", ""),
+    "relu at 0": (torch.relu, x(0.0, 1e-7, 1.0), "supported", "elements_not_checked"),
+    "norm at 0": (torch.norm, x(0.0, 0.0), "not_finite", "nan_in_second"),
+    "root at 0 in backward": (cubic(root_backward), x(0.0, 0.5), "not_finite", "nan_in_second"),
+    "view of grad_out": (flattening("view"), matrix, "layout_dependent", "grad_out_layout"),
+    "reshape of grad_out": (flattening("reshape"), matrix, "supported", ""),
+    "autograd.grad in backward": (nested(False), x(), "silently_wrong", "path_counted_twice"),
+    "autograd.grad with aliases": (nested(True), x(), "supported", ""),
+    "recomputed by autograd": (cubic(recompute), x(), "supported", ""),
+    "second Function, no gradient for grad_out": (
         cube_with(without_grad_out),
         x(),
         "silently_wrong",
         "second_function_gradient",
     ),
-    "A23 no d/dx": (cube_with(without_x), x(), "silently_wrong", "second_function_gradient"),
-    "A23 wrong formula": (
+    "second Function, no gradient for x": (
+        cube_with(without_x),
+        x(),
+        "silently_wrong",
+        "second_function_gradient",
+    ),
+    "second Function, wrong formula": (
         cube_with(wrong_second_formula),
         x(),
         "silently_wrong",
         "second_function_gradient",
     ),
-    # A24, A26.
-    "A24": (SinhFunc.apply, x(), "silently_wrong", "intermediate_on_ctx"),
-    "A26 no cast": (under_autocast(torch.float64), x(), "supported", ""),
-    "A26 cast": (
+    # setup_context and autocast.
+    "SinhFunc": (SinhFunc.apply, x(), "silently_wrong", "intermediate_on_ctx"),
+    "custom_fwd, no cast": (under_autocast(torch.float64), x(), "supported", ""),
+    "custom_fwd, cast": (
         under_autocast(torch.bfloat16),
         x().float().detach().requires_grad_(),
         "silently_wrong",
