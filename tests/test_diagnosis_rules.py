@@ -1,0 +1,334 @@
+"""Each rule of diagnose by itself: what it says of evidence, and when it is silent.
+
+The evidence is made up. That real Functions lead to such evidence is what other tests show.
+"""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from made_evidence import (
+    NOT_FINITE,
+    RAISES,
+    RIGHT,
+    WRONG,
+    custom,
+    extra,
+    failing,
+    habit,
+    kept,
+    measured,
+    rows,
+    second_function,
+    seen,
+    sound,
+    wrong,
+)
+
+from lessons_src.diagnosis.functions import Kind, Path
+from lessons_src.diagnosis.habits import Habits
+from lessons_src.diagnosis.judge import Row
+from lessons_src.diagnosis.lifetime import Lifetime
+from lessons_src.diagnosis.rules import RULES, findings_of
+from lessons_src.diagnosis.settings import Setting
+
+e, n = kept("e"), kept("n")
+number = replace(kept("r"), bytes=0, shape=())
+detached_input = kept(kind=Kind.INPUT, variable="x")
+only_after = {
+    Setting.ALONE: Row(RAISES),
+    Setting.AFTER: Row(WRONG),
+    Setting.BEFORE: Row(RAISES),
+    Setting.BOTH: Row(WRONG),
+}
+twice = {"nested_grad": True, "by_inputs": Path.RIGHT}
+at_third = {"third": rows(WRONG)}
+FLOAT32 = {"dtype": torch.float32, "tolerance": 0.01}
+
+SPEAKS = [  # code, evidence, some of its words
+    ("mutates_grad_out", habit(mutates=True), "writes into grad_out"),
+    ("mutates_saved", habit(mutates_saved=True), "a tensor that forward saved"),
+    ("backward_works_once", habit(only_once="gone"), "raises: gone"),
+    ("backward_not_linear", habit(not_linear="a wrong number"), "not linear in grad_out"),
+    ("state_between_calls", habit(second_call="a wrong number"), "backward: a wrong number."),
+    ("returns_none", seen(measured(WRONG), habits=Habits(no_gradient="b")), "None for b, but"),
+    ("first_derivative_differs", seen(measured(WRONG)), "not that of forward"),
+    (
+        "inexact_first_derivative",
+        seen(measured(relative=0.01, tolerance=0.1)),
+        "by up to 1.00%, as an iterative solver's is. So the second derivative was judged to 10%",
+    ),
+    ("changed_by_create_graph", seen(measured(changed_by_create_graph=True)), "create_graph=True"),
+    ("once_differentiable", seen(functions=(sound(once=True),)), "delete the decorator, and"),
+    (
+        "once_differentiable",
+        wrong(custom(once=True), second=only_after),
+        "a wrong number comes without a message: graph after, both. Do not delete the decorator",
+    ),
+    ("once_differentiable", wrong(sound(once=True), custom(once=True)), "Do not delete"),
+    (
+        "extra_output_gradient_ignored",
+        wrong(extra({"x": 0.0, "y": 0.5, "z": 0.0})),
+        "of: up, by x, z. That gradient arrives in the second backward: add it, times the "
+        "derivative of up.",
+    ),
+    ("extra_output_gradient_ignored", wrong(extra({"x": 0.0}, variable="")), ": output 1, by x."),
+    (
+        "extra_output_gradient_wrong",
+        wrong(extra({"x": 0.0, "y": 0.5, "z": math.nan})),
+        "up (by y it is 0.5 times the true one; wrong by z)",
+    ),
+    (
+        "extra_output_gradient_wrong",
+        wrong(extra({"x": 0.0}, times_grad_out=True)),
+        "up (its gradient is multiplied by that of another output)",
+    ),
+    ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT))), "Save the input itself"),
+    ("intermediate_saved", wrong(custom(kept(variable="e"), kept())), "itself (e), where"),
+    ("intermediate_saved", wrong(custom(kept())), "it made itself, where autograd does not"),
+    (
+        "intermediate_saved",
+        wrong(custom(kept(repeats=Kind.OUTPUT))),
+        "save the very tensor that you return",
+    ),
+    ("intermediate_saved", wrong(custom(kept(marked=True))), "leave mark_non_differentiable out"),
+    ("intermediate_on_ctx", wrong(custom(e, n), custom(e)), "backward: ctx.e, ctx.n. Compute it"),
+    ("intermediate_on_ctx", wrong(custom(number)), "ctx.r. No graph leads on from what is not a"),
+    ("intermediate_on_ctx", wrong(custom(number, e)), "ctx.r, ctx.e. Compute it in backward"),
+    ("intermediate_on_ctx", wrong(custom(e), custom(kept("m", marked=True))), "ctx.m. Compute it"),
+    # Right where it was followed, and still a constant that the whole is wrong for.
+    ("intermediate_on_ctx", wrong(sound(e)), "ctx.e"),
+    ("state_outside_ctx", wrong(custom(hidden=("F.a", "F.b"))), "on ctx (F.a, F.b): a constant"),
+    ("state_outside_ctx", wrong(custom(hidden=())), "not on ctx: a constant"),
+    (
+        "second_function_gradient",
+        wrong(second_function(Path.MISSING, Path.WRONG)),
+        "G returns no gradient (None or 0) for grad_out; G returns a wrong gradient for x. Derive",
+    ),
+    (
+        "grad_out_path_cut",
+        wrong(sound(by_grad_out=Path.MISSING)),
+        "has no graph to grad_out (detach, .data, .item(), no_grad, NumPy, a C++ kernel).",
+    ),
+    ("grad_out_path_cut", wrong(sound(by_grad_out=Path.WRONG)), "wrongly by grad_out"),
+    (
+        "grad_out_path_cut",
+        wrong(sound(by_grad_out=Path.WRONG), sound(by_grad_out=Path.MISSING)),
+        "has no graph to grad_out",
+    ),
+    (
+        "untracked_backward",
+        wrong(custom(detached_input, untracked_calls=(".item()", "NumPy"))),
+        "computes with x where autograd cannot follow (it uses .item(), NumPy).",
+    ),
+    ("float32_differs", seen(differs_in_float32=True), "in float32, as you gave it"),
+    (
+        "path_counted_twice",
+        wrong(custom(**twice), custom(by_inputs=Path.UNUSED), second=only_after),
+        "one path counts twice",
+    ),
+    ("in_place_without_mark_dirty", wrong(habits=Habits(edits_input=True)), "ctx.mark_dirty(x)"),
+    ("in_place_without_mark_dirty", wrong(custom(kept(edited=True))), "ctx.mark_dirty(x)"),
+    ("no_derivative_formula", failing("no autograd formula was registered"), "register_autograd"),
+    (
+        "no_derivative_formula",
+        seen(warnings=("an autograd kernel was not registered",)),
+        "register_autograd",
+    ),
+    ("no_derivative_formula", failing("derivative for f is not there"), "register_autograd"),
+    ("numpy_in_backward", failing("Can't call numpy() on a Tensor"), "Do not follow the advice"),
+    ("third_order_not_tracked", seen(measured(**at_third)), "Diagnose the Function that backward"),
+    (
+        "third_order_not_tracked",
+        seen(measured(third=rows(RAISES)), functions=(sound(inner=("G", "H")), sound())),
+        "Diagnose G, H by itself.",
+    ),
+    ("saved_tensor_edited", failing("modified by an inplace operation"), "changed in place"),
+    ("checkpoint_refuses_grad", failing("not compatible with .grad()"), "use_reentrant=False"),
+    ("number_of_gradients", failing("an incorrect number of gradients"), "one value for each"),
+    ("gradient_for_no_tensor", failing("gradient different than None at position 2"), "no tensor"),
+    ("gradient_of_another_kind", failing("returned an invalid gradient at index 0"), "the shape"),
+    ("gradient_of_another_kind", failing("expected Variable or None"), "must return tensors"),
+    ("gradient_can_be_none", failing("unsupported operand: 'NoneType' and"), "meets a None"),
+    ("gradient_can_be_none", failing("NoneType object has no"), "meets a None"),
+    ("view_in_backward", failing("view size is not compatible"), "Use reshape"),
+    ("no_backward", failing("must implement either the backward or vjp"), "has no backward"),
+    ("out_argument", failing("functions with out=... do not"), "with out="),
+    (
+        "raises_in",
+        seen(
+            measured(
+                second={
+                    Setting.ALONE: Row(RAISES, raised_in="f, line 1"),
+                    Setting.BOTH: Row(RAISES, raised_in="g, line 2"),
+                    Setting.AFTER: Row(RAISES, raised_in="f, line 1"),
+                }
+            )
+        ),
+        "your own code: f, line 1, g, line 2. A check",
+    ),
+    ("cause_unknown", failing("something else"), "Halve fn to find the operation that raises"),
+    ("cause_unknown", wrong(), "another derivative than there is"),
+    ("nan_in_first", seen(measured(NOT_FINITE)), "so neither is the second"),
+    ("nan_in_second", seen(measured(second=NOT_FINITE)), "the second is not"),
+    ("noncontiguous_input", habit(input_layout="a wrong number"), "x: a wrong number. Save x"),
+    ("grad_out_layout", habit(grad_out_layout="no view."), ".t() after fn): no view. Use reshape"),
+    ("input_on_ctx", seen(functions=(sound(kept("x", Kind.INPUT)),)), "On ctx, ctx.x misses"),
+    ("output_on_ctx", seen(functions=(sound(kept("y", Kind.OUTPUT)),)), "ctx.y is an output"),
+    ("reference_cycle", seen(lifetime=Lifetime.CYCLE), "until the garbage collector runs"),
+    (
+        "memory_leak",
+        seen(functions=(sound(kept("y", circular=True), e),), lifetime=Lifetime.FOREVER),
+        "ctx.y keeps its own graph alive",
+    ),
+    ("memory_leak", seen(lifetime=Lifetime.FOREVER), "What forward keeps keeps its own graph"),
+    ("no_setup_context", seen(torch_func="must override the setup_context"), "no setup_context"),
+    ("output_used_alone", seen(measured(output_alone=0)), "for output 0 alone"),
+    ("only_by_backward", seen(measured(by_backward=True)), ".backward(create_graph=True)"),
+    (
+        "elements_not_checked",
+        seen(
+            measured(
+                second={
+                    Setting.ALONE: Row(RIGHT, unchecked=1, elements=9),
+                    Setting.AFTER: Row(RIGHT, unchecked=2, elements=9),
+                    Setting.BOTH: Row(WRONG, unchecked=3, elements=9),
+                }
+            )
+        ),
+        "2 of 9 elements not checked",
+    ),
+    ("raises_beside", seen(raises_beside="ValueError: no."), "need: ValueError: no. Hand in"),
+    (
+        "far_from_one",
+        seen(measured(units=(1e6, 1.0), output_units=(1e-9,))),
+        "scaled, inputs in units of 1e+06 and outputs in units of 1e-09:",
+    ),
+    (
+        "far_from_one",
+        seen(measured(units=(torch.tensor([1e3, 1.0, 1e-3]), 10.0, 100.0))),
+        "scaled, inputs in units of 0.001 to 1000:",
+    ),
+    (
+        "far_from_one",
+        seen(measured(output_units=(100.0, 10.0, 1e3))),
+        "scaled, outputs in units of 10, 100, 1000:",
+    ),
+    ("computes_in_float32", seen(measured(**FLOAT32)), "judged to 1.0% only"),
+    ("seed_fixed", seen(seeded=True), "with the seed fixed"),
+    ("edits_what_it_holds", seen(edited=("a", "b", "c", "d")), "changes a, b, c, d. That"),
+    ("edits_what_it_holds", seen(edited=tuple("abcde")), "changes a, b, c, d, .... That"),
+    ("other_leaves", seen(unchecked=("a", "b", "c", "d")), "inputs: a, b, c, d. Derivatives"),
+    ("other_leaves", seen(unchecked=tuple("abcde")), "inputs: a, b, c, d, .... Derivatives"),
+    ("another_point", seen(moved=True), "the numbers are from beside it"),
+]
+
+SILENT = [  # code, evidence that lacks something, or holds what explains it already
+    ("backward_works_once", habit(only_once="gone", mutates_saved=True)),
+    ("returns_none", habit(no_gradient="b")),
+    ("returns_none", seen(measured(WRONG))),
+    *(
+        ("first_derivative_differs", seen(measured(WRONG), habits=Habits(**{name: "so"})))
+        for name in ("no_gradient", "mutates", "mutates_saved", "not_linear")
+    ),
+    ("inexact_first_derivative", seen(measured(relative=1e-4))),
+    ("inexact_first_derivative", seen(measured(relative=0.01, **FLOAT32))),
+    ("inexact_first_derivative", seen(measured(WRONG, relative=0.01))),
+    ("extra_output_gradient_ignored", wrong(extra({"x": 0.5}))),
+    ("extra_output_gradient_ignored", wrong(extra({"x": 0.0}, times_grad_out=True))),
+    ("extra_output_gradient_ignored", seen(functions=(extra({"x": 0.0}),))),
+    ("extra_output_gradient_wrong", wrong(extra({"x": 0.0}))),
+    ("extra_output_gradient_wrong", seen(functions=(extra({"x": 0.5}),))),
+    ("input_copy_saved", wrong(custom(kept("c", repeats=Kind.INPUT)))),
+    ("input_copy_saved", wrong(custom(kept()))),
+    ("input_copy_saved", seen(functions=(custom(kept(repeats=Kind.INPUT)),))),
+    ("intermediate_saved", wrong(custom(kept(repeats=Kind.INPUT), e))),
+    ("intermediate_saved", seen(functions=(custom(kept()),))),
+    ("intermediate_on_ctx", wrong(custom(kept()))),
+    ("intermediate_on_ctx", seen(functions=(custom(e),))),
+    # Backward does not use it, or something else explains all.
+    ("intermediate_on_ctx", wrong(custom(kept("e", path=Path.UNUSED)))),
+    ("intermediate_on_ctx", wrong(sound(e), custom(hidden=()))),
+    ("state_outside_ctx", wrong(custom())),
+    ("state_outside_ctx", seen(functions=(custom(hidden=()),))),
+    ("second_function_gradient", wrong(second_function())),
+    ("second_function_gradient", seen(functions=(second_function(Path.MISSING),))),
+    ("second_function_gradient", wrong(custom(detached_input))),
+    ("grad_out_path_cut", wrong(sound())),
+    ("grad_out_path_cut", wrong(second_function(Path.MISSING))),  # which is to blame
+    ("grad_out_path_cut", seen(functions=(sound(by_grad_out=Path.MISSING),))),
+    (
+        "grad_out_path_cut",
+        wrong(sound(by_grad_out=Path.WRONG), habits=Habits(not_linear="so")),
+    ),
+    ("untracked_backward", wrong(custom(e))),
+    ("untracked_backward", wrong(second_function(path=Path.MISSING))),  # which is to blame
+    ("untracked_backward", seen(functions=(custom(detached_input),))),
+    *(
+        ("untracked_backward", wrong(custom(detached_input), habits=Habits(**{name: True})))
+        for name in ("edits_input", "mutates", "mutates_saved")
+    ),
+    ("path_counted_twice", wrong(sound(), second=only_after)),
+    ("path_counted_twice", wrong(custom(**twice))),  # wrong without a graph after it, too
+    ("path_counted_twice", wrong(custom(**twice), second=rows(RAISES))),
+    # Something else is to blame, in this Function or in another one.
+    *(
+        ("path_counted_twice", wrong(custom(**twice), other, second=only_after))
+        for other in (
+            custom(by_inputs=Path.WRONG),
+            custom(by_inputs=Path.UNKNOWN),
+            sound(by_grad_out=Path.MISSING),
+            extra({"x": 0.5}, by_inputs=Path.RIGHT),
+        )
+    ),
+    ("in_place_without_mark_dirty", habit(edits_input=True)),
+    ("in_place_without_mark_dirty", wrong(custom(kept()))),
+    ("third_order_not_tracked", seen(measured(second=WRONG, **at_third))),
+    ("third_order_not_tracked", seen(measured(third=rows()))),
+    *(
+        ("saved_tensor_edited", failing("modified by an inplace operation", habits=habits))
+        for habits in (Habits(mutates=True), Habits(mutates_saved=True))
+    ),
+    ("gradient_can_be_none", failing("'NoneType'", habits=Habits(only_once="so"))),
+    (
+        "view_in_backward",
+        failing("view size is not compatible", habits=Habits(grad_out_layout="s")),
+    ),
+    ("raises_in", failing("something else")),
+    ("raises_in", failing("functions with out=", raised_in="f, line 1")),
+    ("raises_in", seen(measured(second=rows(WRONG, raised_in="f, line 1")))),
+    ("cause_unknown", seen(measured(second=rows(RAISES, raised_in="f, line 1")))),
+    ("cause_unknown", failing("functions with out=")),
+    ("cause_unknown", wrong(custom(e))),
+    ("nan_in_second", seen(measured(NOT_FINITE, NOT_FINITE))),
+    ("grad_out_layout", habit(grad_out_layout="so", not_linear="so")),
+    ("input_on_ctx", seen(functions=(sound(kept("", Kind.INPUT), e),))),
+    ("output_on_ctx", seen(functions=(sound(kept("", Kind.OUTPUT), e),))),
+    ("reference_cycle", seen(lifetime=Lifetime.FOREVER)),
+    ("memory_leak", seen(lifetime=Lifetime.CYCLE)),
+    ("far_from_one", seen(measured(units=(1.0,), output_units=(1.0, 1.0)))),
+    ("elements_not_checked", seen(measured(second=rows(WRONG, unchecked=3, elements=9)))),
+]
+
+
+def said(evidence):
+    return {finding.code: finding.message for finding in findings_of(evidence)}
+
+
+@pytest.mark.parametrize("code, evidence, words", SPEAKS, ids=[code for code, *_ in SPEAKS])
+def test_what_a_rule_says(code, evidence, words):
+    assert words in said(evidence)[code]
+
+
+@pytest.mark.parametrize("code, evidence", SILENT, ids=[code for code, _ in SILENT])
+def test_when_a_rule_is_silent(code, evidence):
+    assert code not in said(evidence)
+
+
+def test_every_rule_is_tried():
+    assert {code for code, *_ in SPEAKS} == set(RULES)
+
+
+def test_nothing_is_said_where_nothing_was_seen():
+    assert said(seen()) == {}

@@ -1,0 +1,82 @@
+"""The verdict of diagnose by itself: what each one follows from, and which goes first."""
+
+import pytest
+from made_evidence import (
+    NOT_FINITE,
+    RAISES,
+    UNCLEAR,
+    WRONG,
+    custom,
+    habit,
+    measured,
+    rows,
+    seen,
+    sound,
+    wrong,
+)
+
+from lessons_src.diagnosis.habits import Habits
+from lessons_src.diagnosis.judge import Outcome, Row
+from lessons_src.diagnosis.settings import Setting
+from lessons_src.diagnosis.verdict import PRECEDENCE, Verdict, verdict_of
+
+
+def one(outcome):
+    """One bad row among right ones."""
+    return rows() | {Setting.BEFORE: Row(outcome)}
+
+
+nothing_but_zero = rows() | {Setting.ALONE: Row(Outcome.RIGHT, zero=True)}
+unclear_alone = rows() | {Setting.ALONE: Row(UNCLEAR)}
+spoils = Habits(mutates_saved=True)
+spoils_and_raises = Habits(mutates_saved=True, only_once="gone")
+strided = Habits(input_layout="a wrong number")
+
+VERDICTS = [
+    ("first_derivative_wrong", habit(mutates=True)),
+    ("first_derivative_wrong", habit(not_linear="a wrong number")),
+    ("first_derivative_wrong", habit(second_call="a wrong number")),
+    ("first_derivative_wrong", seen(habits=spoils)),
+    ("first_derivative_wrong", seen(measured(WRONG), habits=spoils_and_raises)),
+    ("raises", seen(habits=spoils_and_raises)),
+    ("once_differentiable", seen(functions=(sound(), sound(once=True)))),
+    ("silently_wrong", seen(measured(second=one(WRONG)))),
+    ("silently_wrong", seen(measured(third=one(WRONG)))),
+    ("silently_wrong", seen(measured(changed_by_create_graph=True))),
+    ("layout_dependent", seen(habits=strided)),
+    ("layout_dependent", habit(grad_out_layout="a wrong number")),
+    ("not_finite", seen(measured(NOT_FINITE))),
+    ("not_finite", seen(measured(second=one(NOT_FINITE)))),
+    ("raises", seen(measured(RAISES))),
+    ("raises", seen(measured(third=one(RAISES)))),
+    ("surrogate_gradient", seen(measured(WRONG))),
+    ("supported", seen()),
+    ("supported", seen(measured(second=nothing_but_zero))),
+    ("not_checked", seen(measured(second=unclear_alone))),
+    ("not_checked", seen(measured(UNCLEAR))),
+    # Two at once: the worse, or what the other follows from.
+    ("first_derivative_wrong", wrong(custom(once=True), habits=Habits(mutates=True))),
+    ("once_differentiable", wrong(custom(once=True))),
+    ("silently_wrong", wrong(custom(), habits=strided)),
+    ("silently_wrong", seen(measured(WRONG, second=one(WRONG)))),
+    ("layout_dependent", seen(measured(NOT_FINITE), habits=strided)),
+    ("layout_dependent", seen(measured(WRONG), habits=strided)),
+    ("not_finite", seen(measured(RAISES, second=one(NOT_FINITE)))),
+    ("raises", seen(measured(WRONG, second=one(RAISES)))),
+    ("surrogate_gradient", seen(measured(WRONG), habits=Habits(second_call="a wrong number"))),
+]
+
+
+@pytest.mark.parametrize("verdict, evidence", VERDICTS)
+def test_what_a_verdict_follows_from(verdict, evidence):
+    assert verdict_of(evidence) == verdict
+
+
+def test_every_verdict_is_tried():
+    tried = {verdict for verdict, _ in VERDICTS}
+    assert tried == {verdict for verdict, _ in PRECEDENCE} == set(map(str, Verdict))
+
+
+def test_a_verdict_says_itself_in_words():
+    assert Verdict.RAISES == "raises"
+    assert Verdict.RAISES.headline == "raises an error when differentiated"
