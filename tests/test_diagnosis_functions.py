@@ -517,3 +517,84 @@ def test_rows_use_the_names_of_the_reader():
 
     text = str(diagnose(product, x(0.5, 0.7), x(1.0, 2.0)))
     assert "at first = " in text or "at second = " in text
+
+
+# What backward does for one grad_out and not for another.
+
+
+def recomputing_where(asks):
+    """sin, whose backward computes the cosine again only where `asks(grad_out)`."""
+
+    def sin(ctx, x):
+        c = torch.cos(x)
+        ctx.save_for_backward(x, c)
+        return torch.sin(x)
+
+    def backward(ctx, g):
+        x, c = ctx.saved_tensors
+        return g * (torch.cos(x) if asks(g) else c)
+
+    return function(sin, backward).apply
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_an_intermediate_used_only_with_or_without_a_graph_of_grad_out(graph):
+    fn = recomputing_where(lambda g: g.requires_grad == graph)
+    causes = [f for f in diagnose(fn, x()).findings if f.cause]
+    assert [f.code for f in causes] == ["intermediate_saved"] and "(c)" in causes[0].message
+
+
+def gradients(value, wanted, grad_out):
+    return grad(value, wanted, grad_out, create_graph=True)
+
+
+def through_a_helper():
+    """x**3, whose second backward asks a function outside of it for its gradients."""
+
+    def second(ctx, x, g):
+        ctx.save_for_backward(x, g)
+        return g * 3 * x**2
+
+    def second_backward(ctx, gg):
+        x, g = ctx.saved_tensors
+        with torch.enable_grad():
+            value = g * 3 * x**2
+        found = gradients(value, [t for t in (x, g) if t.requires_grad], gg)
+        return (*found, None)[:2]
+
+    inner = function(second, second_backward)
+    return cubic(lambda g, x: inner.apply(x, g))
+
+
+def through_x_and_its_cube():
+    """Here autograd.grad is called in a right way, and something else is wrong after a graph."""
+
+    def backward(g, x):
+        g.register_hook(lambda h: 2 * h) if g.requires_grad else None
+        with torch.enable_grad():
+            alias = x.view_as(x)
+            (slope,) = grad((alias**3).sum(), alias, create_graph=True)
+        return g * slope
+
+    return cubic(backward)
+
+
+def test_a_path_that_counts_twice_is_measured():
+    point = x(0.5, 1.0)
+    assert "counts twice" in message(through_a_helper(), point, code="path_counted_twice")
+    diagnosis = diagnose(through_x_and_its_cube(), point)
+    assert diagnosis.verdict == "silently_wrong"
+    assert "path_counted_twice" not in [f.code for f in diagnosis.findings], str(diagnosis)
+
+
+@once_differentiable
+def cosine_of_numpy(ctx, g):
+    (x,) = ctx.saved_tensors
+    return g * torch.from_numpy(3 * x.numpy() ** 2)
+
+
+def test_numpy_behind_a_guard_is_named():
+    fn = function(lambda ctx, x: (ctx.save_for_backward(x), x**3)[1], cosine_of_numpy).apply
+    diagnosis = diagnose(fn, x())
+    assert [f.code for f in diagnosis.findings[:2]] == ["once_differentiable", "numpy_in_backward"]
+    assert "advice" not in diagnosis.findings[1].message

@@ -24,7 +24,7 @@ from .functions import Custom, Extra, Kind, Node, Path, Saved, look
 from .holdings import reachable
 from .judge import Outcome, Row
 from .measure import Measured
-from .settings import Setting
+from .settings import Setting, first_line
 from .target import Target, seed_generators
 
 CONNECTED = walk.INPUT, walk.OUTPUT, walk.ELSEWHERE
@@ -58,6 +58,7 @@ class Backward:
     def __init__(self, node: Node, number: int, seed: int, sizes: list[Tensor] | None = None):
         self.node, self.number, self.seed = node, number, seed
         self.kept = node.tensors, node.attributes
+        self.recorded = False  # grad_out has a graph; some backwards look whether it has
         self.u = [_weights(like, number, k) for k, like in enumerate(_grad_outs(node))]
         self.sizes = self._measured_sizes() if sizes is None else sizes
 
@@ -78,8 +79,14 @@ class Backward:
     def _grads(self, tensors, attributes, u=None):
         seed_generators(self.seed)
         ctx = StandIn(self.node.fn, tuple(tensors), attributes)
-        grads = _method(self.node)(ctx, *(u or [v.clone() for v in self.u]))
+        grads = _method(self.node)(ctx, *(u or self.grad_outs()))
         return [g.to_dense() for g in tree_flatten(grads)[0] if isinstance(g, Tensor)]
+
+    def grad_outs(self):
+        """New ones, since backward may write into them."""
+        if self.recorded:
+            return [v.clone().requires_grad_() * 1 for v in self.u]
+        return [v.clone() for v in self.u]
 
     def value(self, kept, u=None):
         """With copies, since backward may write into what it gets; NaN where it raises."""
@@ -91,12 +98,23 @@ class Backward:
 
 
 def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...]:
-    """The same Functions, with what is known of their backwards."""
+    """The same Functions, with what is known of their backwards.
+
+    Asked where grad_out has a graph and, if that tells nothing, where it has none.
+    """
+    found = _followed(measured, customs, recorded=True)
+    if any(custom.suspect for custom in found):
+        return found
+    other = _followed(measured, customs, recorded=False)
+    return other if any(custom.suspect for custom in other) else found
+
+
+def _followed(measured, customs, recorded):
     target = measured.probe.target
     try:
         here = look(target)
         backwards = [Backward(node, i, target.seed) for i, node in enumerate(here.nodes)]
-        asked = [_ask_autograd(backward) for backward in backwards]
+        asked = [_ask_autograd(backward, recorded) for backward in backwards]
         changes = _changes(measured, backwards, asked)
         found = []
         for custom, backward, answer, change in zip(
@@ -142,13 +160,14 @@ def _changes(measured, backwards, asked):
             other = _matching(there, backward)
             # The class too may be another one, made anew in each call.
             apart = Backward(other, backward.number, backward.seed, backward.sizes)
+            apart.recorded = backward.recorded
             numbers += [apart.value(apart.kept), apart.value(backward.kept)]
         _look(target)  # so that what fn leaves elsewhere is again that of here
         for backward, answer in zip(backwards, asked, strict=True):
             moved = _matching(there, backward)
             kept, moved = backward.kept, (moved.tensors, moved.attributes)
             slots = slots_of(backward.node)
-            numbers.append(backward.value(kept, [(1 + h) * v for v in backward.u]))
+            numbers.append(backward.value(kept, [(1 + h) * v for v in backward.grad_outs()]))
             numbers += [backward.value(_swapped(kept, moved, slot)) for slot in slots]
             numbers += [answer.along(slot, moved) for slot in slots]
         return torch.tensor(numbers, dtype=torch.float64)
@@ -205,7 +224,8 @@ def _with_paths(custom, backward, answer, change):
         by_grad_out=by_grad_out,
         reaches_grad_out=answer.reaches_grad_out,
         inner=answer.inner,
-        nested_grad=answer.nested_grad,
+        counts_twice=answer.counts_twice,
+        refused=answer.error,
         untracked_calls=_untracked_calls(backward),
     )
 
@@ -233,7 +253,8 @@ class Asked:
         self.by_grad_out = None  # the derivative along grad_out itself; None: not known
         self.reaches_grad_out = False
         self.inner: tuple[str, ...] = ()
-        self.nested_grad = False  # autograd.grad is called inside
+        self.counts_twice = False  # what grad_out has from an input, in both their gradients
+        self.error = ""  # that backward raises where grad_out has a graph
 
     def along(self, slot, moved):
         """The derivative by the slot's tensors, times what these are beside the point."""
@@ -242,36 +263,38 @@ class Asked:
         return sum(_dot(g, t).item() for g, t in pairs if g is not None)
 
 
-def _ask_autograd(backward):
-    try:
-        return _ask(backward, [v.clone().requires_grad_() for v in backward.u])
-    except Exception:  # of backward, or of a backward of its own: perhaps only for such a grad_out
+def _ask_autograd(backward, recorded):
+    """With grad_outs that have a graph, if `recorded` and if backward takes them, else without."""
+    error = ""
+    for backward.recorded in [True, False] if recorded else [False]:
         try:
-            return _ask(backward, [v.clone() for v in backward.u])
-        except Exception:
-            return Asked()
+            asked = _ask(backward)
+            asked.error = error
+            return asked
+        except Exception as raised:  # of backward, or of a backward of its own
+            error = error or first_line(raised)
+    asked = Asked()
+    asked.error = error
+    return asked
 
 
-def _ask(backward, u):
+def _ask(backward):
     asked, node = Asked(), backward.node
     asked.answered = True
+    u = [v.clone().requires_grad_() for v in backward.u] if backward.recorded else []
     leaves = {slot: _Leaves(_in_slot(backward.kept, slot)) for slot in slots_of(node)}
-    tensors, attributes = list(node.tensors), dict(node.attributes)
-    for slot, made in leaves.items():
-        (tensors if isinstance(slot, int) else attributes)[slot] = made.value
-    u = u if u and u[0].requires_grad else []
     wanted = [*u, *(leaf for made in leaves.values() for leaf in made.leaves)]
     grads: list[Tensor | None] = [None] * len(wanted)
-    value = backward(tensors, attributes, [v * 1 for v in u] or None)
+    value = _value_of(backward, leaves, [v * 1 for v in u])
     if value.requires_grad:
         grads = list(torch.autograd.grad(value, wanted, retain_graph=True, allow_unused=True))
     graph = walk.walk(value) if value.requires_grad else None
     inside = [n.custom for n in graph.nodes if n.custom] if graph else []
     asked.inner = tuple(dict.fromkeys(function.__name__ for function in inside))
-    asked.nested_grad = any(map(_calls_grad, [node.function, *inside]))
     if u:
         by_u = zip(grads[: len(u)], u, strict=True)
         asked.by_grad_out = sum(_dot(g, v).item() for g, v in by_u if g is not None)
+        asked.counts_twice = _counts_twice(backward, leaves, u, grads)
     if graph:
         asked.reaches_grad_out = any(graph.node_of(v) for v in u)
     rest = iter(grads[len(u) :])
@@ -284,27 +307,56 @@ def _ask(backward, u):
     return asked
 
 
-def _calls_grad(function):
-    """Whether autograd.grad, or .backward(), is called in a method of the class."""
-    methods = [getattr(function, name, None) for name in ("forward", "backward", "vjp")]
-    names = [n for m in methods for n in getattr(getattr(m, "__code__", None), "co_names", ())]
-    return bool({"grad", "backward"} & set(names))
+def _value_of(backward, leaves, u):
+    tensors, attributes = list(backward.kept[0]), dict(backward.kept[1])
+    for slot, made in leaves.items():
+        (tensors if isinstance(slot, int) else attributes)[slot] = made.value
+    return backward(tensors, attributes, u or None)
+
+
+def _counts_twice(backward, leaves, u, grads):
+    """Whether autograd breaks the chain rule where grad_out depends on what is kept.
+
+    As it does after fn, once what follows is not linear. The value stays what it was.
+    """
+    sources = [made.again() for made in leaves.values()]
+    sources = [t for made in sources for t in made]
+    slopes = [g for g in grads[: len(u)] if g is not None]
+    if not (sources and slopes) or any(t.is_complex() for t in [*sources, *u]):
+        return False
+    change = sum((t - t.detach()).sum() for t in sources)
+    try:
+        value = _value_of(backward, leaves, [v + change for v in u])
+        leaf_grads = torch.autograd.grad(
+            value, [leaf for made in leaves.values() for leaf in made.leaves], allow_unused=True
+        )
+    except Exception:  # of backward
+        return False
+    added = sum(slope.sum() for slope in slopes)
+    for alone, got in zip(grads[len(u) :], leaf_grads, strict=True):
+        if got is None:
+            continue
+        expected = added if alone is None else alone + added
+        if ((got - expected).abs() > CLOSE * (got.abs() + expected.abs() + added.abs())).any():
+            return True
+    return False
 
 
 class _Leaves:
-    """A kept thing in which every differentiable tensor is replaced by a fresh one."""
+    """A kept thing in which every differentiable tensor is replaced by one made from a leaf."""
 
-    def __init__(self, value):
-        self.originals, self.leaves = [], []
-        self.value = tree_map(self._replaced, value)
+    def __init__(self, kept):
+        self.kept = kept
+        self.originals = _tensors(kept)
+        self.leaves = [t.detach().clone().requires_grad_() for t in self.originals]
+        self.again()
 
-    def _replaced(self, tensor):
-        if not _differentiable(tensor):
-            return tensor
-        leaf = tensor.detach().clone().requires_grad_()
-        self.originals.append(tensor)
-        self.leaves.append(leaf)
-        return leaf * 1  # backward may write into it
+    def again(self):
+        """Anew, since backward may write into them: `value`, and the tensors in it."""
+        made = [leaf * 1 for leaf in self.leaves]
+        left = iter(made)
+        self.value = tree_map(lambda t: next(left) if _differentiable(t) else t, self.kept)
+        return made
 
 
 def _led_on(node, slot, tensors):

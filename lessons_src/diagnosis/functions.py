@@ -102,7 +102,8 @@ class Custom:
     reaches_grad_out: bool = False  # the graph of backward leads to grad_out
     extras: tuple[Extra, ...] = ()  # only those that are wrong
     inner: tuple[str, ...] = ()  # custom Functions that backward applies and that lead to inputs
-    nested_grad: bool = False  # autograd.grad is called in backward, or in its own backward
+    counts_twice: bool = False  # once more what grad_out has from an input
+    refused: str = ""  # the error of backward, unguarded, where grad_out has a graph
     untracked_calls: tuple[str, ...] = ()  # seen in backward: "detach", for example
     hidden: tuple[str, ...] | None = None  # where the state is that is not on ctx; None: no state
 
@@ -148,6 +149,13 @@ class Custom:
         if self.inner_has_grad_out and self.by_grad_out is path:
             names.insert(0, "grad_out")
         return names
+
+    @property
+    def suspect(self) -> bool:
+        """Something about it is not as it should be."""
+        paths = self.by_inputs, self.by_grad_out, *(s.path for s in self.saved)
+        bad = Path.MISSING in paths or Path.WRONG in paths
+        return bad or self.counts_twice or bool(self.extras) or self.hidden is not None
 
     @property
     def sound(self) -> bool:

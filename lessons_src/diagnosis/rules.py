@@ -324,13 +324,13 @@ def path_counted_twice(e: Evidence) -> str | None:
     blamed = any(f.by_inputs in bad or f.by_grad_out in bad or f.extras for f in e.functions)
     alone, after = (e.measured.second[s].outcome for s in (Setting.ALONE, Setting.AFTER))
     only_after = alone is not Outcome.WRONG and after is Outcome.WRONG
-    nested = any(f.nested_grad for f in e.functions)
-    if not nested or blamed or not only_after:
+    twice = any(f.counts_twice for f in e.functions)
+    if not twice or blamed or not only_after:
         return None
     return (
-        "Wrong with a graph after it: backward calls autograd.grad on tensors that are connected, "
-        "so one path counts twice. Under torch.enable_grad(), use x.view_as(x).requires_grad_() "
-        "there, and the same of grad_out."
+        "Wrong with a graph after it: where grad_out depends on x, one path counts twice, as "
+        "autograd.grad inside backward does with tensors that are connected. Under "
+        "torch.enable_grad(), use x.view_as(x).requires_grad_() there, and the same of grad_out."
     )
 
 
@@ -355,8 +355,14 @@ def no_derivative_formula(e: Evidence) -> str | None:
 
 @rule(lesson=5, cause=True)
 def numpy_in_backward(e: Evidence) -> str | None:
-    if not any("Can't call numpy()" in text for text in e.texts):
-        return None
+    refusal = "Can't call numpy()"
+    if not any(refusal in text for text in e.texts):
+        if not any(refusal in f.refused for f in e.functions):
+            return None
+        return (
+            "backward hands a tensor to NumPy, where no graph leads. Put the NumPy code into a "
+            "Function with its own backward."
+        )
     return (
         "backward hands a tensor to NumPy. Do not follow the advice to detach: that turns the "
         "error into a wrong number. Put the NumPy code into a Function with its own backward."
