@@ -140,3 +140,13 @@ def test_flat_and_shaped_are_inverse():
     assert flat(pieces).tolist() == list(range(7))
     assert flat(pieces).dtype == DOUBLE
     assert filled([None, pieces[1]], pieces).tolist() == [0, 0, 0, 0, 0, 0, 6]
+
+
+def test_values_of_16_bits_are_fitted_over_many_steps():
+    def at(h):
+        return torch.tensor([torch.e**h, 3 * h, 1.0]).bfloat16().double()
+
+    found = slope(at, torch.bfloat16, scale=1.0)
+    assert torch.allclose(found.value, torch.tensor([1.0, 3.0, 0.0]).double(), atol=0.05)
+    assert 0 < found.error[0] < 0.02 and found.error[2] == 0
+    assert (found.value - torch.tensor([1.0, 3.0, 0.0])).abs()[0] < 10 * found.error[0]

@@ -14,7 +14,13 @@ from lessons_src.untracked_backward import Cube, CubeBackward, CubeNumPy, ExpInt
 from lessons_src.what_not_to_do import SinhBad
 
 # Codes that a row does not have to repeat: they say how it was checked, or are true of most rows.
-ASIDE = {"no_setup_context", "another_point", "seed_fixed", "computes_in_float32"}
+ASIDE = {
+    "no_setup_context",
+    "another_point",
+    "seed_fixed",
+    "computes_in_float32",
+    "computes_in_16_bits",
+}
 
 
 def x(*values):

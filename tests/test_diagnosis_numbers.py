@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from test_diagnosis_facts import function
 from torch.autograd import Function
 
 from lessons_src import diagnose
@@ -551,10 +552,11 @@ class Rounds(Function):
         return g * ((3 * ctx.saved_tensors[0] ** 2 * 64).round() / 64)
 
 
-@pytest.mark.parametrize("fn", [Forgets.apply, Rounds.apply])
-def test_a_first_derivative_that_is_off_is_no_solver(fn):
+def test_a_first_derivative_that_is_off_is_no_solver():
     point = torch.tensor([0.1, 0.4, 0.75, 1.3, 0.57], dtype=torch.float64, requires_grad=True)
-    assert diagnose(fn, point).verdict == "surrogate_gradient"
+    assert diagnose(Forgets.apply, point).verdict == "surrogate_gradient"
+    # The second derivative of a rounded one is 0 to autograd.
+    assert diagnose(Rounds.apply, point).verdict == "silently_wrong"
 
 
 class TwoKernels(Function):
@@ -591,3 +593,44 @@ def test_a_function_that_breaks_while_it_is_looked_at(last):
         return x**2
 
     assert diagnose(fn, x).verdict in ("not_checked", "supported", "raises")
+
+
+def in_16_bits(dtype, forward_too, detached=False):
+    """x**3, whose backward, or all of it, computes in 16 bits and hands over what it got."""
+
+    def rounded(x):
+        return x.to(dtype)
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (rounded(x) ** 3).to(x.dtype) if forward_too else x**3
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        slope = 3 * rounded(x.detach() if detached else x) ** 2
+        return (rounded(g) * slope).to(g.dtype) if forward_too else g * slope.to(g.dtype)
+
+    return function(forward, backward).apply
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("forward_too", [True, False])
+def test_what_16_bits_inside_leave_to_be_seen(dtype, forward_too):
+    point = torch.tensor([0.5, -1.2, 0.9, 1.7], dtype=torch.float64, requires_grad=True)
+    right = diagnose(in_16_bits(dtype, forward_too), point)
+    assert right.verdict == "supported" and "computes_in_16_bits" in codes(right), str(right)
+    wrong = diagnose(in_16_bits(dtype, forward_too, detached=True), point)
+    assert wrong.verdict == "silently_wrong", str(wrong)
+    assert {"untracked_backward", "computes_in_16_bits"} <= codes(wrong), str(wrong)
+    assert "backward_not_linear" not in codes(wrong) | codes(right)
+    assert all(row.relative < 0.05 for row in right.settings.values())
+
+
+def test_a_rounded_forward_with_another_derivative_is_a_surrogate_all_the_same():
+    def rounds(ctx, x):
+        ctx.save_for_backward(x)
+        return (x**2 * 256).round() / 256
+
+    for backward in (lambda ctx, g: 2 * g * ctx.saved_tensors[0], lambda ctx, g: g * 1):
+        diagnosis = diagnose(function(rounds, backward).apply, x)
+        assert diagnosis.verdict == "surrogate_gradient", str(diagnosis)

@@ -51,6 +51,7 @@
     raises_beside                  1
     far_from_one                   1
     computes_in_float32            1
+    computes_in_16_bits            1
     seed_fixed                     1
     edits_what_it_holds            1
     other_leaves                   1

@@ -26,13 +26,15 @@ def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Sl
 
     Args:
         at: a flat vector as a function of a number; NaN where it has no value.
-        dtype: the precision in which `at` computes, float64 or float32.
+        dtype: the precision in which `at` computes: float64, float32, or bfloat16 for 16 bits.
         scale: steps are multiplied by it.
 
     Returns:
         `Slope`. The error is what two steps, and the two sides, disagree by, and rounding; it is
         infinite where `at` is not finite.
     """
+    if dtype not in STEPS:
+        return _fitted(at, scale)
     zero, best, least = at(0.0), Slope(torch.empty(0), torch.empty(0)), math.inf
     for coarse_step, fine_step in STEPS[dtype]:
         coarse, _ = _central(at, coarse_step * scale, zero)
@@ -47,6 +49,18 @@ def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Sl
         if doubt < AGREED:
             break
     return best
+
+
+def _fitted(at, scale):
+    """From many points by least squares, since each value is rounded: an odd cubic through them."""
+    steps = torch.linspace(0.05, 0.4, 8, dtype=torch.float64) * scale
+    odd = torch.stack([(at(h) - at(-h)) / 2 for h in steps.tolist()])
+    powers = torch.stack([steps, steps**3], 1)
+    fit = torch.linalg.pinv(powers)
+    value = (fit @ odd)[0]
+    off = odd - powers @ (fit @ odd)
+    error = (off.square().sum(0) / (len(steps) - 2)).sqrt() * fit[0].norm()
+    return Slope(value.nan_to_num(0.0, 0.0, 0.0), error.nan_to_num(torch.inf))
 
 
 def _central(at, h, zero):

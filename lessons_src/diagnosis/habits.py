@@ -12,7 +12,16 @@ from .measure import Measured
 from .settings import Setting, first_line, reported
 
 WRONG_NUMBER = "a wrong number"
-LINEAR = {torch.float64: 1e-4, torch.float32: 2e-2}  # relative; autocast rounds to 8 bits
+LINEAR = {  # relative; autocast rounds to 8 bits
+    torch.float64: 1e-4,
+    torch.float32: 2e-2,
+    torch.bfloat16: 5e-2,
+}
+FACTORS = {  # a clip shows at a large one, what is added at a small one; 16 bits end at 65504
+    torch.float64: (1, -3, 1e4, 1e-4),
+    torch.float32: (1, -3, 1e4, 1e-4),
+    torch.bfloat16: (1, -3, 1e2, 1e-2),
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ def _try_scaled(measured):
     expected, text = _vjp(ys, t, w)
     if expected is None:
         return text
-    for factor in (1, -3, 1e4, 1e-4):  # a clip shows at a large one, what is added at a small one
+    for factor in FACTORS[measured.dtype]:
         got, text = _vjp(ys, t, [factor * v for v in w])
         # An inexact solver may be inexact here, but it is linear.
         if got is None or not _agree(got / factor, expected, LINEAR[measured.dtype]):

@@ -10,7 +10,7 @@ from torch import Tensor
 from .differences import Slope
 from .settings import Reported
 
-TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # relative
+TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # relative
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
 NOISE = 0.02  # one further off than this must scatter to both sides, or it is no noise
 ROUNDING = 1e-3  # of the tolerance is what large elements leave in small ones
@@ -42,6 +42,7 @@ class Row:
     zero: bool = False  # nothing but 0 was expected
     unchecked: int = 0  # elements where finite differences cannot be trusted
     elements: int = 0  # all of them
+    within: float = 0.0  # of most elements: a relative error below this does not show
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +123,9 @@ def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int],
     if not (broken.any() or wrong.any()):
         text = got.text if got.missing is not None and got.missing.all() else ""
         outcome = Outcome.RIGHT if sure else Outcome.UNCLEAR
-        return Row(outcome, worst, relative, 0.0, 0.0, "", text, "", zero, *count)
+        allowed = (limits.tolerance * limits.scale + limits.noise) / (limits.scale + limits.floor)
+        within = allowed[trusted].median().item() if sure else 0.0
+        return Row(outcome, worst, relative, 0.0, 0.0, "", text, "", zero, *count, within)
     i, outcome = _shown(broken, wrong, got.missing, off)
     numbers = truth[i].item(), got.vector[i].item()
     return Row(outcome, worst, relative, *numbers, place(i), got.text, "", zero, *count)

@@ -134,8 +134,8 @@ def first_derivative_differs(e: Evidence) -> str | None:
 @rule(lesson=1)
 def inexact_first_derivative(e: Evidence) -> str | None:
     first, exact = e.measured.first, TOLERANCE[e.measured.dtype]
-    single = e.measured.dtype is torch.float32  # computes_in_float32 says it
-    if single or first.outcome is not Outcome.RIGHT or first.relative <= exact:
+    rough = e.measured.dtype is not torch.float64  # which another finding says
+    if rough or first.outcome is not Outcome.RIGHT or first.relative <= exact:
         return None
     return (
         f"The first derivative is inexact by up to {first.relative:.2%}, as an iterative solver's "
@@ -654,9 +654,25 @@ def _unusual(units):
 
 @rule(lesson=1)
 def computes_in_float32(e: Evidence) -> str | None:
-    if str(e.measured.dtype) != "torch.float32":
+    if e.measured.dtype is not torch.float32:
         return None
-    return f"fn computes in float32, so it was judged to {e.measured.tolerance:.1%} only."
+    return f"fn computes in float32, so it was judged to {_within(e):.1%} only."
+
+
+@rule(lesson=1)
+def computes_in_16_bits(e: Evidence) -> str | None:
+    if e.measured.dtype is not torch.bfloat16:
+        return None
+    return (
+        "fn or its backward computes in 16 bits (float16, bfloat16), or rounds as roughly, so "
+        f"errors below {_within(e):.0%} do not show. To know more, compute in float64 throughout, "
+        "and diagnose again."
+    )
+
+
+def _within(e):
+    """The smallest relative error that shows in every row."""
+    return max([e.measured.tolerance, *(row.within for row in e.measured.rows)])
 
 
 @rule(lesson=1)
@@ -724,8 +740,6 @@ def _output(extra: Extra) -> str:
 
 def _ratio(item: tuple[str, float]) -> str:
     name, ratio = item
-    if ratio == 0:
-        return f"nothing by {name}"
     if ratio != ratio:
         return f"wrong by {name}"
     return f"by {name} it is {ratio:.4g} times the true one"
