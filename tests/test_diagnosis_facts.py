@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from lessons_src import diagnose
 from lessons_src.saving_inputs import Square
@@ -226,6 +227,56 @@ def exp_in_place(mark):
         return x
 
     return function(exp_, lambda ctx, g: g * ctx.saved_tensors[0]).apply
+
+
+def edits_its_own(g, x):
+    """Right, and then it writes into what autograd keeps for the next backward."""
+    half = g * x
+    whole = half * x
+    half += whole
+    return 3 * whole
+
+
+# What torch refuses, and what is not linear or not exact.
+
+
+def by_number(backward):
+    """2 x, with a given backward(ctx, grad_out) for x and for the number."""
+    f = function(lambda ctx, x, n: n * x, backward)
+    return lambda x: f.apply(x, 2)
+
+
+def transposed_view(g, x):
+    return (g.t().view(-1) * 3 * x.t().reshape(-1) ** 2).view(3, 2).t()
+
+
+def with_inner_graph(ctx, x):
+    with torch.enable_grad():
+        ctx.x = x.detach().requires_grad_()
+        ctx.y = ctx.x**3
+    return ctx.y.detach()
+
+
+UsedUp = function(with_inner_graph, lambda ctx, g: torch.autograd.grad(ctx.y, ctx.x, g)[0])
+
+
+def checkpointed(g, x):
+    with torch.enable_grad():
+        alias = x.view_as(x)
+        value = checkpoint(torch.sin, alias, use_reentrant=True)
+        return torch.autograd.grad(value, alias, g)[0]
+
+
+def stopped_early(ctx, x):
+    """sqrt(x) by four steps of Newton's method."""
+    y = torch.ones_like(x)
+    for _ in range(4):
+        y = (y + x / y) / 2
+    ctx.save_for_backward(y)
+    return y
+
+
+StoppedEarly = function(stopped_early, lambda ctx, g: g / (2 * ctx.saved_tensors[0]))
 
 
 # At special points, and in other layouts.
@@ -456,6 +507,51 @@ ROWS = {
         x(),
         "silently_wrong",
         "in_place_without_mark_dirty",
+    ),
+    "edits its own": (cubic(edits_its_own), x(), "raises", "saved_tensor_edited"),
+    # What torch refuses, and what is not linear or not exact.
+    "None not checked": (
+        lambda x: NoneUnchecked.apply(x)[0],
+        x(),
+        "raises",
+        "gradient_can_be_none",
+    ),
+    "gradient of a number": (
+        by_number(lambda ctx, g: (2 * g, g)),
+        x(),
+        "raises",
+        "gradient_for_no_tensor",
+    ),
+    "number as a gradient": (
+        by_number(lambda ctx, g: (2.0, None)),
+        x(),
+        "raises",
+        "gradient_of_another_kind",
+    ),
+    "view of what is transposed": (cubic(transposed_view), matrix, "raises", "view_in_backward"),
+    "reentrant checkpoint in backward": (
+        cubic(checkpointed),
+        x(),
+        "raises",
+        "checkpoint_refuses_grad only_by_backward",
+    ),
+    "graph made in forward": (
+        UsedUp.apply,
+        x(),
+        "silently_wrong",
+        "backward_works_once intermediate_on_ctx",
+    ),
+    "clips the gradient": (
+        cubic(lambda g, x: (g * 3 * x**2).clamp(-10, 10)),
+        x(),
+        "first_derivative_wrong",
+        "backward_not_linear",
+    ),
+    "solver stopped early": (
+        StoppedEarly.apply,
+        x(0.05, 0.1),
+        "supported",
+        "inexact_first_derivative",
     ),
     # dtypes, special points, layouts, second Functions.
     "computes in float32": (lambda x: Cube.apply(x.float()).double(), x(), "supported", ""),
