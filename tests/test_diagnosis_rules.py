@@ -42,7 +42,7 @@ only_after = {
     Setting.BEFORE: Row(RAISES),
     Setting.BOTH: Row(WRONG),
 }
-twice = {"nested_grad": True, "by_inputs": Path.RIGHT}
+twice = {"counts_twice": True, "by_inputs": Path.RIGHT}
 at_third = {"third": rows(WRONG)}
 FLOAT32 = {"dtype": torch.float32, "tolerance": 0.01}
 
@@ -138,6 +138,11 @@ SPEAKS = [  # code, evidence, some of its words
     ),
     ("no_derivative_formula", failing("derivative for f is not there"), "register_autograd"),
     ("numpy_in_backward", failing("Can't call numpy() on a Tensor"), "Do not follow the advice"),
+    (
+        "numpy_in_backward",
+        wrong(custom(refused="Can't call numpy() on a Tensor")),
+        "to NumPy, where no graph leads. Put",
+    ),
     ("third_order_not_tracked", seen(measured(**at_third)), "Diagnose the Function that backward"),
     (
         "third_order_not_tracked",
@@ -216,6 +221,12 @@ SPEAKS = [  # code, evidence, some of its words
         "scaled, outputs in units of 10, 100, 1000:",
     ),
     ("computes_in_float32", seen(measured(**FLOAT32)), "judged to 1.0% only"),
+    (
+        "computes_in_float32",
+        seen(measured(second=rows() | {Setting.BOTH: Row(RIGHT, within=0.05)}, **FLOAT32)),
+        "judged to 5.0% only",
+    ),
+    ("computes_in_16_bits", seen(measured(dtype=torch.bfloat16, tolerance=0.1)), "below 10% do"),
     ("seed_fixed", seen(seeded=True), "with the seed fixed"),
     ("edits_what_it_holds", seen(edited=("a", "b", "c", "d")), "changes a, b, c, d. That"),
     ("edits_what_it_holds", seen(edited=tuple("abcde")), "changes a, b, c, d, .... That"),
