@@ -336,7 +336,7 @@ KINDS = {
         CubeAlias.apply,
         {"path_counted_twice": (CubeNested.apply, x)},
     ),
-    "an input that forward changed in place": (
+    "an input's new values, written in place by forward": (
         ExpDirty.apply,
         {"in_place_without_mark_dirty": (ExpInPlace.apply, x)},
     ),
