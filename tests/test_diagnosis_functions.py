@@ -1,5 +1,6 @@
 """What diagnose finds out about each custom Function, and what it says of it."""
 
+import copy
 import gc
 import math
 import re
@@ -598,3 +599,72 @@ def test_numpy_behind_a_guard_is_named():
     diagnosis = diagnose(fn, x())
     assert [f.code for f in diagnosis.findings[:2]] == ["once_differentiable", "numpy_in_backward"]
     assert "advice" not in diagnosis.findings[1].message
+
+
+# What rows and places say.
+
+
+def test_an_error_inside_python_is_placed_where_the_reader_calls_it():
+    def copying(g, x):
+        return copy.deepcopy(g) * 3 * x**2
+
+    line = copying.__code__.co_firstlineno + 1
+    assert f"comes from copying, line {line}:" in message(cubic(copying), x(), code="raises_in")
+
+
+def test_an_error_of_the_first_derivative_is_told_as_that():
+    def unwritten(g, x):
+        raise NotImplementedError
+
+    told = message(cubic(unwritten), x(), code="raises_in")
+    assert "Already the first derivative raises" in told and "records" not in told
+
+
+def test_rows_of_a_wrong_backward_do_not_call_the_second_derivative_right():
+    diagnosis = diagnose(cubic(lambda g, x: g * 3.1 * x**2), x())
+    assert diagnosis.verdict == "surrogate_gradient"
+    assert str(diagnosis).count("as the derivative of what backward returns") == 4
+
+
+def test_nothing_is_said_to_depend_on_nothing_where_one_input_is_used():
+    """The gradient of a depends on b; only the other gradient is missing."""
+
+    def product_sum(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b * b
+
+    fn = function(product_sum, lambda ctx, g: (g * ctx.saved_tensors[1] ** 2, None)).apply
+    text = str(diagnose(fn, x(0.5, 1.0), x(0.8, -0.3)))
+    assert "depends on" not in text.split("saved")[0], text
+
+
+def test_grad_is_not_taken_for_autograd_grad():
+    def backward(g, x):
+        with torch.enable_grad():
+            alias = x.detach().requires_grad_()
+            torch.autograd.backward((alias**3).sum())
+        return g * alias.grad
+
+    told = message(cubic(backward), x(), code="untracked_backward")
+    assert "autograd.grad" not in told and "it uses .detach()" in told
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_leaf_that_backward_edits_is_as_the_reader_hands_it_over(guarded):
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        with torch.set_grad_enabled(not guarded and torch.is_grad_enabled()):
+            x.mul_(2)
+        return g * x
+
+    fn = function(lambda ctx, x: (ctx.save_for_backward(x), x**2)[1], backward).apply
+    diagnosis = diagnose(fn, x())
+    told = {f.code: f.message for f in diagnosis.findings}["mutates_saved"]
+    assert ("torch refuses that for a leaf" in told) == (not guarded)
+    assert (diagnosis.settings["alone"].outcome == "raises") == (not guarded)
+
+
+def test_a_backward_that_asks_for_a_leaf():
+    fn = cubic(lambda g, x: g * 3 * (x if x.is_leaf else x.detach()) ** 2)
+    rows = diagnose(fn, x()).settings
+    assert [row.outcome for row in rows.values()] == ["right", "right", "wrong", "wrong"]

@@ -171,7 +171,7 @@ SPEAKS = [  # code, evidence, some of its words
                 }
             )
         ),
-        "your own code: f, line 1, g, line 2. A check",
+        "comes from f, line 1, g, line 2: a check",
     ),
     ("cause_unknown", failing("something else"), "Halve fn to find the operation that raises"),
     ("cause_unknown", wrong(), "another derivative than there is"),

@@ -499,7 +499,7 @@ class _Watch(TorchFunctionMode):
             self.seen[UNTRACKED[name]] = None
         elif name == "_set_grad_enabled" and args == (False,):
             self.seen["torch.no_grad()"] = None
-        elif name == "grad" and not (kwargs or {}).get("create_graph"):
+        elif function is torch.autograd.grad and not (kwargs or {}).get("create_graph"):
             self.seen["autograd.grad without create_graph"] = None
         return function(*args, **(kwargs or {}))
 

@@ -42,6 +42,7 @@ class Row:
     zero: bool = False  # nothing but 0 was expected
     unchecked: int = 0  # elements where finite differences cannot be trusted
     elements: int = 0  # all of them
+    of_backward: bool = False  # not compared: the first derivative is not that of forward
     within: float = 0.0  # of most elements: a relative error below this does not show
 
 
@@ -125,7 +126,7 @@ def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int],
         outcome = Outcome.RIGHT if sure else Outcome.UNCLEAR
         allowed = (limits.tolerance * limits.scale + limits.noise) / (limits.scale + limits.floor)
         within = allowed[trusted].median().item() if sure else 0.0
-        return Row(outcome, worst, relative, 0.0, 0.0, "", text, "", zero, *count, within)
+        return Row(outcome, worst, relative, 0.0, 0.0, "", text, "", zero, *count, within=within)
     i, outcome = _shown(broken, wrong, got.missing, off)
     numbers = truth[i].item(), got.vector[i].item()
     return Row(outcome, worst, relative, *numbers, place(i), got.text, "", zero, *count)

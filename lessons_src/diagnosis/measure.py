@@ -225,7 +225,8 @@ def unjudged(said: dict[Setting, Reported]) -> dict[Setting, Row]:
             outcome = Outcome.RAISES
         else:
             outcome = Outcome.RIGHT if got.vector.isfinite().all() else Outcome.NOT_FINITE
-        rows[setting] = Row(outcome, text=got.text, raised_in=got.raised_in)
+        text = got.text if got.missing is None or got.missing.all() else ""
+        rows[setting] = Row(outcome, text=text, raised_in=got.raised_in, of_backward=True)
     return rows
 
 

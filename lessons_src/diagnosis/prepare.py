@@ -99,6 +99,7 @@ def _prepared(fn, inputs, target):
         if any(units):
             scaled = target.in_units(*units)
             target, functions = scaled, custom_functions(scaled)
+    target = target.with_leaves()
     if target.units or given and {x.dtype for x in given.point} != {torch.float32}:
         given = None
     return Prepared(target, functions, given, seeded, unchecked)

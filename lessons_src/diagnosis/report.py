@@ -51,13 +51,15 @@ def outcome_text(row: Row) -> str:
     if row.outcome is Outcome.WRONG:
         return f"{'WRONG':{OUTCOME}}not the derivative of what backward returns"
     if row.outcome is Outcome.RIGHT and row.text:
-        return f"{'right':{OUTCOME}}(0; autograd raises: nothing depends on x)"
+        return f"{'right':{OUTCOME}}(0; autograd raises: nothing there depends on an input)"
     if row.outcome is Outcome.RAISES:
         return f"raises: {row.text}"
     if row.outcome is Outcome.NOT_FINITE:
         return f"NOT FINITE at {row.where}" if row.where else "NOT FINITE"
     if row.outcome is Outcome.UNCLEAR:
         return "unclear (not smooth here, or noise)"
+    if row.of_backward:
+        return f"{'right':{OUTCOME}}as the derivative of what backward returns"
     return "right"
 
 

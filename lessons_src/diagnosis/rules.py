@@ -71,10 +71,11 @@ def mutates_grad_out(e: Evidence) -> str | None:
 def mutates_saved(e: Evidence) -> str | None:
     if not e.habits.mutates_saved:
         return None
+    refused = any("a leaf Variable that requires grad" in text for text in e.texts)
+    leaf = "; torch refuses that for a leaf" if refused else ""
     return (
         "backward writes into a tensor that forward saved, which others read too, the next "
-        "backward among them; torch refuses that for a leaf. Make a new tensor: x * x, not "
-        "x.mul_(x)."
+        f"backward among them{leaf}. Make a new tensor: x * x, not x.mul_(x)."
     )
 
 
@@ -475,9 +476,11 @@ def raises_in(e: Evidence) -> str | None:
     places = _listed(row.raised_in for row in rows if row.raised_in)
     if not places or verdict_of(e) is not Verdict.RAISES or _some_cause(e):
         return None
+    if e.measured.first.outcome is Outcome.RAISES:
+        return f"Already the first derivative raises, in {places}."
     return (
-        f"The error comes from your own code: {places}. A check or an operation there does not "
-        "take what autograd hands over when it records backward."
+        f"The error comes from {places}: a check or an operation there does not take what autograd "
+        "hands over when it records backward."
     )
 
 

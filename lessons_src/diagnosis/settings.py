@@ -4,6 +4,7 @@
 point and the first derivative are the same in all of them; the second is not.
 """
 
+import sysconfig
 import traceback
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,6 +18,8 @@ from .target import Target
 
 HERE = str(Path(__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
+PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__"
+INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Setting(StrEnum):
@@ -165,7 +168,7 @@ def _says_unused(text):
 def _differentiated(probe, setting, order, shift, strict):
     first = None
     try:
-        t, _, ys = probe.target.start(setting.before, shift)
+        t, _, ys = probe.target.start(setting.before, shift, leaves=True)
         scalar = probe.loss(ys, setting.after)
         grads = _derivative(probe, scalar, t, create_graph=True, strict=False)
         first = filled(grads, t)
@@ -190,10 +193,17 @@ def _derivative(probe, scalar, t, create_graph, strict):
 
 
 def raised_in(error: Exception) -> str:
-    """The innermost place outside torch and this package in the way of an error; "" if none."""
+    """The innermost place in the reader's code in the way of an error, else in a package's; "" if
+    it is in torch, in Python or here."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith((HERE, TORCH))]
+    frames = [f for f in frames if not f.filename.startswith((HERE, TORCH)) and not _of_python(f)]
+    own = [f for f in frames if not INSTALLED & set(Path(f.filename).parts)] or frames
     return f"{own[-1].name}, line {own[-1].lineno}" if own else ""
+
+
+def _of_python(frame):
+    installed = INSTALLED & set(Path(frame.filename).parts)  # below the standard library, often
+    return frame.filename.startswith(PYTHON) and not installed
 
 
 def first_line(error: Exception) -> str:

@@ -36,7 +36,8 @@ class Target:
     """fn, and the point at which it is called. Nothing is called before `start`.
 
     Everything but the inputs is handed over as a copy, the parameters and buffers of a module too.
-    `at`, `in_layout`, `in_units`, `with_seed`, `with_outputs` and `output_alone` return new ones.
+    `at`, `in_layout`, `in_units`, `with_leaves`, `with_seed`, `with_outputs` and `output_alone`
+    return new ones.
     """
 
     fn: Callable
@@ -51,6 +52,7 @@ class Target:
     units: tuple[float | Tensor, ...] = ()  # one for each input, or for its elements; (): 1
     output_units: tuple[float, ...] = ()  # one for each output looked at; (): 1
     layout: Callable[[Tensor], Tensor] | None = None  # how arguments lie in memory; None: as given
+    takes_leaves: bool = False  # fn takes inputs that are leaves, and leaves them as they are
     seed: int = 0
     calls: Iterator[int] = field(default_factory=lambda: count(1))  # counted over all copies
 
@@ -82,7 +84,20 @@ class Target:
         return replace(self, point=tuple(point))
 
     def in_layout(self, layout: Callable[[Tensor], Tensor]) -> "Target":
-        return replace(self, layout=layout)
+        return replace(self, layout=layout, takes_leaves=False)
+
+    def with_leaves(self) -> "Target":
+        """The same, that hands over leaves where they need not be computed and fn takes them."""
+        given = [self.slots[i] for i in self.where]
+        computed = any(x.is_complex() or x.layout != torch.strided for x in given)
+        if computed or self.units or self.layout:
+            return self
+        other = replace(self, takes_leaves=True)
+        try:
+            taken = other.start(leaves=True)
+        except Exception:  # of fn, which edits its input
+            return self
+        return self if any(x._version for x in taken.xs) else other
 
     def with_seed(self, seed: int) -> "Target":
         return replace(self, seed=seed)
@@ -97,7 +112,8 @@ class Target:
 
         Differences and tolerances are then of numbers near 1, whatever fn computes in.
         """
-        return replace(self, units=units, output_units=output_units)
+        leaves = self.takes_leaves and not units
+        return replace(self, units=units, output_units=output_units, takes_leaves=leaves)
 
     def output_alone(self, i: int) -> "Target":
         """Only the i-th of the outputs looked at."""
@@ -118,11 +134,16 @@ class Target:
         sizes = [(x.abs() / unit).mean().item() for x, unit in pairs if x.numel()]
         return min([1.0, *(max(size, 1e-3) for size in sizes if size > 0)])
 
-    def start(self, bent: bool = False, shift: float | Tensor = 0.0) -> Call:
+    def start(self, bent: bool = False, shift: float | Tensor = 0.0, leaves: bool = False) -> Call:
         """Call fn at point + t (+ t**2/2 if bent), where t is `shift`, a flat vector or a number.
 
-        Raises whatever fn raises.
+        With `leaves`, fn gets leaves where it takes them, as readers hand them over; else what an
+        operation returns. Raises whatever fn raises.
         """
+        if leaves and self.takes_leaves and not bent:
+            moved = self.point_at(shaped(flat(self.point) * 0 + shift, self.point))
+            made = [x.detach().clone().requires_grad_() for x in moved]
+            return Call(made, made, self.tensors(made))
         zeros = [torch.zeros_like(x) for x in self.point]
         t = [s.requires_grad_() for s in shaped(flat(zeros) + shift, zeros)]
         xs = self.inputs(t, bent)
