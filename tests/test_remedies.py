@@ -618,6 +618,40 @@ def test_where_finite_differences_are_hard(name, dtype):
             second(lambda x: wrong(x) ** 2, point)
 
 
+EDGES = {  # a function and its derivative, beside which there is nothing on one side
+    "arcosh": (torch.acosh, lambda x: 1 / torch.sqrt(x**2 - 1), x(1.0005, 2.0, 1.0005, 1.0001)),
+    "artanh": (torch.atanh, lambda x: 1 / (1 - x**2), x(0.9999, -0.9999, 0.1)),
+    "log1p": (torch.log1p, lambda x: 1 / (1 + x), x(-0.99999, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_at_the_edge_of_a_domain(name):
+    value, slope, point = EDGES[name]
+
+    def keep(ctx, x):
+        ctx.slope = slope(x)
+        return value(x)
+
+    def save(ctx, x):
+        ctx.save_for_backward(x)
+        return value(x)
+
+    keeping = function(keep, lambda ctx, grad_out: grad_out * ctx.slope)
+    saving = function(save, lambda ctx, grad_out: grad_out * slope(*ctx.saved_tensors))
+    (truth,) = second(lambda x: value(x) ** 2, point)
+    with pytest.raises(SecondDerivativeError, match="ctx.slope"), detect_intermediates():
+        second(lambda x: keeping(x) ** 2, point)
+    for remedy, f in (
+        (recompute_intermediates, keeping),
+        (recompute_intermediates, saving),
+        (detect_intermediates, saving),
+    ):
+        with remedy():
+            (got,) = second(lambda x, f=f: f(x) ** 2, point)
+        torch.testing.assert_close(got, truth, rtol=1e-6, atol=0)
+
+
 def test_what_cannot_be_called_again():
     generator = torch.Generator().manual_seed(0)
 

@@ -297,7 +297,7 @@ class _Line:
 
     def measure(self):
         """Rates of change by place, which elements can be trusted, and how precisely."""
-        here = self.gradients(0.0)
+        here = self._inside_the_domain()
         far, best, smallest = self._far(), None, None
         for step, tolerance in STEPS[self.precision]:
             try:
@@ -325,6 +325,20 @@ class _Line:
         self.here, self.measured = here, measured
         self.weights = {p: self._weights(p, m) for p, m in measured.items()}
         self.measured_u = self._measure_u() if self.e else {}
+
+    def _inside_the_domain(self):
+        """G here, after a step to the other side where this one has no values, as arcosh below 1."""
+        here, outs = self.gradients(0.0), self._values(0.0)
+        outs = [out for out in outs if isinstance(out, torch.Tensor)]
+        if all(t.isfinite().all() for t in (*here.values(), *outs)):
+            return here
+        for place, x in self.x.items():
+            inside = torch.ones_like(x, dtype=torch.bool)
+            for t in (here.get(place, x), *outs):
+                inside &= t.isfinite() if t.shape == x.shape else True
+            given = self.truth.call.inputs[place].detach()
+            self.x[place] = _laid_out(torch.where(inside, x, 2 * given.to(x.dtype) - x), given)
+        return self.gradients(0.0)
 
     def _far(self):
         """G at another place, to see whether it depends on the inputs at all; {} if it has none."""
