@@ -12,7 +12,7 @@ from lessons_src.diagnosis import Verdict
 from lessons_src.remedies import meet
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
-from lessons_src.untracked_backward import Cube, CubeNumPy
+from lessons_src.untracked_backward import Cube, CubeBackward, CubeNumPy
 from lessons_src.what_not_to_do import SinhBad
 
 square = Square.apply  # bound when the module is imported, as most are
@@ -105,6 +105,23 @@ def test_a_function_of_a_backward_is_not_asked_for_more_than_the_step_needs():
     assert found["CubeNumPyBackward"].verdict is Verdict.SILENTLY_WRONG
     assert found["CubeNumPyBackward"].in_backward and table.ok
     assert "CubeNumPyBackward: applied in backward only" in str(table)
+    assert str(table).startswith("2 custom Functions, 1 right, 1 right up to second order, 0 not")
+
+
+def test_a_function_of_a_backward_needs_its_first_derivative():
+    class Halved(CubeBackward):
+        @staticmethod
+        def backward(ctx, h):
+            return tuple(g / 2 for g in CubeBackward.backward(ctx, h))
+
+    class CubeHalved(Cube):
+        @staticmethod
+        def backward(ctx, grad_out):
+            return Halved.apply(grad_out, *ctx.saved_tensors)
+
+    found, table = rows(lambda: grad(CubeHalved.apply(p := x()).sum(), p, create_graph=True))
+    assert found["Halved"].in_backward and not found["Halved"].ok and not table.ok
+    assert str(table).startswith("2 custom Functions, 0 right, 2 not")
 
 
 def test_other_shapes_once():

@@ -61,6 +61,13 @@ class Row:
         return self.diagnosis.verdict
 
     @property
+    def ok(self) -> bool:
+        """Whether it is right as far as first and second derivatives of the step use it."""
+        if self.in_backward:
+            return self.verdict not in (Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT)
+        return self.diagnosis.ok
+
+    @property
     def cause(self) -> Finding | None:
         """What to read first, or None for a Function that is right."""
         findings = self.diagnosis.findings
@@ -78,7 +85,7 @@ class StepDiagnosis:
     @property
     def ok(self) -> bool:
         """Whether every custom Function that the step differentiates twice is right."""
-        return all(row.diagnosis.ok or row.in_backward for row in self.rows)
+        return all(row.ok for row in self.rows)
 
     def __getitem__(self, name: str) -> Diagnosis:
         """The full text for one Function of the table."""
@@ -292,11 +299,15 @@ def _change(args, smaller):
 
 
 def _headline(rows):
-    unknown = sum(row.verdict is Verdict.NOT_CHECKED for row in rows)
     right = sum(row.diagnosis.ok for row in rows)
+    known = [row for row in rows if row.verdict is not Verdict.NOT_CHECKED]
+    enough = sum(row.ok and not row.diagnosis.ok for row in known)  # only a third would be wrong
     many = "custom Functions" if len(rows) > 1 else "custom Function"
-    said = [f"{len(rows)} {many}", f"{right} right", f"{len(rows) - right - unknown} not"]
-    return ", ".join(said + ([f"{unknown} not checked"] if unknown else []))
+    said = [f"{len(rows)} {many}", f"{right} right"]
+    said += [f"{enough} right up to second order"] if enough else []
+    said += [f"{len(known) - right - enough} not"]
+    said += [f"{len(rows) - len(known)} not checked"] if len(rows) > len(known) else []
+    return ", ".join(said)
 
 
 def _table(rows):

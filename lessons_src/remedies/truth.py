@@ -327,7 +327,7 @@ class _Line:
         self.measured_u = self._measure_u() if self.e else {}
 
     def _inside_the_domain(self):
-        """G here, after a step to the other side where this one has no values, as arcosh below 1."""
+        """G here, after a step to the other side where this one has no values, as arcosh at 1."""
         here, outs = self.gradients(0.0), self._values(0.0)
         outs = [out for out in outs if isinstance(out, torch.Tensor)]
         if all(t.isfinite().all() for t in (*here.values(), *outs)):
