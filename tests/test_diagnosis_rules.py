@@ -43,6 +43,8 @@ only_after = {
     Setting.BOTH: Row(WRONG),
 }
 twice = {"counts_twice": True, "by_inputs": Path.RIGHT}
+one_bad = rows() | {Setting.BEFORE: Row(WRONG)}
+one_not_finite = rows() | {Setting.BEFORE: Row(NOT_FINITE)}
 at_third = {"third": rows(WRONG)}
 FLOAT32 = {"dtype": torch.float32, "tolerance": 0.01}
 
@@ -60,7 +62,12 @@ SPEAKS = [  # code, evidence, some of its words
         "by up to 1.00%, as an iterative solver's is. So the second derivative was judged to 10%",
     ),
     ("changed_by_create_graph", seen(measured(changed_by_create_graph=True)), "create_graph=True"),
-    ("once_differentiable", seen(functions=(sound(once=True),)), "delete the decorator, and"),
+    (
+        "once_differentiable",
+        seen(functions=(sound(once=True),)),
+        "itself requires grad. What it guards is torch on saved inputs and can be differentiated: "
+        "delete the decorator, and",
+    ),
     (
         "once_differentiable",
         wrong(custom(once=True), second=only_after),
@@ -73,7 +80,12 @@ SPEAKS = [  # code, evidence, some of its words
         "of: up, by x, z. That gradient arrives in the second backward: add it, times the "
         "derivative of up.",
     ),
-    ("extra_output_gradient_ignored", wrong(extra({"x": 0.0}, variable="")), ": output 1, by x."),
+    (
+        "extra_output_gradient_ignored",
+        wrong(extra({"x": 0.0}, variable=""), extra({"y": 0.0})),
+        ": output 1, by x; up, by y. That gradient arrives in the second backward: add it, times "
+        "the derivative of output 1.",
+    ),
     (
         "extra_output_gradient_wrong",
         wrong(extra({"x": 0.0, "y": 0.5, "z": math.nan})),
@@ -91,6 +103,11 @@ SPEAKS = [  # code, evidence, some of its words
         "intermediate_saved",
         wrong(custom(kept(repeats=Kind.OUTPUT))),
         "save the very tensor that you return",
+    ),
+    (
+        "intermediate_saved",
+        wrong(custom(kept(repeats=Kind.OUTPUT), kept(marked=True))),
+        "Compute it in backward",
     ),
     ("intermediate_saved", wrong(custom(kept(marked=True))), "leave mark_non_differentiable out"),
     ("intermediate_on_ctx", wrong(custom(e, n), custom(e)), "backward: ctx.e, ctx.n. Compute it"),
@@ -176,7 +193,7 @@ SPEAKS = [  # code, evidence, some of its words
     ("cause_unknown", failing("something else"), "Halve fn to find the operation that raises"),
     ("cause_unknown", wrong(), "another derivative than there is"),
     ("nan_in_first", seen(measured(NOT_FINITE)), "so neither is the second"),
-    ("nan_in_second", seen(measured(second=NOT_FINITE)), "the second is not"),
+    ("nan_in_second", seen(measured(second=one_not_finite)), "the second is not"),
     ("noncontiguous_input", habit(input_layout="a wrong number"), "x: a wrong number. Save x"),
     ("grad_out_layout", habit(grad_out_layout="no view."), ".t() after fn): no view. Use reshape"),
     ("input_on_ctx", seen(functions=(sound(kept("x", Kind.INPUT)),)), "On ctx, ctx.x misses"),
@@ -265,7 +282,11 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("state_outside_ctx", seen(functions=(custom(hidden=()),))),
     ("second_function_gradient", wrong(second_function())),
     ("second_function_gradient", seen(functions=(second_function(Path.MISSING),))),
-    ("second_function_gradient", wrong(custom(detached_input))),
+    ("second_function_gradient", wrong(custom(replace(detached_input, reached=True)))),
+    (
+        "second_function_gradient",
+        wrong(custom(replace(detached_input, reached=True, path=Path.WRONG))),
+    ),
     ("grad_out_path_cut", wrong(sound())),
     ("grad_out_path_cut", wrong(second_function(Path.MISSING))),  # which is to blame
     ("grad_out_path_cut", seen(functions=(sound(by_grad_out=Path.MISSING),))),
@@ -295,7 +316,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ),
     ("in_place_without_mark_dirty", habit(edits_input=True)),
     ("in_place_without_mark_dirty", wrong(custom(kept()))),
-    ("third_order_not_tracked", seen(measured(second=WRONG, **at_third))),
+    ("third_order_not_tracked", seen(measured(second=one_bad, **at_third))),
     ("third_order_not_tracked", seen(measured(third=rows()))),
     *(
         ("saved_tensor_edited", failing("modified by an inplace operation", habits=habits))
