@@ -1,0 +1,145 @@
+"""The text of a made-up diagnosis: what stands in which column, and where lines are broken."""
+
+import pytest
+from made_evidence import NOT_FINITE, RAISES, RIGHT, UNCLEAR, WRONG, kept
+
+from lessons_src.diagnosis import Diagnosis
+from lessons_src.diagnosis.functions import Kind, Saved
+from lessons_src.diagnosis.judge import Row
+from lessons_src.diagnosis.report import outcome_text
+from lessons_src.diagnosis.rules import Finding
+from lessons_src.diagnosis.settings import FORMULAS, Setting
+from lessons_src.diagnosis.verdict import Verdict
+
+SECOND = {
+    Setting.ALONE: Row(RAISES, text="x " * 40),
+    Setting.AFTER: Row(WRONG, expected=1.5, got=-0.00001, where="x[0]"),
+    Setting.BEFORE: Row(RIGHT, text="no graph"),
+    Setting.BOTH: Row(WRONG),
+}
+SILENT = Verdict.SILENTLY_WRONG
+REPORT = """\
+F: silently wrong at second order
+
+first derivative    right
+second derivative   alone           raises: x x x x x x x x x x x x x x x x x x x x x x x x x x x x
+                                            x x x x x x x x x x x x
+                    graph after     WRONG   expected  1.5000, got 0.0000 at x[0]
+                    graph before    right   (0; autograd raises: nothing depends on x)
+                    both            WRONG   not the derivative of what backward returns
+the numbers         from z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z
+                    z z
+                    alone           y where y = fn(x)
+                    graph after     y + (y - y.detach())**2/2
+                    graph before    y where y = fn(x + (x - x.detach())**2/2)
+                    both            y + (y - y.detach())**2/2 with that y
+third derivative    alone           NOT FINITE at x[1]
+torch.func          zeros
+saved               intermediate (2,) float64, 16 bytes, ctx.e
+                    input (2,) float64, 16 bytes, save_for_backward
+
+one     A message.                                                                       -> lesson 4
+second  Another one.                                                                     -> lesson 5
+"""
+
+
+def test_the_whole():
+    diagnosis = Diagnosis(
+        "F",
+        SILENT,
+        [Finding("one", "A message.", 4), Finding("second", "Another one.", 5)],
+        first=Row(RIGHT),
+        settings=SECOND,
+        third={Setting.ALONE: Row(NOT_FINITE, where="x[1]")},
+        saved=[kept("e"), kept(kind=Kind.INPUT)],
+        recipe="from " + "z " * 40,
+        formulas=FORMULAS,
+        torch_func="zeros",
+    )
+    assert str(diagnosis) == REPORT.rstrip()
+
+
+def lines(findings=(), **about):
+    return str(Diagnosis("F", SILENT, list(findings), **about)).splitlines()[2:]
+
+
+def test_what_is_not_known_takes_no_line():
+    assert lines() == []
+    assert lines(torch_func="must override the setup_context staticmethod") == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {Setting.ALONE: Row(WRONG)},
+        {Setting.ALONE: Row(RIGHT, where="x")},
+        {Setting.ALONE: Row(RAISES, where="x")},
+    ],
+)
+def test_how_numbers_are_got_is_said_where_a_wrong_one_is_shown(rows):
+    assert "the numbers" not in str(lines(settings=rows, recipe="grad", formulas=FORMULAS))
+
+
+OUTCOMES = [
+    (Row(RIGHT), "right"),
+    (Row(RAISES, text="no", where="x"), "raises: no"),
+    (Row(NOT_FINITE), "NOT FINITE"),
+    (Row(UNCLEAR), "unclear (not smooth here, or noise)"),
+]
+
+
+@pytest.mark.parametrize("row, text", OUTCOMES)
+def test_outcomes(row, text):
+    assert outcome_text(row) == text
+
+
+@pytest.mark.parametrize(
+    "expected, got, text",
+    [
+        (0.01, 0.0, "expected  0.0100, got 0.0000"),
+        (0.00999, -0.0, "expected 0.00999, got 0"),
+        (-99999.0, 1.0, "expected -99999.0000, got 1.0000"),
+        (1.0, 1e5, "expected       1, got 1e+05"),
+    ],
+)
+def test_both_numbers_have_digits_that_fit_the_larger(expected, got, text):
+    assert text in outcome_text(Row(WRONG, expected=expected, got=got, where="x"))
+
+
+def test_more_than_three_alike_take_one_line():
+    three = lines(saved=[kept("e")] * 3)
+    assert len(three) == 3 and "times" not in str(three)
+    (line,) = lines(saved=[kept("e")] * 4)
+    assert line.endswith("ctx.e, 4 times")
+
+
+@pytest.mark.parametrize(
+    "shape, size, text",
+    [
+        ((), 0, "intermediate float, ctx.r"),
+        ((), 8, "intermediate () float, 8 bytes, ctx.r"),
+        ((0, 3), 0, "intermediate (0, 3) float, 0 bytes, ctx.r"),
+    ],
+)
+def test_a_number_has_neither_shape_nor_bytes(shape, size, text):
+    saved = Saved("r", Kind.INTERMEDIATE, shape, "float", size)
+    assert lines(saved=[saved]) == [f"{'saved':20}{text}"]
+
+
+def finding(length):
+    """One whose first line is that long, with the code before it."""
+    return lines([Finding("code", "m" * (length - len("code  ")), 4)])
+
+
+def test_the_lesson_stands_at_the_right_end():
+    assert finding(87) == ["code  " + "m" * 81 + "  -> lesson 4"]
+    assert finding(88) == ["code  " + "m" * 82, " " * 89 + "-> lesson 4"]
+
+
+def test_words_are_not_broken():
+    name = "a-long-name" * 10
+    assert lines([Finding("code", f"see {name} there", 4)]) == [
+        "code  see",
+        f"      {name}",
+        "      there".ljust(89) + "-> lesson 4",
+    ]
