@@ -25,7 +25,7 @@ first derivative    right
 second derivative   alone           raises: x x x x x x x x x x x x x x x x x x x x x x x x x x x x
                                             x x x x x x x x x x x x
                     graph after     WRONG   expected  1.5000, got 0.0000 at x[0]
-                    graph before    right   (0; autograd raises: nothing depends on x)
+                    graph before    right   (0; autograd raises: nothing there depends on an input)
                     both            WRONG   not the derivative of what backward returns
 the numbers         from z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z
                     z z
@@ -82,7 +82,8 @@ def test_how_numbers_are_got_is_said_where_a_wrong_one_is_shown(rows):
 
 OUTCOMES = [
     (Row(RIGHT), "right"),
-    (Row(RAISES, text="no", where="x"), "raises: no"),
+    (Row(RIGHT, of_backward=True), "right   as the derivative of what backward returns"),
+    (Row(RAISES, text="no", where="x", of_backward=True), "raises: no"),
     (Row(NOT_FINITE), "NOT FINITE"),
     (Row(UNCLEAR), "unclear (not smooth here, or noise)"),
 ]
