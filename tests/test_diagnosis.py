@@ -227,9 +227,32 @@ def unlike_itself(x, state=[0]):  # noqa: B006
     return x * state[0]
 
 
+def at_one_point(x):
+    return torch.where(x.detach() == torch.tensor([0.5, 1.0]), x**3, torch.nan)
+
+
+def leaves_only(x):
+    assert x.is_leaf
+    return Square.apply(x)
+
+
+def marked(x):
+    def square(ctx, x):
+        y = x**2
+        ctx.mark_non_differentiable(y)
+        return y
+
+    return function(square, lambda ctx, g: g)(x)
+
+
 BAD = {
     "no grad": (Square.apply, x.detach(), "no_input_requires_grad"),
     "integers": (Square.apply, torch.arange(3), "no_input_requires_grad"),
+    "empty": (Square.apply, torch.zeros(0, 3, requires_grad=True), "no_elements"),
+    "empty output": (lambda x: Square.apply(x)[:0], x, "no_elements"),
+    "no value beside": (at_one_point, x, "differences_disagree"),
+    "leaves only": (leaves_only, x, "fn_asks_for_leaves"),
+    "non-differentiable": (marked, x, "output_without_graph"),
     "no tensor": (lambda x: 3.0, x, "output_without_graph"),
     "no graph": (lambda x: x.detach(), x, "output_without_graph"),
     "raises": (failing, x, "fn_raises"),
@@ -255,6 +278,11 @@ def test_bad_input_is_one_sentence(name):
     answer = diagnose(fn, given)
     assert (answer.verdict, [f.code for f in answer.findings]) == ("not_checked", [code])
     assert not answer.ok and not answer.findings[0].cause
+
+
+def test_what_to_do_is_said():
+    assert "mark it as non-differentiable" in diagnose(marked, x).findings[0].message
+    assert "AssertionError" in diagnose(leaves_only, x).findings[0].message
 
 
 def test_error_of_fn_is_shown_with_its_place():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lessons_src.diagnosis.differences import STEPS, filled, flat, shaped, slope, vjp
+from lessons_src.diagnosis.differences import STEPS, filled, flat, same, shaped, slope, vjp
 
 DOUBLE, SINGLE = torch.float64, torch.float32
 
@@ -140,6 +140,15 @@ def test_flat_and_shaped_are_inverse():
     assert flat(pieces).tolist() == list(range(7))
     assert flat(pieces).dtype == DOUBLE
     assert filled([None, pieces[1]], pieces).tolist() == [0, 0, 0, 0, 0, 0, 6]
+
+
+def test_same():
+    nan = torch.tensor([1.0, torch.nan, torch.inf])
+    assert same(nan, nan.clone()) and same(torch.nan, torch.nan) and same(2, 2.0)
+    assert same(nan.numpy(), nan.numpy().copy()) and same(nan > 1, nan > 1)
+    assert same(torch.eye(2), torch.eye(2).to_sparse())
+    assert not same(nan, nan[:1]) and not same(nan, nan + torch.tensor([1e-7, 0, 0]))
+    assert not same(1.0, torch.nan) and not same(nan.numpy(), 1.0)
 
 
 def test_values_of_16_bits_are_fitted_over_many_steps():

@@ -462,6 +462,30 @@ def test_a_backward_that_goes_back_to_the_module_is_not_convicted_for_it():
     assert found.first.outcome == "right" and "returns_none" not in codes(found)
 
 
+class Averaging(torch.nn.Module):
+    """Divides by a mean of its weight's norms, which each call moves on, as spectral_norm does."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight.detach().clone())
+        self.register_buffer("mean", torch.ones((), dtype=torch.float64))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.mul_(0.5).add_(0.5 * self.weight.norm())
+        return (x * self.weight / self.mean) ** 2
+
+
+def test_parameters_are_checked_although_autograd_misses_a_part_of_theirs():
+    module = Averaging()
+    for fn in (module, lambda x: module(x)):
+        found = diagnose(fn, x)
+        assert found.verdict == "surrogate_gradient" and "other_leaves" not in codes(found)
+        assert "at weight =" in str(found) or "at module.weight =" in str(found)
+    assert torch.equal(module.weight.detach(), weight) and module.mean == 1
+    assert module.mean._version == 0 and module.weight._version == 0
+
+
 def test_leaves_that_cannot_be_checked_are_named():
     found = diagnose(lambda x: Scaled.apply(x, 1) * weight, x)
     assert found.verdict == "supported"

@@ -48,6 +48,7 @@
     output_used_alone              3
     only_by_backward               5
     elements_not_checked           1
+    differences_disagree           1
     raises_beside                  1
     far_from_one                   1
     computes_in_float32            1
@@ -57,17 +58,18 @@
     other_leaves                   1
     another_point                  4
 
-and, all of lesson 1, why nothing was checked: no_input_requires_grad, half_precision, memory_freed,
-not_finite_here, output_without_graph, fn_raises, random_output.
+and, all of lesson 1, why nothing was checked: no_input_requires_grad, no_elements, half_precision,
+memory_freed, not_finite_here, output_without_graph, fn_raises, fn_asks_for_leaves, random_output.
 """
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .dependence import convict_surrogates, follow
 from .evidence import Evidence
@@ -79,7 +81,7 @@ from .measure import Measured, as_given, measure
 from .prepare import NotChecked, Prepared, prepare, raised
 from .report import text_of
 from .rules import Finding, findings_of
-from .settings import Setting, first_line, formulas, recipe
+from .settings import FORMULAS, Setting, first_line, typed
 from .target import Target
 from .undisturbed import undisturbed
 from .verdict import Verdict, verdict_of
@@ -150,6 +152,10 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
             saved = [saved for function in reason.functions for saved in function.saved]
             return Diagnosis(name, Verdict.NOT_CHECKED, [finding], saved=saved)
         evidence = _gather(measured, prepared)
+        how, formulas = "", FORMULAS
+        if evidence.measured.wrong:
+            with suppress(Exception):  # of fn
+                how, formulas = typed(evidence.measured.probe)
     evidence = replace(
         evidence,
         moved=moved,
@@ -166,8 +172,8 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
         settings=measured.second,
         third=measured.third,
         saved=[saved for function in evidence.functions for saved in function.saved],
-        recipe=recipe(measured.probe),
-        formulas=formulas(measured.probe),
+        recipe=how,
+        formulas=formulas,
         torch_func=evidence.torch_func,
     )
 
@@ -184,17 +190,27 @@ def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]
     here = measure(target, order)
     if here.wrong or here.telling == 2:
         return here, False
-    beside, generator = [], torch.Generator().manual_seed(0)
-    for x in target.point:
-        draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
-        beside.append(0.1 * target.scale * draw.to(x.device))
-    try:
-        there = measure(target.at(target.point_at(beside)), order)
-    except Exception:  # of fn, which takes the given point and not this one
+    for point in _beside(target):
+        try:
+            there = measure(target.at(point), order)
+            break
+        except Exception:  # of fn, which takes the given point and not this one
+            continue
+    else:
         return here, False
     tells_more = there.wrong or there.telling > here.telling
     exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
     return (there, True) if tells_more and exists else (here, False)
+
+
+def _beside(target: Target) -> Iterator[list[Tensor]]:
+    """Other points: to one side, and, away from the edges of a domain, towards the mean."""
+    generator, steps = torch.Generator().manual_seed(0), []
+    for x in target.point:
+        draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
+        steps.append(0.1 * target.scale * draw.to(x.device))
+    yield target.point_at(steps)
+    yield [x + 0.1 * (x.mean() - x) for x in target.point]
 
 
 def _gather(measured: Measured, prepared: Prepared) -> Evidence:

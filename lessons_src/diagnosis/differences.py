@@ -101,6 +101,16 @@ def filled(grads: Sequence[Tensor | None], t: Sequence[Tensor]) -> Tensor:
     return flat([torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)])
 
 
+def same(a, b) -> bool:
+    """Whether two tensors, arrays or numbers are equal, also in shape; NaN is equal to NaN."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        a, b = a.detach().to_dense(), b.detach().to_dense()
+    if getattr(a, "shape", ()) != getattr(b, "shape", ()):
+        return False
+    equal = (a == b) | ((a != a) & (b != b))
+    return bool(equal.all()) if hasattr(equal, "all") else bool(equal)
+
+
 def flat(tensors: Sequence[Tensor]) -> Tensor:
     """All elements in one float64 vector on the CPU, without graph."""
     return torch.cat([t.detach().reshape(-1).to("cpu", torch.float64) for t in tensors])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lessons_src.graphs import walk
 
-from .differences import flat
+from .differences import flat, same
 from .names import argument_names, returned_names, saved_names
 from .target import Call, Target
 
@@ -325,7 +325,7 @@ def _saved_values(node, other):
     for name, value in node.attributes.items():
         beside = other.attributes.get(name)
         for here, there in zip(_numbers_in(value), _numbers_in(beside), strict=False):
-            if not _same(here, there):
+            if not same(here, there):
                 yield _saved_value(name, here)
                 break
 
@@ -360,9 +360,3 @@ def _parts(value):
         return parts if len(parts) <= LONG else []
     plain = not isinstance(value, (Tensor, torch.nn.Module, type)) and not callable(value)
     return list(getattr(value, "__dict__", {}).values()) if plain else []
-
-
-def _same(here, there):
-    if isinstance(here, np.ndarray) or isinstance(there, np.ndarray):
-        return np.array_equal(here, there, equal_nan=True)
-    return here == there or here != here

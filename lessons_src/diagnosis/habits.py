@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .differences import flat, shaped, vjp
+from .differences import flat, same, shaped, vjp
 from .functions import uneven_step
 from .judge import TOLERANCE
 from .measure import Measured
@@ -78,13 +78,9 @@ def _watch(target, w):
         again = first_line(error)
     if not all(map(torch.equal, given, w)):
         return replace(found, mutates=True)
-    if "modified by an inplace operation" in again or not all(map(_same, [*xs, *ys], before)):
+    if "modified by an inplace operation" in again or not all(map(same, [*xs, *ys], before)):
         return replace(found, mutates_saved=True, only_once=again)
     return replace(found, only_once=again)
-
-
-def _same(a, b):
-    return torch.equal(a.detach().to_dense().nan_to_num(7.0), b.to_dense().nan_to_num(7.0))
 
 
 def _try_scaled(measured):

@@ -3,11 +3,12 @@
 import functools
 import types
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from .differences import flat, vjp
+from .differences import vjp
 from .target import Call, Target
 
 DEEP = 4  # steps from fn to what it holds
@@ -46,25 +47,44 @@ def other_leaves(call: Call) -> list[Tensor]:
     return found
 
 
-def backward_follows(target: Target) -> bool:
-    """Whether the first derivative is that of the values, at the point and beside it.
+def backward_follows(replaced: Target, as_given: Target, module: torch.nn.Module) -> bool:
+    """Whether backward sees the parameters that replaced the module's own.
 
-    A backward that goes back to the module's own parameters, as a checkpoint's does, does not see
-    those that replaced them.
+    One that goes back to these, as a checkpoint's does, gives another first derivative than where
+    the module's own really have those values.
+
+    Args:
+        replaced: its inputs are those of `as_given`, then parameters, which are handed over.
+        as_given: fn of its arguments only.
+        module: whose parameters they are. Its values are as before afterwards.
     """
-    beside = target.at(target.point_at([torch.full_like(x, 0.05) for x in target.point]))
-    return first_derivative_agrees(target) and first_derivative_agrees(beside)
+    point = [x + 0.05 for x in replaced.point]
+    call = replaced.at(point).start()
+    got = vjp(call.ys, call.t, [torch.ones_like(y) for y in call.ys])
+    count = len(as_given.point)
+    values = dict(zip(replaced.state, replaced.slots[-len(replaced.state) :], strict=True))
+    moved = [build(x) for build, x in zip(replaced.builds, point, strict=True)]
+    names = [replaced.state[i - len(replaced.slots)] for i in replaced.where[count:]]
+    values.update(zip(names, moved[count:], strict=True))
+    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    with _set({name: (own[name], value) for name, value in values.items()}):
+        call = as_given.at(point[:count]).start()
+        ones = [torch.ones_like(y) for y in call.ys]
+        true = vjp(call.ys, [*call.t, *(own[name] for name in names)], ones)
+    return torch.allclose(got, true, rtol=1e-3, atol=1e-3 * true.abs().max().item())
 
 
-def first_derivative_agrees(target: Target) -> bool:
-    """With differences, along all inputs together. Raises what fn and its backward raise."""
-    single = any(x.dtype != torch.float64 for x in target.point)
-    step, tolerance = (1e-2, 1e-2) if single else (1e-4, 1e-3)
-    call = target.start()
-    gradient = vjp(call.ys, call.t, [torch.ones_like(y) for y in call.ys])
-    up, down = (flat(target.start(shift=h).ys).sum() for h in (step, -step))
-    off = ((up - down) / (2 * step) - gradient.sum()).abs()
-    return bool(off <= tolerance * gradient.abs().sum() + 1e-9)
+@contextmanager
+def _set(tensors: dict[str, tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """Give tensors other values for a while."""
+    before = {name: tensor.detach().clone() for name, (tensor, _) in tensors.items()}
+    try:
+        for tensor, value in tensors.values():
+            tensor.data.copy_(value)
+        yield
+    finally:
+        for name, (tensor, _) in tensors.items():
+            tensor.data.copy_(before[name])
 
 
 def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from .differences import same
 from .functions import Custom, Looked, custom_functions, custom_functions_in, kinds, look
 from .holdings import (
     backward_follows,
-    first_derivative_agrees,
     holder,
     names_of,
     other_leaves,
@@ -20,16 +20,19 @@ from .units import units_of
 
 NOT_CHECKED = {
     "no_input_requires_grad": "Pass x.double().requires_grad_(), also for an integer x.",
+    "no_elements": "{} has no elements, so there is nothing to differentiate. Pass one that has.",
     "half_precision": "16 bits are too few for finite differences, and fn does something else in "
     "float64. What is kept stands above; pass float32 if fn takes it.",
     "memory_freed": "fn frees the memory of a tensor that is still in use (its storage has no size "
     "any more), as reversible networks do. Whoever reads it ends Python. Switch that off to check "
     "fn, for example by keep_input=True.",
     "not_finite_here": "The output is not finite at this point. Pass another one.",
-    "output_without_graph": "No output has a graph. fn may detach, run under no_grad, return its "
-    "result inside an object, or hand a Function its tensors inside a list, where apply does not "
-    "see them.",
+    "output_without_graph": "No output has a graph. fn may detach, run under no_grad, mark it as "
+    "non-differentiable, return its result inside an object, or hand a Function its tensors inside "
+    "a list, where apply does not see them.",
     "fn_raises": "fn itself raises {}",
+    "fn_asks_for_leaves": "fn takes your input, and no tensor that another operation returns, as "
+    "its input is in a model and here: {}",
     "random_output": "fn gives different outputs for one input and one seed. Fix what is random.",
 }
 HALF = {torch.float16, torch.bfloat16}
@@ -69,12 +72,24 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
     target = Target.of(fn, inputs)
     if not target.point:
         raise NotChecked("no_input_requires_grad")
+    if not any(x.numel() for x in target.point):
+        raise NotChecked("no_elements", "The input")
     try:
         return _prepared(fn, inputs, target)
     except NotChecked:
         raise
     except Exception as error:  # of fn
+        if _asks_for_leaves(target):
+            raise NotChecked("fn_asks_for_leaves", _told(error)) from error
         raise raised(error) from error
+
+
+def _asks_for_leaves(target):
+    try:
+        target.start()
+    except Exception:  # of fn
+        return target.with_leaves().takes_leaves
+    return False
 
 
 def _prepared(fn, inputs, target):
@@ -87,12 +102,14 @@ def _prepared(fn, inputs, target):
             target, functions = _in_double(inputs, target, functions)
     if {x.dtype for x in target.point} & HALF:
         raise NotChecked("half_precision", functions=functions)
+    if not any(y.numel() for y in _outputs(target)):
+        raise NotChecked("no_elements", "The output")
     if not all(y.isfinite().any() for y in _outputs(target) if y.numel()):
         raise NotChecked("not_finite_here")
     first, again, other = (_outputs(target.with_seed(seed)) for seed in (0, 0, 1))
-    if not all(map(_same, first, again)):
+    if not all(map(same, first, again)):
         raise NotChecked("random_output")
-    seeded = not all(map(_same, first, other))
+    seeded = not all(map(same, first, other))
     given = None if given is target else given
     with suppress(Exception):  # fn may have no value beside the point
         units = units_of(target)
@@ -138,8 +155,7 @@ def _with_parameters(fn, inputs, module):
         return _with_graph(replaced)[0]
     replaced, as_given = _with_graph(replaced)[0], _with_graph(as_given)[0]
     with suppress(Exception):  # of backward, which will be told of
-        wrong_anyway = module is fn and not first_derivative_agrees(as_given)
-        if wrong_anyway or backward_follows(replaced):
+        if backward_follows(replaced, as_given, module):
             return replaced
     return as_given
 
@@ -182,10 +198,6 @@ def _size(y):
 
 def _outputs(target):
     return [y.detach() for y in target.start().ys]
-
-
-def _same(a, b):
-    return a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
 
 
 def raised(error: Exception) -> NotChecked:

@@ -494,6 +494,12 @@ def cause_unknown(e: Evidence) -> str | None:
         return "Why is not known. Halve fn to find the operation that raises."
     if verdict is not Verdict.SILENTLY_WRONG:
         return None
+    if e.edited:
+        return (
+            "Autograd finds another derivative than there is. Nothing that a Function keeps "
+            f"explains it; what each call of fn changes may ({_several(e.edited)}): computed from "
+            "the inputs, and a constant to autograd."
+        )
     return (
         "Autograd finds another derivative than there is, and why is not known: nothing that is "
         "kept explains it. Halve fn to find the place, then look at that backward step by step."
@@ -625,13 +631,24 @@ def elements_not_checked(e: Evidence) -> str | None:
 
 
 @rule(lesson=1)
+def differences_disagree(e: Evidence) -> str | None:
+    if verdict_of(e) is not Verdict.NOT_CHECKED or e.raises_beside:
+        return None
+    return (
+        "Finite differences can be trusted at no element: around this point fn or its derivative "
+        "jumps, has a kink or is not finite, or is noisy. Hand in another point, or a fn without "
+        "the noise."
+    )
+
+
+@rule(lesson=1)
 def raises_beside(e: Evidence) -> str | None:
     if not e.raises_beside:
         return None
     return (
         "fn raises where its input is moved a little, as finite differences need: "
-        f"{e.raises_beside.rstrip('.')}. Hand in a point inside its domain, or a fn that stays "
-        "there."
+        f"{e.raises_beside.rstrip('.')}. Hand in a point inside its domain, or a fn that leads "
+        "back there: lambda x: fn(x.clamp(0, 1)), or lambda a: fn((a + a.mT) / 2)."
     )
 
 
@@ -687,10 +704,9 @@ def seed_fixed(e: Evidence) -> str | None:
 def edits_what_it_holds(e: Evidence) -> str | None:
     if not e.edited:
         return None
-    names = ", ".join(e.edited[:4]) + ", ..." * (len(e.edited) > 4)
     return (
-        f"Each call of fn changes {names}. That is put back now; to check fn without it, call "
-        ".eval() on the module, or hand the tensor in."
+        f"Each call of fn changes {_several(e.edited)}. That is put back now; to check fn without "
+        "it, call .eval() on the module, or hand the tensor in."
     )
 
 
@@ -698,10 +714,10 @@ def edits_what_it_holds(e: Evidence) -> str | None:
 def other_leaves(e: Evidence) -> str | None:
     if not e.unchecked:
         return None
-    names = ", ".join(e.unchecked[:4]) + ", ..." * (len(e.unchecked) > 4)
     return (
-        f"fn also depends on tensors that require grad and are no inputs: {names}. Derivatives by "
-        "these were not checked: hand them in, or a smaller module that holds them."
+        "fn also depends on tensors that require grad and are no inputs: "
+        f"{_several(e.unchecked)}. Derivatives by these were not checked: hand them in, or a "
+        "smaller module that holds them."
     )
 
 
@@ -709,7 +725,15 @@ def other_leaves(e: Evidence) -> str | None:
 def another_point(e: Evidence) -> str | None:
     if not e.moved:
         return None
-    return "At your point the second derivative is 0 or jumps: the numbers are from beside it."
+    return (
+        "At your point the second derivative is 0 or jumps, or it is at the edge of where fn has a "
+        "value: the numbers are from beside it."
+    )
+
+
+def _several(names):
+    """The first of them."""
+    return ", ".join(names[:4]) + ", ..." * (len(names) > 4)
 
 
 def _attributes(kept: list[Saved]) -> str:

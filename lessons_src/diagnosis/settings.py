@@ -78,17 +78,39 @@ class Probe:
         return sum((term.sum() for term in terms), torch.zeros(()))
 
 
-def recipe(probe: Probe) -> str:
-    """How to get the numbers of a row from z, one of `formulas`; "" where that takes more."""
+def typed(probe: Probe) -> tuple[str, dict[Setting, str]]:
+    """How to get the numbers of a row from z, and what z is in each setting, as it can be typed.
+
+    The first is "" where that takes more than a line. Raises what fn raises.
+    """
     target = probe.target
     given = [target.slots[i] for i in target.where]
-    if probe.by_backward or any(x.is_complex() or x.layout != torch.strided for x in given):
-        return ""  # not by grad, or by real parts, or by the values of sparse tensors
+    one = len(given) == len(probe.w) == 1
+    plain = [not x.is_complex() and x.layout == torch.strided for x in given]
+    outer = {_outer(y) for y in target.returned(target.inputs(_zeros(target)))}
+    pairs = all(plain) or one and given[0].is_complex() and not _scaled(target)
+    if probe.by_backward or not pairs or len(outer) > 1:
+        return "", FORMULAS  # not by grad, or the values of sparse tensors, or of several kinds
+    return _recipe(probe, one, all(plain)), _formulas(target, outer.pop(), all(plain))
+
+
+def _zeros(target):
+    return [torch.zeros_like(x) for x in target.point]
+
+
+def _outer(y):
+    """What makes a real strided tensor of an output."""
+    if y.is_complex():
+        return "torch.view_as_real(fn(x))"
+    return "fn(x)" if y.layout == torch.strided else "fn(x).to_dense()"
+
+
+def _recipe(probe, one, plain):
+    target = probe.target
     even = all((v == 1).all() for v in [*probe.w, probe.d])
-    one = len(target.names) == len(probe.w) == 1
     z, g = ("z", "g") if even else ("(w * z)", "(d * g)")
     if one:
-        by = "t" if _scaled(target) else "x"
+        by = "t" if _scaled(target) else "x" if plain else "r"
         how = f"(g,) = grad({z}.sum(), {by}, create_graph=True), then grad({g}.sum(), {by})"
     else:
         by = "ts" if _scaled(target) else "inputs"
@@ -100,6 +122,8 @@ def recipe(probe: Probe) -> str:
     if not even:
         told.append("w = 1.5 + torch.arange(z.numel()).cos().view_as(z)")
         told.append("d = 1.5 + (2 * torch.arange(g.numel())).sin().view_as(g)")
+    if not plain:
+        told.append("r = torch.view_as_real(x.detach()).requires_grad_()")
     if _scaled(target):
         told.append("t = torch.zeros_like(x, requires_grad=True)")
         told.append("u = " + (", ".join(map(_told, target.units, target.point)) or "1"))
@@ -108,16 +132,23 @@ def recipe(probe: Probe) -> str:
     return ", ".join([how, *([f"with {told[0]}", *told[1:]] if told else []), end])
 
 
-def formulas(probe: Probe) -> dict[Setting, str]:
-    """`FORMULAS`, or the same where inputs are moved in units u, and outputs divided by theirs."""
-    if not _scaled(probe.target):
-        return FORMULAS
-    moved = {"fn(x)": "fn(x + u * t) / v"}
-    moved["fn(x + (x - x.detach())**2/2)"] = "fn(x + u * (t + t**2/2)) / v"
+def _formulas(target, outer, plain):
+    """`FORMULAS`, or the same where inputs are moved in units u, and outputs divided by theirs,
+    or for outputs and inputs that are made real."""
+    point, moved, end = "x", "x + (x - x.detach())**2/2", ""
+    if not plain:
+        point, moved = (
+            f"torch.view_as_complex({p.replace('x', 'r')})"
+            for p in ("x", "x + (x - x.detach())**2/2")
+        )
+    if _scaled(target):
+        point, moved, end = "x + u * t", "x + u * (t + t**2/2)", " / v"
     found = {}
     for setting, text in FORMULAS.items():
-        for plain, scaled in moved.items():
-            text = text.replace(plain, scaled)
+        for plain_x, x in (("fn(x)", point), ("fn(x + (x - x.detach())**2/2)", moved)):
+            if plain_x in text:
+                text = text.replace(plain_x, outer.replace("fn(x)", f"fn({x})") + end)
+                break
         found[setting] = text
     return found
 
@@ -195,8 +226,8 @@ def _derivative(probe, scalar, t, create_graph, strict):
 def raised_in(error: Exception) -> str:
     """The innermost place in the reader's code in the way of an error, else in a package's; "" if
     it is in torch, in Python or here."""
-    frames = traceback.extract_tb(error.__traceback__)
-    frames = [f for f in frames if not f.filename.startswith((HERE, TORCH)) and not _of_python(f)]
+    way = traceback.extract_tb(error.__traceback__)
+    frames = [f for f in way if not f.filename.startswith((HERE, TORCH)) and not _of_python(f)]
     own = [f for f in frames if not INSTALLED & set(Path(f.filename).parts)] or frames
     return f"{own[-1].name}, line {own[-1].lineno}" if own else ""
 

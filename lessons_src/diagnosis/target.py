@@ -162,7 +162,14 @@ class Target:
         return [x + step for x, step in zip(self.point, steps, strict=True)]
 
     def tensors(self, xs: list[Tensor]) -> list[Tensor]:
-        """The outputs of fn for these inputs, also those inside containers."""
+        """The outputs of fn for these inputs, as real strided tensors, in their units."""
+        ys = [_real_dense(y) for y in self.returned(xs)]
+        if self.output_units:
+            ys = [y / unit for y, unit in zip(ys, self.output_units, strict=True)]
+        return ys
+
+    def returned(self, xs: list[Tensor]) -> list[Tensor]:
+        """The outputs of fn for these inputs as they are, also those inside containers."""
         slots = [s.detach().clone() if isinstance(s, Tensor) else s for s in self.slots]
         arguments = len(slots) - len(self.state)
         for i, x in zip(self.where, xs, strict=True):
@@ -173,10 +180,7 @@ class Target:
         out = self._call(slots[:arguments], dict(zip(self.state, slots[arguments:], strict=True)))
         ys = [y for y in _leaves_of(out) if isinstance(y, Tensor)]
         chosen = range(len(ys)) if self.outputs is None else self.outputs
-        ys = [_real_dense(ys[i]) for i in chosen]
-        if self.output_units:
-            ys = [y / unit for y, unit in zip(ys, self.output_units, strict=True)]
-        return ys
+        return [ys[i] for i in chosen]
 
     def _call(self, arguments, state):
         seed_generators(self.seed)

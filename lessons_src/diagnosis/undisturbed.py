@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .differences import same
 from .holdings import reachable
 from .target import readable
 
@@ -47,7 +48,7 @@ class Held:
 
     def restore(self) -> bool:
         """Whether it had changed."""
-        if torch.equal(self.tensor.detach().nan_to_num(7.0), self.values.nan_to_num(7.0)):
+        if same(self.tensor, self.values):
             return False
         self.tensor.data.copy_(self.values)
         return True
@@ -68,7 +69,9 @@ def undisturbed(fn: Callable) -> Iterator[Met]:
     found = Met()
     fork, mode, grad = torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()
     caught = warnings.catch_warnings(record=True, action="always")
-    with fork, mode, grad, caught as met, _keeping_before_backward(kept):
+    counted = tuple(each.tensor for each in held if not each.tensor.is_inference())
+    versions = torch.autograd._unsafe_preserve_version_counter(counted)  # the values are restored
+    with fork, mode, grad, caught as met, _keeping_before_backward(kept), versions:
         try:
             yield found
         finally:
