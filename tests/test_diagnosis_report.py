@@ -80,6 +80,21 @@ def test_how_numbers_are_got_is_said_where_a_wrong_one_is_shown(rows):
     assert "the numbers" not in str(lines(settings=rows, recipe="grad", formulas=FORMULAS))
 
 
+def test_nothing_is_told_to_type_where_that_takes_more():
+    wrong = {Setting.ALONE: Row(WRONG, where="x")}
+    assert "the numbers" in str(lines(settings=wrong, recipe="grad", formulas=FORMULAS))
+    assert "the numbers" not in str(lines(settings=wrong, recipe=""))
+
+
+def test_what_is_too_long_goes_on_below_its_outcome():
+    words = "word " * 20
+    beside = dict.fromkeys(Setting, words)
+    wrong = dict.fromkeys(Setting, Row(WRONG, where="x"))
+    told = lines(first=Row(RAISES, text=words), settings=wrong, recipe=words, formulas=beside)
+    below = [line for line in told if line.lstrip().startswith("word")]
+    assert [line.index("word") for line in below] == [28, 20, 44, 44, 44, 44]
+
+
 OUTCOMES = [
     (Row(RIGHT), "right"),
     (Row(RIGHT, of_backward=True), "right   as the derivative of what backward returns"),
