@@ -1,0 +1,251 @@
+"""What a sketch finds in a graph: boxes, passes, what leads where. No picture, no outline."""
+
+import pytest
+import torch
+from torch.autograd import Function, grad
+
+from lessons_src.graphs.sketch import (
+    ENDS,
+    MOST,
+    Sketch,
+    base,
+    is_gradient,
+    is_input,
+    stem,
+)
+from lessons_src.saving_inputs import Square
+from lessons_src.saving_outputs import Exp
+from lessons_src.untracked_backward import Cube
+
+
+def leaf():
+    return torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+
+
+def twice(out, x):
+    (first,) = grad(out.sum(), x, create_graph=True)
+    (second,) = grad(first.sum(), x, create_graph=True)
+    return first, second
+
+
+def passes(**named):
+    """The pass of the operation that made each tensor."""
+    sketch = Sketch(named)
+    return {name: sketch.phase.get(sketch.graph.node_of(t)) for name, t in named.items()}
+
+
+@pytest.mark.parametrize(
+    "name, of, gradient, given",
+    [
+        ("x", "x", False, True),
+        ("out", "out", False, False),
+        ("out[1]", "out", False, False),
+        ("grad_x", "x", True, False),
+        ("grad_x[0]", "x", True, False),
+        ("grad2_x", "x", True, False),
+        ("grad_grad_x", "x", True, False),
+        ("grad_out", "out", False, False),
+        ("gradient", "ient", True, False),
+        ("my_grad", "my_grad", False, True),
+    ],
+)
+def test_what_a_name_says(name, of, gradient, given):
+    assert stem(name) == of
+    assert (is_gradient(name), is_input(name)) == (gradient, given)
+    assert base("a[0][1]") == "a"
+
+
+# Passes.
+
+
+def test_each_gradient_adds_a_pass():
+    x = leaf().clone()
+    out = Cube.apply(x)
+    first, second = twice(out, x)
+    expected = {"grad2_x": 2, "grad_x": 1, "out": 0, "x": 0}
+    assert passes(grad2_x=second, grad_x=first, out=out, x=x) == expected
+
+
+def test_a_gradient_that_leads_to_another_one_is_of_a_later_pass_whatever_its_name():
+    x = leaf().clone()
+    out = Cube.apply(x)
+    (first,) = grad(out.sum(), x, create_graph=True)
+    (penalty,) = grad((first**2).sum(), x, create_graph=True)
+    found = passes(grad_b=penalty, grad_a=first, out=out, x=x)
+    assert found == {"grad_b": 2, "grad_a": 1, "out": 0, "x": 0}
+    assert passes(grad_b=penalty, grad_a=first, grad_same=first, out=out)["grad_b"] == 2
+
+
+def test_gradients_of_one_pass_are_of_one_level():
+    x, y = leaf().clone(), leaf().clone()
+    out = Cube.apply(x) * Cube.apply(y)
+    by_x, by_y = grad(out.sum(), (x, y), create_graph=True)
+    found = passes(grad_x=by_x, grad_y=by_y, out=out, x=x, y=y)
+    assert (found["grad_x"], found["grad_y"]) == (1, 1)
+    again = passes(grad_x=by_x, grad_other=by_x, out=out, x=x)
+    assert (again["grad_x"], again["grad_other"]) == (1, 1)
+
+
+@pytest.mark.parametrize("name, level", [("grad_x", 1), ("grad2_x", 2), ("grad_grad_grad_x", 3)])
+def test_without_the_passes_between_the_name_says_the_order(name, level):
+    x = leaf().clone()
+    out = x**4
+    first, second = twice(out, x)
+    assert passes(**{name: second, "out": out, "x": x})[name] == level
+
+
+def test_without_out_there_are_no_passes():
+    x = leaf()
+    (by_x,) = grad((x**2).sum(), x, create_graph=True)
+    assert Sketch({"grad_x": by_x, "x": x}).phase == {}
+
+
+def test_operations_stand_in_the_order_of_their_passes():
+    x = leaf().clone()
+    out = Cube.apply(x)
+    first, second = twice(out, x)
+    loose = x.sin()
+    sketch = Sketch({"loose": loose, "grad2_x": second, "grad_x": first, "out": out, "x": x})
+    phases = [sketch.phase.get(node, "none") for node in sketch.nodes]
+    assert phases[-1] == "none" and phases[:-1] == sorted(phases[:-1])
+    places = {node: i for i, node in enumerate(sketch.nodes)}
+    edges = [(source[0], node) for node in sketch.nodes for source in node.inputs if source]
+    assert all(places[before] < places[after] for before, after in edges)
+
+
+# What leads where.
+
+
+def led(**named):
+    sketch = Sketch(named)
+    return sketch.targets, sketch.cut_off
+
+
+def test_a_gradient_should_lead_to_what_it_is_a_gradient_of():
+    x, y = leaf().clone(), leaf().clone()
+    out = x**2 * y**2
+    by_x, by_y = grad(out.sum(), (x, y), create_graph=True)
+    targets, cut_off = led(grad_x=by_x, grad_y=by_y.detach(), x=x, y=y, out=out)
+    assert targets == {"grad_x": ["x"], "out": ["x", "y"]}
+    assert cut_off == {"grad_y": ["y"]}
+    # Where nothing has its name, any input.
+    targets, cut_off = led(grad_a=by_x, grad_b=by_y.detach(), x=x, y=y)
+    assert targets == {"grad_a": ["x", "y"]} and cut_off == {"grad_b": ["x", "y"]}
+
+
+def test_parts_of_a_list_are_known_by_the_list():
+    x, y = leaf().clone(), leaf().clone()
+    (by_x,) = grad((x**2).sum(), x, create_graph=True)
+    targets, _ = led(**{"grad_xs[0]": by_x, "xs[0]": x, "xs[1]": y, "z": leaf().clone()})
+    assert targets["grad_xs[0]"] == ["xs[0]"]
+
+
+def test_an_input_needs_to_lead_nowhere():
+    x, y = leaf(), leaf()
+    out = x * y
+    targets, cut_off = led(out=out, x=x, y=y)
+    assert targets == {"out": ["x", "y"]} and cut_off == {}
+
+
+def test_a_result_by_another_name_should_lead_to_what_is_named_after_it():
+    x, z = leaf(), leaf()
+    assert led(y=x * 2, x=x)[0] == {"y": ["x"]}
+    assert led(y=x * 2, z=z) == ({}, {"y": ["z"]})
+    assert led(x=x, y=x * 2) == ({}, {})  # the other way round it is no result
+    assert led(y=x * 2, m=torch.ones(2))[1] == {"m": ["y"]}  # a number has no graph to lead to
+
+
+class KeepsMask(Function):
+    @staticmethod
+    def forward(ctx, x, mask):
+        ctx.save_for_backward(mask)
+        return x * mask
+
+
+def test_what_an_operation_uses_is_a_constant_on_purpose():
+    x, mask, other = leaf(), torch.ones(2, dtype=torch.float64), torch.ones(2)
+    assert led(out=x * mask, x=x, mask=mask)[1] == {}
+    assert led(out=x * mask, x=x, other=other)[1] == {"other": ["x"]}
+    assert led(out=x * 2, x=x, grad_out=other)[1] == {}
+    kept = other.clone()
+    assert led(out=KeepsMask.apply(x, kept), x=x, kept=kept)[1] == {}
+    assert led(out=Exp.apply(x), x=x)[0] == {"out": ["x"]}  # saved, and no constant
+
+
+# Boxes.
+
+
+class KeepsTwice(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x)
+        ctx.x, ctx.y = x, y.detach()
+        return x * y
+
+
+def test_boxes():
+    x, y = leaf(), leaf()
+    out = KeepsTwice.apply(x, y)
+    sketch = Sketch({"out": out, "a": x, "b": x})
+    box = sketch.box_of(x)
+    assert (box.names, box.called, box.leaf) == (["a", "b"], "a = b", sketch.graph.node_of(x))
+    assert [(kept.name, kept.on_ctx) for _, kept in box.keepers] == [("", False), ("x", True)]
+    assert sketch.box_of(out).maker.title == "KeepsTwice" and sketch.box_of(out).leaf is None
+    loose = [box for box in sketch.boxes.values() if box.maker is None]
+    assert [box.keepers[0][1].name for box in loose] == ["y"] and loose[0].called == ""
+
+
+def test_a_tensor_kept_by_two_functions_is_one_box():
+    x = leaf().clone()
+    sketch = Sketch({"out": Square.apply(x) + Square.apply(x), "x": x})
+    keepers = sketch.box_of(x).keepers
+    assert sorted(sketch.title(node) for node, _ in keepers) == ["Square #1", "Square #2"]
+
+
+def test_a_tensor_saved_twice_by_one_function_is_kept_once():
+    class SavesTwice(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x, x)
+            return x * x
+
+    x = leaf()
+    assert len(Sketch({"out": SavesTwice.apply(x), "x": x}).box_of(x).keepers) == 1
+
+
+def test_a_constant_is_fed_to_each_operation_once():
+    x, mask = leaf(), torch.ones(2, dtype=torch.float64)
+    sketch = Sketch({"out": (x * mask).sin() * mask, "x": x, "mask": mask})
+    assert [node.title for node in sketch.box_of(mask).fed] == ["MulBackward0"] * 2
+    assert len(set(sketch.box_of(mask).fed)) == 2
+
+
+def test_how_many_outputs_an_operation_has():
+    x = leaf()
+    sketch = Sketch({"a": x.unbind()[1], "x": x})
+    by_title = {node.title: sketch.outputs(node) for node in sketch.nodes}
+    assert by_title == {"AccumulateGrad": 1, "UnbindBackward0": 2}
+    assert sketch.box_of(sketch.tensors["a"]).number == 1
+
+
+def chain(length):
+    x = out = leaf()
+    for _ in range(length - 1):
+        out = out.sin()
+    return Sketch({"out": out, "x": x})
+
+
+def test_a_graph_of_more_than_can_be_read_shows_its_ends():
+    assert len(chain(MOST).shown) == MOST
+    sketch = chain(MOST + 1)
+    assert sketch.shown == sketch.nodes[:ENDS] + sketch.nodes[-ENDS:]
+
+
+# A pass that was not recorded brings back nothing.
+
+
+def test_without_a_pass_nothing_came_back():
+    x = leaf()
+    sketch = Sketch({"out": x**2, "x": x, "c": torch.ones(2)})
+    assert [sketch.came_back(sketch.box_of(t)) for t in sketch.tensors.values()] == [None] * 3
+    assert sketch.sent_back(sketch.nodes[-1], 0) is None
