@@ -28,6 +28,13 @@ LARGE = 20_000  # elements of all inputs together; above, they are cut down
 CUT = 3  # to so many along each side
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
 
+UP_TO_SECOND = "right up to second order"
+NOT_EVEN_ONCE = (
+    Verdict.FIRST_DERIVATIVE_WRONG,
+    Verdict.SURROGATE_GRADIENT,
+    Verdict.NOT_CHECKED,
+)
+
 WORST_FIRST = [
     Verdict.SILENTLY_WRONG,
     Verdict.FIRST_DERIVATIVE_WRONG,
@@ -64,7 +71,7 @@ class Row:
     def ok(self) -> bool:
         """Whether it is right as far as first and second derivatives of the step use it."""
         if self.in_backward:
-            return self.verdict not in (Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT)
+            return self.verdict not in NOT_EVEN_ONCE
         return self.diagnosis.ok
 
     @property
@@ -304,7 +311,7 @@ def _headline(rows):
     enough = sum(row.ok and not row.diagnosis.ok for row in known)  # only a third would be wrong
     many = "custom Functions" if len(rows) > 1 else "custom Function"
     said = [f"{len(rows)} {many}", f"{right} right"]
-    said += [f"{enough} right up to second order"] if enough else []
+    said += [f"{enough} {UP_TO_SECOND}"] if enough else []
     said += [f"{len(known) - right - enough} not"]
     said += [f"{len(rows) - len(known)} not checked"] if len(rows) > len(known) else []
     return ", ".join(said)
@@ -314,7 +321,8 @@ def _table(rows):
     cells = [("verdict", "Function", "where", "calls", "cause", "lesson")]
     for row in rows:
         cause, lesson = (row.cause.code, str(row.cause.lesson)) if row.cause else ("", "")
-        cells.append((row.verdict.value, row.name, row.where, str(row.calls), cause, lesson))
+        verdict = UP_TO_SECOND if row.ok and not row.diagnosis.ok else row.verdict.value
+        cells.append((verdict, row.name, row.where, str(row.calls), cause, lesson))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(f"{c:<{w}}" for c, w in zip(cell, widths, strict=True)) for cell in cells]
     return [line.rstrip() for line in lines]
