@@ -1,0 +1,212 @@
+"""The picture as DOT text and as finished SVG, before and after Graphviz has seen it."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from torch.autograd import Function, grad
+
+from lessons_src.graphs.flow import record
+from lessons_src.graphs.picture import PAGE, dot_text, finish, quoted
+from lessons_src.graphs.sketch import Sketch
+from lessons_src.saving_inputs import Square
+from lessons_src.saving_intermediates import Sinh
+from lessons_src.saving_outputs import Exp
+from lessons_src.what_not_to_do import SinhBad
+
+
+def leaf():
+    return torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+
+
+def sketch_of(fn, x):
+    """The usual names: grad_x, x, out."""
+    out = fn(x)
+    (grad_x,) = grad(out.sum(), x, create_graph=True)
+    return Sketch({"grad_x": grad_x, "x": x, "out": out})
+
+
+SETTINGS = [
+    "graph [fontname=monospace fontsize=10 labelloc=b nodesep=0.2 ranksep=0.3]",
+    'node [fontname=monospace fontsize=10 height=0.2 margin="0.1,0.05"]',
+    "edge [fontname=monospace fontsize=9 arrowsize=0.7]",
+]
+
+
+def statements(sketch):
+    """What the picture holds: not the settings that all have, nor the caption."""
+    first, *lines, last, end = dot_text(sketch).split("\n")
+    assert (first, last, end) == ("digraph {", "}", "")
+    assert lines[:3] == SETTINGS and lines[3].startswith("label=<")
+    return lines[4:]
+
+
+OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
+FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'
+NAMED = 'shape=box style="filled" fillcolor="darkolivegreen1"'
+LEAF = 'shape=box style="filled" fillcolor="lightblue"'
+KEPT = 'shape=box style="filled" fillcolor="orange"'
+NO_GRAPH = 'shape=box style="filled,dashed" fillcolor="orange"'
+CUT_OFF = 'shape=box color=red penwidth=2 style="filled,dashed" fillcolor="white"'
+SAVED_LEAF = 'shape=box margin="0.3,0.05" style="striped" fillcolor="lightblue;0.1:orange"'
+KEEPS = "dir=none style=dashed color=orangered"
+
+
+def test_intermediates_and_a_gradient_that_is_cut_off():
+    on_ctx = "(2,)\\nintermediate of SinhBad,\\non ctx as"
+    end = "\\nno graph leads on from here"
+    assert statements(sketch_of(SinhBad.apply, leaf().clone())) == [
+        "subgraph cluster_0 {",
+        'label="forward" labelloc=b labeljust=l color=grey',
+        f'n0 [{OPERATION} label="CloneBackward0"]',
+        f'n1 [{FUNCTION} label="SinhBad"]',
+        f'n3 [{NAMED} label="x (2,)"]',
+        f'n4 [{NAMED} label="out (2,)"]',
+        f'n5 [{LEAF} label="leaf (2,)\\n(AccumulateGrad)"]',
+        f'n6 [{NO_GRAPH} label="expx {on_ctx} expx{end}"]',
+        f'n7 [{NO_GRAPH} label="expnegx {on_ctx} expnegx{end}"]',
+        "}",
+        f'n2 [{CUT_OFF} label="grad_x (2,)\\ncut off: no graph leads\\nfrom here to x"]',
+        "n0 -> n3",
+        "n5 -> n0",
+        "n1 -> n4",
+        "n3 -> n1",
+        f"n1 -> n6 [{KEEPS}]",
+        f"n1 -> n7 [{KEEPS}]",
+        "n4 -> n2 [style=invis]",
+    ]
+
+
+class Masked(Function):
+    @staticmethod
+    def forward(ctx, x, mask):
+        ctx.save_for_backward(x, mask)
+        return x**2 * mask
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, mask = ctx.saved_tensors
+        return grad_out * 2 * x * mask, None
+
+
+def test_inputs_constants_and_numbers_that_came_back():
+    x, mask = leaf(), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    sketch = Sketch({"y": Masked.apply(x, mask) * mask, "x": x, "mask": mask})
+    sketch.flow = record(sketch.graph, sketch.tensors["y"], [x], None)
+    saved_leaf = "x (2,)\\nleaf (AccumulateGrad)\\n↑ 1, 0\\ninput 0 of Masked, saved"
+    assert statements(sketch) == [
+        f'n0 [{FUNCTION} label="Masked"]',
+        f'n1 [{OPERATION} label="MulBackward0"]',
+        f'n2 [{NAMED} label="y (2,)\\n↑ 1"]',
+        f'n3 [{SAVED_LEAF} label="{saved_leaf}"]',
+        f'n4 [{NO_GRAPH} label="mask (2,)\\nsaved by Masked\\nno graph leads on from here"]',
+        'n3 -> n0 [label=" ↑ 1, 0 "]',
+        f"n3 -> n0 [{KEEPS}]",
+        f"n0 -> n4 [{KEEPS}]",
+        "n1 -> n2",
+        'n0 -> n1 [label=" ↑ 1, 0 "]',
+        "n4 -> n1 [style=dotted]",
+    ]
+
+
+def test_passes_are_framed_apart_and_what_belongs_to_none_stands_outside():
+    x = leaf().clone()
+    sketch = sketch_of(lambda x: Sinh.apply(x)[0], x)
+    frames = [line for line in statements(sketch) if line.startswith(("subgraph", "label"))]
+    assert frames == [
+        "subgraph cluster_0 {",
+        'label="forward" labelloc=b labeljust=l color=grey',
+        "subgraph cluster_1 {",
+        'label="first backward" labelloc=b labeljust=l color=grey',
+    ]
+    assert "subgraph" not in str(statements(Sketch({"y": x.sin(), "x": x})))
+
+
+def test_an_output_that_is_saved_is_drawn_between():
+    """The line to what keeps it runs beside the arrow, not against it."""
+    lines = statements(Sketch({"out": Sinh.apply(leaf())[0]}))
+    (box,) = [line.split()[0] for line in lines if "output 1 of Sinh" in line]
+    assert KEPT in next(line for line in lines if line.startswith(box))
+    assert [line for line in lines if box in line.split(" [")[0].split(" -> ")[1:]] == [
+        f"n0 -> {box}",
+        f"n0 -> {box} [{KEEPS}]",
+    ]
+
+
+def caption(sketch, *notes):
+    """Rows of cells, each as (words, look)."""
+    (label,) = re.findall(r"^label=<(<TABLE.*</TABLE>)>$", dot_text(sketch, notes), re.MULTILINE)
+    return [["".join(cell.itertext()) for cell in row] for row in ElementTree.fromstring(label)]
+
+
+def test_caption():
+    assert caption(sketch_of(SinhBad.apply, leaf().clone()), "A note.") == [
+        ["grad_x is cut off: no graph leads from here to x"],
+        ["SinhBad keeps intermediates, expx and expnegx: autograd"],
+        ["takes them for constants"],
+        ["A note."],
+        ["operation", "custom Function", "leaf"],
+        ["named in the call", "kept for backward", "no graph"],
+        ["arrow: goes into, dashed line: kept by"],
+    ]
+    x, mask = leaf(), torch.ones(2, dtype=torch.float64)
+    sketch = Sketch({"out": x * mask, "x": x, "mask": mask})
+    styles = "arrow: goes into, dotted: as a constant"
+    assert caption(sketch) == [["operation", "leaf", "named in the call"], ["no graph"], [styles]]
+    sketch.flow = record(sketch.graph, sketch.tensors["out"], [x], None)
+    assert caption(sketch)[-1] == [f"{styles}, ↑ number: comes back"]
+
+
+def test_the_legend_shows_the_looks_of_this_picture():
+    x, constant = leaf(), torch.ones(2)
+    text = dot_text(Sketch({"out": Exp.apply(x), "x": x, "constant": constant}))
+    cells = re.findall(r'CELLSPACING="0" ([^>]*)><TR><TD>(.*?)<', text)
+    assert [(words, look) for look, words in cells] == [
+        ("operation", 'BGCOLOR="lightgrey" STYLE="rounded"'),
+        ("custom Function", 'STYLE="rounded" BORDER="2"'),
+        ("leaf", 'BGCOLOR="lightblue"'),
+        ("kept for backward", 'BGCOLOR="orange"'),
+        ("no graph", 'STYLE="dashed"'),
+    ]  # x and out are named, too, but look otherwise
+    assert "no graph<" not in dot_text(Sketch({"out": Exp.apply(x), "x": x}))
+
+
+def test_what_is_cut_off_hangs_below_out_where_it_has_no_place_of_its_own():
+    x = leaf()
+    elsewhere = {"grad_x": leaf() * 2, "x": x, "out": x * 2}
+    for named in (elsewhere, {"y": x.detach(), "x": x}):
+        lines = statements(Sketch(named))
+        assert "cut off" in str(lines) and "invis" not in str(lines)
+
+
+def test_names_and_numbers_are_not_torn_apart():
+    def square(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    name = "A_long_" * 5
+    fn = type(name, (Function,), {"forward": staticmethod(square)}).apply
+    x = leaf()
+    lines = statements(Sketch({"out": fn(x) + Square.apply(x) + Square.apply(x), "x": x}))
+    (label,) = [line for line in lines if 'label="x (2,)' in line]
+    assert f"\\ninput of\\n{name},\\nsaved" in label
+    assert "input of Square #1, saved" in label
+
+
+@pytest.mark.parametrize("width, height, shown", [(150, 60, (200, 80)), (1200, 60, (PAGE, 40))])
+def test_a_finished_picture_fits_the_page(width, height, shown):
+    svg = f'<?xml?>\n<!-- a -->\n<svg width="{width}pt" height="{height}pt"\n id="1"><g/></svg>\n'
+    finished = finish(svg, "a < b", "x > y")
+    assert finished == (
+        f'<svg role="img" width="{shown[0]}" height="{shown[1]}"\n id="1">\n'
+        "<title>a &lt; b</title>\n<desc>x &gt; y</desc><g/></svg>\n"
+    )
+
+
+def test_a_picture_without_a_size_is_left_as_it_is():
+    assert finish("<svg>a</svg>", "t", "d") == "<svg>\n<title>t</title>\n<desc>d</desc>a</svg>"
+
+
+def test_quoted():
+    assert quoted('a "b"\\c\nd') == '"a \\"b\\"\\\\c\\nd"'
