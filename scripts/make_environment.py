@@ -56,6 +56,7 @@ def main(extras):
                 write(STAMP, before)
             raise
         put_programs_on_kernel_path()
+        try_what_draws()
         write(STAMP, stamp(extras))
         # With dots: this takes seconds, too.
         run("What is not needed any more", [VENV_PYTHON, "-I", "-c", REMOVE, CACHE])
@@ -339,6 +340,19 @@ def put_programs_on_kernel_path():
     spec = json.loads(read(path))
     spec["env"] = {"PATH": "${PATH}" + os.pathsep + os.path.dirname(VENV_PYTHON)}
     write(path, json.dumps(spec, indent=1))
+
+
+def try_what_draws():
+    """Do now what the first picture would wait for, and say it where graphs cannot be drawn.
+
+    matplotlib looks at every font of the machine, once; where that takes more than five seconds it
+    says so, in a lesson if it is not done here. pygraphviz needs GLib and X11's libraries.
+    """
+    fonts = [VENV_PYTHON, "-I", "-c", "import matplotlib.font_manager"]
+    run("The machine's fonts", fonts, MPLCONFIGDIR=os.path.join(ROOT, "build", "matplotlib"))
+    failed = run("A graph", [os.path.join(VENV, PROGRAMS, "dot" + ENDING), "-V"])
+    if failed:
+        print("The lessons will tell graphs in words. " + what_went_wrong(failed))
 
 
 def stop(sentence):

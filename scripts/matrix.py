@@ -4,7 +4,7 @@ Each cell runs the notebooks, every output compared, and some quick tests: on an
 other packages, on another processor as far as the libraries can be told so, with other settings of
 the reader. Some cells run the copies for Colab instead. `make matrix CELLS=here` runs the cells
 that need nothing but this environment, as `make check` does; `CELLS=2.11` runs the cells with that
-in their name.
+in their name, or the one cell that is called so.
 
 Nothing is fetched. Environments with another Python or torch, gigabytes each, are those that
 MATRIX_ENVS names, as in MATRIX_ENVS=/envs/py312:/envs/torch211. A cell without one is not run and
@@ -93,6 +93,10 @@ ELSEWHERE = {
         COPIES,
     ),
 }
+# The cells that are no x86-64; there pytest runs in the emulator too, or on a machine of that kind.
+ARM = "Linux on ARM (aarch64), emulated by QEMU 7.2, Debian 12's Python 3.11.2"
+ELSEWHERE[ARM] = ("3.11.2", {"torch": "2.13"}, LESSONS)
+MACHINES = {ARM: "aarch64"}
 HEAD = """\
 # Where the lessons were run
 
@@ -106,7 +110,8 @@ and x86-64, with the versions of constraints.txt but for those named.
 SEEN = """
 import json, platform, sys
 from importlib.metadata import version
-print(json.dumps([platform.python_version(), *map(version, sys.argv[1:])]))
+versions = map(version, sys.argv[1:])
+print(json.dumps([platform.machine(), platform.python_version(), *versions]))
 """
 
 
@@ -120,15 +125,24 @@ class Result:
 
 def main(wanted=""):
     results = []
-    for name, variables in HERE.items():
-        if wanted in ("", "here") or wanted in name:
-            results.append(run(name, sys.executable, variables))
-    for name, needs in ELSEWHERE.items():
-        if wanted == "" or (wanted != "here" and wanted in name):
-            results.append(elsewhere(name, *needs))
+    for name in chosen(wanted):
+        if name in HERE:
+            results.append(run(name, sys.executable, HERE[name]))
+        else:
+            results.append(elsewhere(name, *ELSEWHERE[name]))
     if wanted != "here":  # a check changes no file
         write_table(results)
     sys.exit(any(result.outcome == "FAILED" for result in results))
+
+
+def chosen(wanted):
+    """The names of the cells to run: the one called so, or else those with `wanted` in them."""
+    names = [*HERE, *ELSEWHERE]
+    if wanted == "here":
+        return [*HERE]
+    if wanted in names:
+        return [wanted]
+    return [name for name in names if wanted in name] or sys.exit(f"No cell's name has {wanted!r}.")
 
 
 def elsewhere(name, python, packages, tests):
@@ -140,7 +154,7 @@ def elsewhere(name, python, packages, tests):
         command = [interpreter, "-c", SEEN, *packages]
         seen = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         versions = json.loads(seen.stdout or "[]")
-        wanted = [python, *packages.values()]
+        wanted = [MACHINES.get(name, "x86_64"), python, *packages.values()]
         if len(versions) == len(wanted) and all(map(begins_with, versions, wanted)):
             return run(name, interpreter, {}, tests)
     return say(Result(name, "not run", "no environment in MATRIX_ENVS has it"))

@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 RUN = [sys.executable, "-P", layout.__file__]
 
 
-def stand_in(*arguments, text="digraph { a -> b }", path="", cwd=None):
-    """Run the stand-in with this PATH."""
+def stand_in(*arguments, text="digraph { a -> b }", path="", cwd=None, modules=ROOT):
+    """Run the stand-in with this PATH, and this folder first among those of modules."""
     return subprocess.run(
         [*RUN, *arguments],
         input=text,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(modules)},
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -59,6 +59,20 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(arguments):
     done = stand_in(*arguments)
     assert done.returncode == 1
     assert done.stderr.startswith("dot: ") and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "problem, advice",
+    [
+        ("ImportError('libgobject-2.0.so.0: cannot open')", "pygraphviz says libgobject-2.0.so.0"),
+        ("ModuleNotFoundError('pygraphviz')", "or pip install pygraphviz"),
+    ],
+)
+def test_what_keeps_the_wheel_from_drawing_is_said(tmp_path, problem, advice):
+    (tmp_path / "pygraphviz.py").write_text(f"raise {problem}")
+    done = stand_in("-Tsvg", modules=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("No Graphviz here: install the program") and advice in done.stderr
 
 
 def test_broken_dot_is_an_error():
@@ -100,10 +114,11 @@ def test_a_dot_that_fails_is_a_sentence(tmp_path, monkeypatch, behaviour, senten
         layout.to_svg("digraph { a }")
 
 
-def test_pictures_of_two_graphviz_versions_compare_equal(monkeypatch):
-    """The stored picture was drawn by Graphviz 2.43 from the DOT text beside it."""
+@pytest.mark.parametrize("version", ["2.43", "16.1"])
+def test_pictures_of_two_graphviz_versions_compare_equal(monkeypatch, version):
+    """The stored pictures were drawn by these versions from the DOT text beside them."""
     monkeypatch.setenv("PATH", "")
-    stored = (ROOT / "tests" / "test_graph_layout_2.43.svg").read_text()
+    stored = (ROOT / "tests" / f"test_graph_layout_{version}.svg").read_text()
     ours = layout.to_svg((ROOT / "tests" / "test_graph_layout.dot").read_text())
     assert ours != stored
     assert comparable(ours) == comparable(stored)

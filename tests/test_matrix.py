@@ -1,5 +1,6 @@
 """MATRIX.md is the table of `make matrix`, and the README promises what it shows."""
 
+import platform
 import re
 import sys
 from pathlib import Path
@@ -84,6 +85,17 @@ def test_a_failure_is_in_the_table_and_in_the_exit_code(course, monkeypatch):
     assert not course.exists()
 
 
+def test_a_cell_called_so_runs_alone(monkeypatch):
+    monkeypatch.setattr(matrix, "HERE", {"here, with a locale": {}})
+    monkeypatch.setattr(matrix, "ELSEWHERE", {"torch 2.11": (), "copies on torch 2.11": ()})
+    assert matrix.chosen("torch 2.11") == ["torch 2.11"]
+    assert matrix.chosen("2.11") == ["torch 2.11", "copies on torch 2.11"]
+    assert matrix.chosen("here") == ["here, with a locale"]
+    assert len(matrix.chosen("")) == 3
+    with pytest.raises(SystemExit, match="No cell's name has '2.1.1'"):
+        matrix.chosen("2.1.1")
+
+
 def test_a_variable_is_set_and_taken_away(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/somewhere")
     changed = matrix.surroundings({"HOME": matrix.UNSET, "LC_ALL": "C", "umask": "077"}, tmp_path)
@@ -94,12 +106,15 @@ def test_a_variable_is_set_and_taken_away(tmp_path, monkeypatch):
 
 def test_an_environment_is_found_by_what_it_has(course, monkeypatch):
     monkeypatch.setenv("MATRIX_ENVS", sys.prefix)
+    monkeypatch.setattr(matrix, "MACHINES", dict.fromkeys(["it", "another"], platform.machine()))
     monkeypatch.setattr(matrix, "run", lambda name, python, variables, tests: (python, tests))
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     found = matrix.elsewhere("it", here, {"pytest": pytest.__version__}, ["tests"])
     assert found == (Path(sys.prefix, "bin", "python"), ["tests"])
     for python, packages in [("2.7", {}), (here, {"pytest": "1.0"}), (here, {"no-such": "1.0"})]:
         assert matrix.elsewhere("another", python, packages, []).outcome == "not run"
+    matrix.MACHINES["another"] = "pdp11"
+    assert matrix.elsewhere("another", here, {}, []).outcome == "not run"
     monkeypatch.setenv("MATRIX_ENVS", "/nowhere")
     with pytest.raises(SystemExit, match="names /nowhere, which has no bin/python"):
         matrix.elsewhere("it", here, {}, [])

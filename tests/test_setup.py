@@ -160,6 +160,7 @@ def fake(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(setup, "install", asked.append)
     monkeypatch.setattr(setup, "put_programs_on_kernel_path", lambda: None)
+    monkeypatch.setattr(setup, "try_what_draws", lambda: None)
     monkeypatch.setattr(setup, "CACHE", str(tmp_path / ".venv.cache"))
     monkeypatch.setattr(setup, "make_venv", lambda: asked.append("a new .venv"))
     return asked
@@ -207,6 +208,23 @@ def test_file_is_replaced_and_its_twin_in_a_cache_left_alone(tmp_path):
     setup.write(str(tmp_path / "installed"), "ours")
     assert (tmp_path / "installed").read_text() == "ours"
     assert (tmp_path / "cached").read_text() == "as it was"
+
+
+def test_graphs_that_cannot_be_drawn_are_said_at_once(monkeypatch, capsys):
+    said = ["warning: about something else\nNo Graphviz here: install the program", None]
+    asked = []
+
+    def run(title, command, **variables):
+        asked.append(command[1:])
+        return said.pop(0) if command[-1] == "-V" else None
+
+    monkeypatch.setattr(setup, "run", run)
+    setup.try_what_draws()
+    assert asked == [["-I", "-c", "import matplotlib.font_manager"], ["-V"]]
+    told = "The lessons will tell graphs in words. No Graphviz here: install the program\n"
+    assert capsys.readouterr().out == told
+    setup.try_what_draws()
+    assert capsys.readouterr().out == ""
 
 
 def test_something_moves_every_two_seconds(fake, monkeypatch, tmp_path):

@@ -89,8 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return subprocess.run([program, *arguments], env={**os.environ, STARTED: "1"}).returncode
     try:
         return _stand_in(arguments)
-    except ImportError:
+    except ModuleNotFoundError:
         print("No Graphviz here: install the program, or pip install pygraphviz", file=sys.stderr)
+    except ImportError as error:  # the wheel takes GLib and X11's libraries from the system
+        print(f"No Graphviz here: install the program; pygraphviz says {error}", file=sys.stderr)
     except (OSError, ValueError) as error:  # pygraphviz.DotError is a ValueError
         print(f"dot: {error}", file=sys.stderr)
     return 1
