@@ -33,7 +33,7 @@ def row(got, truth, error=None, sizes=None, tolerance=1e-4):
     error = torch.full_like(truth, 1e-9) if error is None else vector(*error)
     gradient = torch.ones_like(truth)
     limits = limits_of_second(truth.abs(), error, gradient, sizes or [len(truth)], tolerance)
-    return judge(got, Slope(truth, error), limits, lambda i: f"x[{i}]")
+    return judge(got, Slope(truth, error, error / 10), limits, lambda i: f"x[{i}]")
 
 
 def test_right():
@@ -138,7 +138,7 @@ def first(got, truth, error=1e-9, terms=None):
     truth = vector(truth)
     terms = truth.abs() if terms is None else vector(terms)
     limits = limits_of_first(terms, vector(error))
-    return judge(reported(got), Slope(truth, vector(error)), limits, lambda i: f"x[{i}]").outcome
+    return judge(reported(got), Slope(truth, vector(error), vector(error)), limits, str).outcome
 
 
 def test_first_derivative_is_a_surrogate_from_a_tenth_on():

@@ -4,6 +4,7 @@
     mutates_saved                  3
     backward_works_once            1
     backward_not_linear            1
+    backward_not_repeatable        4
     state_between_calls            4
     returns_none                   1
     first_derivative_differs       1
@@ -103,6 +104,7 @@ class Diagnosis:
     recipe: str = ""  # how to get the numbers of `settings` oneself, from
     formulas: dict[Setting, str] = field(default_factory=dict)  # these
     torch_func: str = ""  # "right", "zeros", "wrong" or the error that torch.func raises
+    inputs: tuple[str, ...] = ()  # the names of what fn was differentiated by
 
     @property
     def ok(self) -> bool:
@@ -175,6 +177,7 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
         recipe=how,
         formulas=formulas,
         torch_func=evidence.torch_func,
+        inputs=measured.probe.target.names,
     )
 
 

@@ -175,7 +175,7 @@ def _changes(measured, backwards, asked):
     numbers = iter(
         [
             Number(v.item(), e.item())
-            for v, e in zip(*slope(beside, measured.dtype, target.scale), strict=True)
+            for v, e, _ in zip(*slope(beside, measured.dtype, target.scale), strict=True)
         ]
     )
     first = [(next(numbers), next(numbers)) for _ in backwards]
@@ -607,7 +607,7 @@ def _change_of_output(measured, number, position, weight, direction):
         node = _look(target, h * direction).nodes[number]
         return _dot(_output(node, position).detach(), weight).double().reshape(1)
 
-    value, error = slope(at, measured.dtype, target.scale)
+    value, error, _ = slope(at, measured.dtype, target.scale)
     return Number(value.item(), error.item())
 
 

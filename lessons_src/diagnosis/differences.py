@@ -15,10 +15,11 @@ AGREED = 1e-2  # a mean relative error below this ends the trying
 
 
 class Slope(NamedTuple):
-    """A derivative by finite differences, and what it may be off by, elementwise."""
+    """A derivative by finite differences, elementwise."""
 
     value: Tensor
-    error: Tensor
+    error: Tensor  # what it may be off by, to judge by
+    likely: Tensor  # what it is off by where all is smooth, to know how many digits count
 
 
 def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Slope:
@@ -30,22 +31,28 @@ def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Sl
         scale: steps are multiplied by it.
 
     Returns:
-        `Slope`. The error is what two steps, and the two sides, disagree by, and rounding; it is
-        infinite where `at` is not finite.
+        `Slope`, by Richardson's extrapolation from two steps. The error is what they disagree by,
+        what is left between the two sides as the step goes to 0, and rounding; it is infinite where
+        `at` is not finite.
     """
     if dtype not in STEPS:
         return _fitted(at, scale)
-    zero, best, least = at(0.0), Slope(torch.empty(0), torch.empty(0)), math.inf
+    zero, best, least = at(0.0), Slope(*[torch.empty(0)] * 3), math.inf
     for coarse_step, fine_step in STEPS[dtype]:
-        coarse, _ = _central(at, coarse_step * scale, zero)
-        value, sides = _central(at, fine_step * scale, zero)
+        ratio = coarse_step / fine_step
+        coarse, coarse_sides = _central(at, coarse_step * scale, zero)
+        fine, fine_sides = _central(at, fine_step * scale, zero)
+        extrapolated = (fine - coarse) / (ratio**2 - 1)
+        value = fine + extrapolated
+        kink = (ratio * fine_sides - coarse_sides).abs() / (ratio - 1)
         eps = 16 * torch.finfo(dtype).eps
         rounding = eps * (zero.abs() + zero.abs().mean()) / (fine_step * scale)
-        error = ((value - coarse).abs() + sides + rounding).nan_to_num(torch.inf)
+        likely = (extrapolated.abs() + kink + rounding).nan_to_num(torch.inf)
+        error = ((fine - coarse).abs() + kink + rounding).nan_to_num(torch.inf)
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
         doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
         if doubt < least:
-            best, least = Slope(value.nan_to_num(0.0, 0.0, 0.0), error), doubt
+            best, least = Slope(value.nan_to_num(0.0, 0.0, 0.0), error, likely), doubt
         if doubt < AGREED:
             break
     return best
@@ -60,13 +67,17 @@ def _fitted(at, scale):
     value = (fit @ odd)[0]
     off = odd - powers @ (fit @ odd)
     error = (off.square().sum(0) / (len(steps) - 2)).sqrt() * fit[0].norm()
-    return Slope(value.nan_to_num(0.0, 0.0, 0.0), error.nan_to_num(torch.inf))
+    error = error.nan_to_num(torch.inf)
+    return Slope(value.nan_to_num(0.0, 0.0, 0.0), error, error)
 
 
 def _central(at, h, zero):
-    """The derivative with one step, and by how much its two sides differ: a kink shows there."""
+    """The derivative with one step, and by how much its two sides differ.
+
+    That goes to 0 with the step, but not at a kink.
+    """
     up, down = at(h), at(-h)
-    return (up - down) / (2 * h), (up + down - 2 * zero).abs() / h
+    return (up - down) / (2 * h), (up + down - 2 * zero) / h
 
 
 def vjp(

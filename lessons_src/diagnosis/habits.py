@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .differences import flat, same, shaped, vjp
-from .functions import uneven_step
+from .functions import look, uneven_step
 from .judge import TOLERANCE
 from .measure import Measured
 from .settings import Setting, first_line, reported
@@ -18,9 +18,9 @@ LINEAR = {  # relative; autocast rounds to 8 bits
     torch.bfloat16: 5e-2,
 }
 FACTORS = {  # a clip shows at a large one, what is added at a small one; 16 bits end at 65504
-    torch.float64: (1, -3, 1e4, 1e-4),
-    torch.float32: (1, -3, 1e4, 1e-4),
-    torch.bfloat16: (1, -3, 1e2, 1e-2),
+    torch.float64: (-3, 1e4, 1e-4),
+    torch.float32: (-3, 1e4, 1e-4),
+    torch.bfloat16: (-3, 1e2, 1e-2),
 }
 
 
@@ -33,6 +33,8 @@ class Habits:
     mutates: bool = False  # backward writes into grad_out
     mutates_saved: bool = False  # backward writes into a tensor that it saved
     only_once: str = ""  # the error that a second backward through the same graph raises
+    not_repeatable: str = ""  # what a second call through the same graph gives
+    changes_ctx: tuple[str, ...] = ()  # the attributes of ctx that are then others
     not_linear: str = ""  # what happens if grad_out is scaled
     grad_out_layout: str = ""  # what happens if grad_out is not contiguous
     input_layout: str = ""  # what happens if an input is not contiguous
@@ -53,9 +55,14 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
     found = _watch(target.in_units(target.units, ()), probe.w)  # else backward gets a quotient
     if found.mutates or found.mutates_saved or found.only_once:
         return found
+    again, not_linear = _try_again(measured), _try_scaled(measured)
+    if not_linear and not _try_scaled(measured, anew=True):
+        again = again or not_linear
+    if again:
+        return replace(found, not_repeatable=again, changes_ctx=_changes_of_ctx(measured))
     return replace(
         found,
-        not_linear=_try_scaled(measured),
+        not_linear=not_linear,
         grad_out_layout=_try_grad_out_layouts(measured),
         input_layout="" if seeded else _try_input_layout(measured),
         second_call=_try_second_call(measured),
@@ -83,14 +90,44 @@ def _watch(target, w):
     return replace(found, only_once=again)
 
 
-def _try_scaled(measured):
-    """Twice the same, so that what changes from call to call shows here, too; then scaled."""
+def _try_again(measured):
+    """The same backward twice, through one graph."""
+    t, _, ys = measured.probe.target.start()
+    expected, _ = _vjp(ys, t, measured.probe.w)
+    got, text = _vjp(ys, t, measured.probe.w)
+    if expected is None or (got is not None and _agree(got, expected, LINEAR[measured.dtype])):
+        return ""
+    return text or WRONG_NUMBER
+
+
+def _changes_of_ctx(measured):
+    """The attributes of ctx that backward writes."""
+    call, nodes = look(measured.probe.target)
+    before = [{name: _version(v) for name, v in node.attributes.items()} for node in nodes]
+    _vjp(call.ys, call.t, measured.probe.w)
+    changed = []
+    for node, versions in zip(nodes, before, strict=True):
+        now = vars(node.fn).items()
+        changed += [name for name, v in now if versions.get(name) != _version(v)]
+    return tuple(dict.fromkeys(changed))
+
+
+def _version(value):
+    """Another one after an attribute was assigned or written into."""
+    size = len(value) if isinstance(value, (list, dict, set)) else 0
+    return id(value), getattr(value, "_version", size)
+
+
+def _try_scaled(measured, anew=False):
+    """Through one graph, or through one for each factor."""
     t, _, ys = measured.probe.target.start()
     w = measured.probe.w
     expected, text = _vjp(ys, t, w)
     if expected is None:
         return text
     for factor in FACTORS[measured.dtype]:
+        if anew:
+            t, _, ys = measured.probe.target.start()
         got, text = _vjp(ys, t, [factor * v for v in w])
         # An inexact solver may be inexact here, but it is linear.
         if got is None or not _agree(got / factor, expected, LINEAR[measured.dtype]):
@@ -103,7 +140,10 @@ def _try_grad_out_layouts(measured):
     w = list(measured.probe.w)
     ones = [torch.ones_like(y) for y in ys]
     expanded = [v.new_ones(()).expand(v.shape) for v in ones]
-    for laid_out, plain in (([strided(v) for v in w], w), (expanded, ones)):
+    others = [([strided(v) for v in w], w), (expanded, ones)]
+    if not all(v.is_contiguous() for v in w):  # they lie as the outputs do
+        others.append(([v.contiguous() for v in w], w))
+    for laid_out, plain in others:
         expected, _ = _vjp(ys, t, plain)
         got, text = _vjp(ys, t, laid_out)
         if expected is None:

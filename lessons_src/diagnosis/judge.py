@@ -44,6 +44,8 @@ class Row:
     elements: int = 0  # all of them
     of_backward: bool = False  # not compared: the first derivative is not that of forward
     within: float = 0.0  # of most elements: a relative error below this does not show
+    uncertain: float = 0.0  # what `expected` may be off by
+    of_backward: bool = False  # compared with what backward returns, where that is not forward's
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +107,11 @@ def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int],
 
     Args:
         got: what autograd reports.
-        expected: the truth and its error.
+        expected: the truth and its errors.
         limits: how far apart they may be.
         place: where an element is, in words, for the row.
     """
-    truth, error = expected
+    truth, error, likely = expected
     zero = bool((truth.abs() <= limits.noise).all())
     if got.vector is None:
         return Row(Outcome.RAISES, text=got.text, zero=zero, raised_in=got.raised_in)
@@ -129,7 +131,8 @@ def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int],
         return Row(outcome, worst, relative, 0.0, 0.0, "", text, "", zero, *count, within=within)
     i, outcome = _shown(broken, wrong, got.missing, off)
     numbers = truth[i].item(), got.vector[i].item()
-    return Row(outcome, worst, relative, *numbers, place(i), got.text, "", zero, *count)
+    shown = place(i), got.text, "", zero, *count
+    return Row(outcome, worst, relative, *numbers, *shown, uncertain=likely[i].item())
 
 
 def _shown(broken, wrong, missing, off):

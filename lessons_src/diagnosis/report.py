@@ -1,5 +1,6 @@
 """A `Diagnosis` as text: a headline, a table of what was measured, then the findings."""
 
+import math
 import textwrap
 from itertools import groupby
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 from .functions import Saved
 from .judge import Outcome, Row
 from .rules import Finding
+from .verdict import Verdict
 
 WIDTH = 100
 TITLE = 20  # columns: "second derivative"
@@ -30,9 +32,9 @@ def text_of(diagnosis):
 def _lines(diagnosis):
     lines = []
     if diagnosis.first:
-        lines.append(Line("first derivative", "", outcome_text(diagnosis.first)))
+        lines.append(Line("first derivative", "", _first_text(diagnosis)))
     for setting, row in diagnosis.settings.items():
-        lines.append(Line("second derivative", setting, outcome_text(row)))
+        lines.append(Line("second derivative", setting, _second_text(row, diagnosis)))
     shown = [r for r in diagnosis.settings.values() if r.outcome is Outcome.WRONG and r.where]
     if shown and diagnosis.recipe:
         lines.append(Line("the numbers", "", diagnosis.recipe))
@@ -44,29 +46,71 @@ def _lines(diagnosis):
     return lines + [Line("saved", "", text) for text in _saved_texts(diagnosis.saved)]
 
 
+HEADS = {  # what at least one row shows under such a head
+    Verdict.FIRST_DERIVATIVE_WRONG: Outcome.WRONG,
+    Verdict.SILENTLY_WRONG: Outcome.WRONG,
+    Verdict.RAISES: Outcome.RAISES,
+}
+
+
+def _first_text(diagnosis):
+    """Also where it is right as measured, and the head speaks of another call of backward."""
+    first, rows = diagnosis.first, [diagnosis.first]
+    if diagnosis.verdict is not Verdict.FIRST_DERIVATIVE_WRONG:
+        rows += [*diagnosis.settings.values(), *diagnosis.third.values()]
+    wanted = HEADS.get(diagnosis.verdict)
+    shown = wanted is None or any(row.outcome is wanted for row in rows)
+    if shown or first.outcome is not Outcome.RIGHT:
+        return outcome_text(first)
+    return f"{'right':{OUTCOME}}here, but not always: {diagnosis.findings[0].code}"
+
+
+def _second_text(row, diagnosis):
+    if row.outcome is Outcome.RIGHT and diagnosis.first.outcome is Outcome.NOT_FINITE:
+        return "not judged: the first derivative is not finite"
+    if row.outcome is Outcome.RIGHT and row.text and not row.of_backward:
+        names = list(diagnosis.inputs[:3]) + ["..."] * (len(diagnosis.inputs) > 3)
+        return f"{'right':{OUTCOME}}(0; autograd raises: nothing depends on {', '.join(names)})"
+    return outcome_text(row)
+
+
 def outcome_text(row: Row) -> str:
-    if row.outcome is Outcome.WRONG and row.where:
-        expected, got = _digits(row.expected, row.got)
-        return f"{'WRONG':{OUTCOME}}expected {expected:>7}, got {got} at {row.where}"
-    if row.outcome is Outcome.WRONG:
+    if row.outcome is Outcome.WRONG and row.of_backward:
         return f"{'WRONG':{OUTCOME}}not the derivative of what backward returns"
-    if row.outcome is Outcome.RIGHT and row.text:
-        return f"{'right':{OUTCOME}}(0; autograd raises: nothing there depends on an input)"
+    if row.outcome is Outcome.WRONG:
+        expected, got = _digits(row)
+        return f"{'WRONG':{OUTCOME}}expected {expected:>7}, got {got} at {row.where}"
+    if row.outcome is Outcome.RIGHT and row.of_backward:
+        zero = ", or 0 where autograd raises" if row.text else ""
+        return f"{'right':{OUTCOME}}as the derivative of what backward returns{zero}"
     if row.outcome is Outcome.RAISES:
         return f"raises: {row.text}"
     if row.outcome is Outcome.NOT_FINITE:
         return f"NOT FINITE at {row.where}" if row.where else "NOT FINITE"
+    if row.outcome is Outcome.UNCLEAR and not row.elements:
+        return "nothing to check: there is no element"
     if row.outcome is Outcome.UNCLEAR:
         return "unclear (not smooth here, or noise)"
-    if row.of_backward:
-        return f"{'right':{OUTCOME}}as the derivative of what backward returns"
     return "right"
 
 
-def _digits(*numbers):
-    largest = max(abs(number) for number in numbers)
-    spec = "z.4f" if 1e-2 <= largest < 1e5 else "z.4g"
-    return [format(number, spec) for number in numbers]
+def _digits(row):
+    """Expected and got, of the first no more digits than finite differences have."""
+    spec = "z.4f" if 1e-2 <= max(abs(row.expected), abs(row.got)) < 1e5 else "z.4g"
+    return _known(row.expected, row.uncertain, spec), format(row.got, spec)
+
+
+def _known(number, uncertain, spec):
+    """In the format, or with as many digits as are known: its last one may be off by one."""
+    if not uncertain or float(format(uncertain, spec)) == 0:
+        return format(number, spec)
+    last = math.ceil(math.log10(uncertain))  # the place of the last digit: -2 for 0.01
+    digits = math.floor(math.log10(abs(number))) - last + 1 if number else 0
+    if digits < 1:
+        return "0"
+    if spec.endswith("g"):
+        return format(number, f"z.{min(digits, 4)}g")
+    return format(number, f"z.{min(-last, 4)}f" if last <= 0 else f"z.{digits}g")
 
 
 def _saved_texts(saved: list[Saved]) -> list[str]:

@@ -94,8 +94,22 @@ def backward_not_linear(e: Evidence) -> str | None:
     if not e.habits.not_linear:
         return None
     return (
-        "backward is not linear in grad_out (it clips, takes abs, adds a constant, draws random "
-        "numbers or changes ctx). Return grad_out times something that grad_out does not change."
+        "backward is not linear in grad_out (it clips, takes abs or adds a constant). Return "
+        "grad_out times something that grad_out does not change."
+    )
+
+
+@rule(lesson=4, cause=True)
+def backward_not_repeatable(e: Evidence) -> str | None:
+    if not e.habits.not_repeatable:
+        return None
+    changed = _listed(f"ctx.{name}" for name in e.habits.changes_ctx)
+    given = e.habits.not_repeatable.replace("a wrong number", "another number")
+    why = f"it changes {changed}" if changed else "it draws random numbers, or changes what it uses"
+    return (
+        f"Called again through the same graph, backward gives {given}: {why}. "
+        "To differentiate twice, autograd calls backward more than once. Leave what forward kept "
+        "as it is, and compute the same each time."
     )
 
 
@@ -123,6 +137,7 @@ def returns_none(e: Evidence) -> str | None:
 def first_derivative_differs(e: Evidence) -> str | None:
     habits = e.habits
     explained = habits.no_gradient or habits.mutates or habits.mutates_saved or habits.not_linear
+    explained = explained or habits.not_repeatable
     if e.measured.first.outcome is not Outcome.WRONG or explained:
         return None
     return (
@@ -287,7 +302,7 @@ def second_function_gradient(e: Evidence) -> str | None:
 def grad_out_path_cut(e: Evidence) -> str | None:
     bad = Path.MISSING, Path.WRONG
     cut = [f for f in e.functions if f.by_grad_out in bad and not f.inner_has_grad_out]
-    if not (e.wrong and cut) or e.habits.not_linear:
+    if not (e.wrong and cut) or e.habits.not_linear or e.habits.not_repeatable:
         return None
     partly = all(f.by_grad_out is Path.WRONG for f in cut)
     how = "is differentiated wrongly by grad_out" if partly else "has no graph to grad_out"
@@ -300,7 +315,9 @@ def grad_out_path_cut(e: Evidence) -> str | None:
 @rule(lesson=5, cause=True)
 def untracked_backward(e: Evidence) -> str | None:
     lost = [f for f in e.functions if f.untracked]
-    if not (e.wrong and lost) or e.habits.edits_input or e.habits.mutates or e.habits.mutates_saved:
+    habits = e.habits
+    spoilt = habits.edits_input or habits.mutates or habits.mutates_saved or habits.not_repeatable
+    if not (e.wrong and lost) or spoilt:
         return None
     names = dict.fromkeys(s.title for f in lost for s in f.untracked)
     return (

@@ -48,8 +48,9 @@ FORMULAS = {
 
 
 def uneven(like: Tensor) -> Tensor:
-    """Weights that hide nothing in a sum: 1.5 + cos(0), 1.5 + cos(1), ..."""
-    return (1.5 + torch.arange(like.numel(), device=like.device).cos()).to(like).view(like.shape)
+    """Weights that hide nothing in a sum: 1.5 + cos(0), 1.5 + cos(1), ..., in memory like `like`."""
+    weights = 1.5 + torch.arange(like.numel(), device=like.device).cos()
+    return torch.empty_like(like).copy_(weights.view(like.shape))
 
 
 def uneven_direction(like: Tensor) -> Tensor:

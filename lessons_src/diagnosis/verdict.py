@@ -27,6 +27,11 @@ class Verdict(StrEnum):
         return verdict
 
 
+def _differs_at_once(e):
+    """Where the first derivative is measured, too; else only the second may show it."""
+    return e.habits.not_repeatable and e.measured.first.outcome is Outcome.WRONG
+
+
 def _spoils_silently(e):
     first_is_wrong = e.measured.first.outcome is Outcome.WRONG
     return e.habits.mutates_saved and (first_is_wrong or not e.habits.only_once)
@@ -43,7 +48,12 @@ def _anywhere(e, outcome):
 PRECEDENCE = [  # the first that applies
     (
         Verdict.FIRST_DERIVATIVE_WRONG,
-        lambda e: e.habits.mutates or e.habits.not_linear or _spoils_silently(e),
+        lambda e: (
+            e.habits.mutates
+            or e.habits.not_linear
+            or _differs_at_once(e)
+            or _spoils_silently(e)
+        ),
     ),
     (Verdict.ONCE_DIFFERENTIABLE, lambda e: any(f.once for f in e.functions)),
     (
@@ -54,7 +64,7 @@ PRECEDENCE = [  # the first that applies
     (Verdict.NOT_FINITE, lambda e: _anywhere(e, Outcome.NOT_FINITE)),
     (Verdict.RAISES, lambda e: _anywhere(e, Outcome.RAISES) or e.habits.mutates_saved),
     (Verdict.SURROGATE_GRADIENT, lambda e: e.measured.first.outcome is Outcome.WRONG),
-    (Verdict.FIRST_DERIVATIVE_WRONG, lambda e: e.habits.second_call),
+    (Verdict.FIRST_DERIVATIVE_WRONG, lambda e: e.habits.second_call or e.habits.not_repeatable),
     (Verdict.SUPPORTED, lambda e: e.measured.telling > 0),
     (Verdict.NOT_CHECKED, lambda e: True),
 ]
