@@ -43,6 +43,19 @@ def test_central_differences_are_exact_for_a_square():
     assert value.item() == pytest.approx(6.0, rel=1e-9)  # one-sided ones would give 6.0001
 
 
+def test_what_two_steps_disagree_by_is_taken_off():
+    # The fine step alone is off by 1e-8 * 120 / 6 = 2e-7.
+    value, error, likely = slope(lambda h: vector(1 / (1 - 2 * h) ** 3), DOUBLE, 1.0)
+    off = abs(value.item() - 6.0)
+    assert off < 1e-9
+    assert off < likely.item() < 1e-5 < error.item() < 1e-3
+
+
+def test_a_curve_is_no_kink():
+    # The sides of the square differ by the step: by nothing, as it goes to 0.
+    assert slope(lambda h: vector((h + 3) ** 2), DOUBLE, 1.0).error.item() < 1e-9
+
+
 def test_a_kink_shows_in_the_error():
     value, error, _ = slope(lambda h: vector(abs(h), 2 * h), DOUBLE, 1.0)
     assert value.tolist() == pytest.approx([0.0, 2.0])
@@ -158,4 +171,5 @@ def test_values_of_16_bits_are_fitted_over_many_steps():
     found = slope(at, torch.bfloat16, scale=1.0)
     assert torch.allclose(found.value, torch.tensor([1.0, 3.0, 0.0]).double(), atol=0.05)
     assert 0 < found.error[0] < 0.02 and found.error[2] == 0
+    assert torch.equal(found.likely, found.error)
     assert (found.value - torch.tensor([1.0, 3.0, 0.0])).abs()[0] < 10 * found.error[0]

@@ -286,6 +286,34 @@ def root_backward(g, x):
     return g * 3 * x.abs().sqrt() ** 4
 
 
+def exp_counted(ctx, x):
+    ctx.calls, y = 0, torch.exp(x)
+    ctx.save_for_backward(y)
+    return y
+
+
+def count(ctx, g):
+    ctx.calls += 1
+    return g * ctx.saved_tensors[0] * ctx.calls
+
+
+def answer_as_before(ctx, g):
+    (x,) = ctx.saved_tensors
+    if not hasattr(ctx, "answer"):
+        ctx.answer = g * 3 * x**2
+    return ctx.answer
+
+
+counts_its_calls = function(exp_counted, count).apply
+keeps_its_answer = function(save_x, answer_as_before).apply
+
+
+def refuse_negative(g, x):
+    if (g < 0).any():
+        raise ValueError("negative")
+    return g * 3 * x**2
+
+
 def flattening(method):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
@@ -559,6 +587,36 @@ ROWS = {
     "norm at 0": (torch.norm, x(0.0, 0.0), "not_finite", "nan_in_second"),
     "root at 0 in backward": (cubic(root_backward), x(0.0, 0.5), "not_finite", "nan_in_second"),
     "view of grad_out": (flattening("view"), matrix, "layout_dependent", "grad_out_layout"),
+    "view of grad_out, transposed": (
+        lambda m: flattening("view")(m).t() * torch.ones(3, 2),
+        matrix,
+        "layout_dependent",
+        "grad_out_layout",
+    ),
+    "reshape of grad_out, transposed": (
+        lambda m: flattening("reshape")(m).t() * torch.ones(3, 2),
+        matrix,
+        "supported",
+        "",
+    ),
+    "counts its calls on ctx": (
+        counts_its_calls,
+        x(),
+        "silently_wrong",
+        "backward_not_repeatable",
+    ),
+    "keeps its first answer on ctx": (
+        keeps_its_answer,
+        x(),
+        "silently_wrong",
+        "backward_not_repeatable",
+    ),
+    "refuses a negative grad_out": (
+        cubic(refuse_negative),
+        x(-0.5, 1.0),
+        "first_derivative_wrong",
+        "backward_not_linear",
+    ),
     "reshape of grad_out": (flattening("reshape"), matrix, "supported", ""),
     "autograd.grad in backward": (nested(False), x(), "silently_wrong", "path_counted_twice"),
     "autograd.grad with aliases": (nested(True), x(), "supported", ""),

@@ -57,6 +57,7 @@ def test_a_wrong_row_shows_the_first_of_the_worst():
     found = row(reported(1.0, 2.001, 9.0, 9.0), (1.0, 2.0, 3.0, 3.0))
     assert (found.outcome, found.where) == (Outcome.WRONG, "x[2]")
     assert (found.expected, found.got, found.error) == (3.0, 9.0, 6.0)
+    assert found.uncertain == 1e-10
     assert found.relative == pytest.approx(6 / (3 + (23 / 4) ** 0.5 + 1e-2), rel=1e-6)
 
 

@@ -658,3 +658,57 @@ def test_a_rounded_forward_with_another_derivative_is_a_surrogate_all_the_same()
     for backward in (lambda ctx, g: 2 * g * ctx.saved_tensors[0], lambda ctx, g: g * 1):
         diagnosis = diagnose(function(rounds, backward).apply, x)
         assert diagnosis.verdict == "surrogate_gradient", str(diagnosis)
+
+
+def log_with_its_reciprocal(ctx, x):
+    r = 1 / x
+    ctx.save_for_backward(r)
+    return torch.log(x)
+
+
+def test_numbers_that_cancel_are_shown_as_far_as_they_are_known():
+    near = torch.tensor([1e-4, 3e-4, 0.5], dtype=torch.float64, requires_grad=True)
+    fn = function(log_with_its_reciprocal, lambda ctx, g: g * ctx.saved_tensors[0]).apply
+    rows = diagnose(fn, near).settings
+    true = {"graph after": 0.0, "graph before": 1e4 - 1e8, "both": 1e4}  # 1/x - 1/x**2 + 1/x**2
+    for setting, number in true.items():
+        assert abs(rows[setting].expected - number) <= rows[setting].uncertain
+        assert rows[setting].uncertain < 1e-4 * 1e8
+    assert "expected       0, got 1e+08" in str(diagnose(fn, near))
+
+
+def test_an_inexact_first_derivative_at_the_edge_of_a_domain():
+    class Rough(Function):
+        @staticmethod
+        def forward(ctx, x):
+            if (x > 1.0).any():
+                raise ValueError("outside")
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            (x,) = ctx.saved_tensors
+            return grad_out * 3 * x**2 * (1 + 0.01 * torch.cos(1000 * x.detach()))
+
+    near = torch.tensor([0.5, 0.98], dtype=torch.float64, requires_grad=True)
+    found = diagnose(Rough.apply, near)
+    assert found.verdict != "not_checked", str(found)
+
+
+def test_a_backward_that_writes_ctx_is_named():
+    class Counting(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(y := torch.exp(x))
+            ctx.calls, ctx.rate = [], 0.5
+            return y
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            ctx.calls.append(1)
+            return grad_out * ctx.saved_tensors[0] * len(ctx.calls)
+
+    found = diagnose(Counting.apply, x)
+    (said,) = (f.message for f in found.findings if f.code == "backward_not_repeatable")
+    assert "it changes ctx.calls. To" in said

@@ -100,7 +100,8 @@ OUTCOMES = [
     (Row(RIGHT, of_backward=True), "right   as the derivative of what backward returns"),
     (Row(RAISES, text="no", where="x", of_backward=True), "raises: no"),
     (Row(NOT_FINITE), "NOT FINITE"),
-    (Row(UNCLEAR), "unclear (not smooth here, or noise)"),
+    (Row(UNCLEAR), "nothing to check: there is no element"),
+    (Row(UNCLEAR, elements=2), "unclear (not smooth here, or noise)"),
 ]
 
 
@@ -120,6 +121,50 @@ def test_outcomes(row, text):
 )
 def test_both_numbers_have_digits_that_fit_the_larger(expected, got, text):
     assert text in outcome_text(Row(WRONG, expected=expected, got=got, where="x"))
+
+
+@pytest.mark.parametrize(
+    "expected, uncertain, got, text",
+    [
+        (2.3122, 3e-5, 7.5725, "expected  2.3122, got 7.5725"),
+        (2.3122, 1e-4, 7.5725, "expected  2.3122, got 7.5725"),
+        (2.3122, 2e-4, 7.5725, "expected   2.312, got 7.5725"),
+        (2.3122, 0.03, 7.5725, "expected     2.3, got 7.5725"),
+        (-0.0153, 0.2, 5.2756, "expected       0, got 5.2756"),
+        (23.122, 0.9, 7.5725, "expected      23, got 7.5725"),
+        (231.22, 2.0, 7.5725, "expected 2.3e+02, got 7.5725"),
+        (9815.0, 200.0, 1e8, "expected   1e+04, got 1e+08"),
+        (-185.5, 300.0, 1e8, "expected       0, got 1e+08"),
+        (-1e8, 10.0, 1.0, "expected  -1e+08, got 1"),
+    ],
+)
+def test_what_is_expected_has_the_digits_that_are_known(expected, uncertain, got, text):
+    row = Row(WRONG, expected=expected, got=got, where="x", uncertain=uncertain)
+    assert text in outcome_text(row)
+
+
+def first_line_of(verdict, **about):
+    found = [Finding("code", "so", 1)]
+    return str(Diagnosis("F", verdict, found, **about)).splitlines()[2]
+
+
+def test_the_first_row_says_where_to_look_for_what_the_head_says_and_no_row_shows():
+    right, wrong = {Setting.ALONE: Row(RIGHT)}, {Setting.ALONE: Row(WRONG, where="x")}
+    elsewhere = f"{'first derivative':20}right   here, but not always: code"
+    bad = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SILENTLY_WRONG, Verdict.RAISES
+    for verdict in bad:
+        assert first_line_of(verdict, first=Row(RIGHT), settings=right) == elsewhere
+    assert first_line_of(bad[0], first=Row(RIGHT), settings=wrong) == elsewhere
+    assert first_line_of(bad[1], first=Row(RIGHT), settings=wrong).endswith(" right")
+    assert first_line_of(bad[2], first=Row(RAISES, text="no"), settings=right).endswith(": no")
+    assert first_line_of(Verdict.SUPPORTED, first=Row(RIGHT), settings=right).endswith(" right")
+
+
+def test_beside_a_first_derivative_that_is_not_finite_nothing_was_judged():
+    rows = {Setting.ALONE: Row(RIGHT), Setting.BOTH: Row(NOT_FINITE)}
+    text = str(Diagnosis("F", Verdict.NOT_FINITE, [], first=Row(NOT_FINITE), settings=rows))
+    assert "alone           not judged: the first derivative is not finite" in text
+    assert "both            NOT FINITE" in text
 
 
 def test_more_than_three_alike_take_one_line():

@@ -54,6 +54,12 @@ SPEAKS = [  # code, evidence, some of its words
     ("mutates_saved", habit(mutates_saved=True), "a tensor that forward saved"),
     ("backward_works_once", habit(only_once="gone"), "raises: gone"),
     ("backward_not_linear", habit(not_linear="a wrong number"), "not linear in grad_out"),
+    (
+        "backward_not_repeatable",
+        habit(not_repeatable="a wrong number", changes_ctx=("n", "m")),
+        "backward gives another number: it changes ctx.n, ctx.m. To",
+    ),
+    ("backward_not_repeatable", habit(not_repeatable="no"), "gives no: it draws random"),
     ("state_between_calls", habit(second_call="a wrong number"), "backward: a wrong number."),
     ("returns_none", seen(measured(WRONG), habits=Habits(no_gradient="b")), "None for b, but"),
     ("first_derivative_differs", seen(measured(WRONG)), "not that of forward"),
@@ -261,7 +267,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("returns_none", seen(measured(WRONG))),
     *(
         ("first_derivative_differs", seen(measured(WRONG), habits=Habits(**{name: "so"})))
-        for name in ("no_gradient", "mutates", "mutates_saved", "not_linear")
+        for name in ("no_gradient", "mutates", "mutates_saved", "not_linear", "not_repeatable")
     ),
     ("inexact_first_derivative", seen(measured(relative=1e-4))),
     ("inexact_first_derivative", seen(measured(relative=0.01, **FLOAT32))),
@@ -294,6 +300,11 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("grad_out_path_cut", wrong(sound())),
     ("grad_out_path_cut", wrong(second_function(Path.MISSING))),  # which is to blame
     ("grad_out_path_cut", seen(functions=(sound(by_grad_out=Path.MISSING),))),
+    (
+        "grad_out_path_cut",
+        wrong(sound(by_grad_out=Path.WRONG), habits=Habits(not_repeatable="so")),
+    ),
+    ("untracked_backward", wrong(custom(detached_input), habits=Habits(not_repeatable="so"))),
     (
         "grad_out_path_cut",
         wrong(sound(by_grad_out=Path.WRONG), habits=Habits(not_linear="so")),

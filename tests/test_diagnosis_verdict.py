@@ -30,12 +30,14 @@ nothing_but_zero = rows() | {Setting.ALONE: Row(Outcome.RIGHT, zero=True)}
 unclear_alone = rows() | {Setting.ALONE: Row(UNCLEAR)}
 spoils = Habits(mutates_saved=True)
 spoils_and_raises = Habits(mutates_saved=True, only_once="gone")
+changing = Habits(not_repeatable="a wrong number")
 strided = Habits(input_layout="a wrong number")
 
 VERDICTS = [
     ("first_derivative_wrong", habit(mutates=True)),
     ("first_derivative_wrong", habit(not_linear="a wrong number")),
     ("first_derivative_wrong", habit(second_call="a wrong number")),
+    ("first_derivative_wrong", habit(not_repeatable="a wrong number")),
     ("first_derivative_wrong", seen(habits=spoils)),
     ("first_derivative_wrong", seen(measured(WRONG), habits=spoils_and_raises)),
     ("raises", seen(habits=spoils_and_raises)),
@@ -59,6 +61,8 @@ VERDICTS = [
     ("once_differentiable", wrong(custom(once=True))),
     ("silently_wrong", wrong(custom(), habits=strided)),
     ("silently_wrong", seen(measured(WRONG, second=one(WRONG)))),
+    ("silently_wrong", wrong(custom(), habits=changing)),
+    ("first_derivative_wrong", seen(measured(WRONG, second=one(WRONG)), habits=changing)),
     ("layout_dependent", seen(measured(NOT_FINITE), habits=strided)),
     ("layout_dependent", seen(measured(WRONG), habits=strided)),
     ("not_finite", seen(measured(RAISES, second=one(NOT_FINITE)))),

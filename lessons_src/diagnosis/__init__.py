@@ -104,7 +104,6 @@ class Diagnosis:
     recipe: str = ""  # how to get the numbers of `settings` oneself, from
     formulas: dict[Setting, str] = field(default_factory=dict)  # these
     torch_func: str = ""  # "right", "zeros", "wrong" or the error that torch.func raises
-    inputs: tuple[str, ...] = ()  # the names of what fn was differentiated by
 
     @property
     def ok(self) -> bool:
@@ -177,7 +176,6 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
         recipe=how,
         formulas=formulas,
         torch_func=evidence.torch_func,
-        inputs=measured.probe.target.names,
     )
 
 

@@ -1,7 +1,7 @@
 """Comparing what autograd reports with finite differences: rows, outcomes, tolerances."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
@@ -45,7 +45,6 @@ class Row:
     of_backward: bool = False  # not compared: the first derivative is not that of forward
     within: float = 0.0  # of most elements: a relative error below this does not show
     uncertain: float = 0.0  # what `expected` may be off by
-    of_backward: bool = False  # compared with what backward returns, where that is not forward's
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +130,8 @@ def judge(got: Reported, expected: Slope, limits: Limits, place: Callable[[int],
         return Row(outcome, worst, relative, 0.0, 0.0, "", text, "", zero, *count, within=within)
     i, outcome = _shown(broken, wrong, got.missing, off)
     numbers = truth[i].item(), got.vector[i].item()
-    shown = place(i), got.text, "", zero, *count
-    return Row(outcome, worst, relative, *numbers, *shown, uncertain=likely[i].item())
+    known = Row(outcome, worst, relative, *numbers, place(i), got.text, "", zero, *count)
+    return replace(known, uncertain=likely[i].item())
 
 
 def _shown(broken, wrong, missing, off):

@@ -274,8 +274,9 @@ def _change_of_loss(probe, gradient, dy, along):
     """Expected, got, error, likely error and size of the change of the loss along a direction."""
     w = flat(probe.w)
     a, b = w * dy.value, gradient * along
+    errors = (w * dy.error).norm(), (w * dy.likely).norm()
     sizes = a.norm(), b.norm(), a.sum().abs(), b.sum().abs()
-    return torch.stack([a.sum(), b.sum(), (w * dy.error).norm(), (w * dy.likely).norm(), max(sizes)])
+    return torch.stack([a.sum(), b.sum(), *errors, max(sizes)])
 
 
 def _bends_alike(probe, a, dtype):

@@ -34,7 +34,7 @@ def _lines(diagnosis):
     if diagnosis.first:
         lines.append(Line("first derivative", "", _first_text(diagnosis)))
     for setting, row in diagnosis.settings.items():
-        lines.append(Line("second derivative", setting, _second_text(row, diagnosis)))
+        lines.append(Line("second derivative", setting, _second_text(row, diagnosis.first)))
     shown = [r for r in diagnosis.settings.values() if r.outcome is Outcome.WRONG and r.where]
     if shown and diagnosis.recipe:
         lines.append(Line("the numbers", "", diagnosis.recipe))
@@ -65,24 +65,20 @@ def _first_text(diagnosis):
     return f"{'right':{OUTCOME}}here, but not always: {diagnosis.findings[0].code}"
 
 
-def _second_text(row, diagnosis):
-    if row.outcome is Outcome.RIGHT and diagnosis.first.outcome is Outcome.NOT_FINITE:
+def _second_text(row, first):
+    if row.outcome is Outcome.RIGHT and first and first.outcome is Outcome.NOT_FINITE:
         return "not judged: the first derivative is not finite"
-    if row.outcome is Outcome.RIGHT and row.text and not row.of_backward:
-        names = list(diagnosis.inputs[:3]) + ["..."] * (len(diagnosis.inputs) > 3)
-        return f"{'right':{OUTCOME}}(0; autograd raises: nothing depends on {', '.join(names)})"
     return outcome_text(row)
 
 
 def outcome_text(row: Row) -> str:
-    if row.outcome is Outcome.WRONG and row.of_backward:
-        return f"{'WRONG':{OUTCOME}}not the derivative of what backward returns"
-    if row.outcome is Outcome.WRONG:
+    if row.outcome is Outcome.WRONG and row.where:
         expected, got = _digits(row)
         return f"{'WRONG':{OUTCOME}}expected {expected:>7}, got {got} at {row.where}"
-    if row.outcome is Outcome.RIGHT and row.of_backward:
-        zero = ", or 0 where autograd raises" if row.text else ""
-        return f"{'right':{OUTCOME}}as the derivative of what backward returns{zero}"
+    if row.outcome is Outcome.WRONG:
+        return f"{'WRONG':{OUTCOME}}not the derivative of what backward returns"
+    if row.outcome is Outcome.RIGHT and row.text:
+        return f"{'right':{OUTCOME}}(0; autograd raises: nothing there depends on an input)"
     if row.outcome is Outcome.RAISES:
         return f"raises: {row.text}"
     if row.outcome is Outcome.NOT_FINITE:
@@ -91,6 +87,8 @@ def outcome_text(row: Row) -> str:
         return "nothing to check: there is no element"
     if row.outcome is Outcome.UNCLEAR:
         return "unclear (not smooth here, or noise)"
+    if row.of_backward:
+        return f"{'right':{OUTCOME}}as the derivative of what backward returns"
     return "right"
 
 

@@ -49,10 +49,7 @@ PRECEDENCE = [  # the first that applies
     (
         Verdict.FIRST_DERIVATIVE_WRONG,
         lambda e: (
-            e.habits.mutates
-            or e.habits.not_linear
-            or _differs_at_once(e)
-            or _spoils_silently(e)
+            e.habits.mutates or e.habits.not_linear or _differs_at_once(e) or _spoils_silently(e)
         ),
     ),
     (Verdict.ONCE_DIFFERENTIABLE, lambda e: any(f.once for f in e.functions)),
