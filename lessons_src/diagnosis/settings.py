@@ -48,7 +48,7 @@ FORMULAS = {
 
 
 def uneven(like: Tensor) -> Tensor:
-    """Weights that hide nothing in a sum: 1.5 + cos(0), 1.5 + cos(1), ... They lie as `like` does."""
+    """Weights that hide nothing in a sum: 1.5 + cos(0), 1.5 + cos(1), ...; laid out like `like`."""
     weights = 1.5 + torch.arange(like.numel(), device=like.device).cos()
     return torch.empty_like(like).copy_(weights.view(like.shape))
 
