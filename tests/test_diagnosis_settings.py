@@ -1,0 +1,144 @@
+"""What autograd is asked in each setting, on formulas whose derivatives are known; and errors."""
+
+import math
+
+import pytest
+import torch
+
+from lessons_src.diagnosis.settings import (
+    Probe,
+    Setting,
+    first_line,
+    raised_in,
+    reported,
+    uneven,
+    uneven_direction,
+)
+from lessons_src.diagnosis.target import Target
+
+ALONE, AFTER, BEFORE, BOTH = Setting
+
+
+def probe_of(fn, *inputs, w=None, d=None, by_backward=False):
+    """With weights and a direction of ones, unless others are given."""
+    xs = [torch.tensor(values, dtype=torch.float64, requires_grad=True) for values in inputs]
+    target = Target.of(fn, tuple(xs))
+    ys = tuple(y.detach() for y in target.start().ys)
+    weights = tuple(map(torch.ones_like, ys)) if w is None else tuple(w)
+    count = sum(x.numel() for x in xs)
+    direction = torch.ones(count) if d is None else torch.tensor(d)
+    return Probe(target, weights, ys, direction.double(), by_backward)
+
+
+def cube(x):
+    return x**3
+
+
+# y = x**3: y' = 3 x**2, y'' = 6 x. A graph after adds y'**2, one before y'.
+SECOND = {ALONE: [3.0, 6.0], AFTER: [3.5625, 15.0], BEFORE: [3.75, 9.0], BOTH: [4.3125, 18.0]}
+# Third derivatives, by t at 0: those of z(x + t + t**2/2), with z = y + (y - y0)**2/2.
+THIRD = {ALONE: [6.0, 6.0], AFTER: [12.75, 60.0], BEFORE: [15.0, 24.0], BOTH: [23.4375, 105.0]}
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("by_backward", [False, True])
+@pytest.mark.parametrize("setting", Setting)
+def test_what_autograd_gives_in_each_setting(setting, by_backward):
+    probe = probe_of(cube, [0.5, 1.0], by_backward=by_backward)
+    got = reported(probe, setting)
+    assert got.vector.tolist() == pytest.approx(SECOND[setting])
+    assert got.first.tolist() == [0.75, 3.0]
+    assert (got.missing.tolist(), got.text, got.raised_in) == ([False, False], "", "")
+    assert reported(probe, setting, order=3).vector.tolist() == pytest.approx(THIRD[setting])
+
+
+def test_weights_and_the_direction_count():
+    probe = probe_of(cube, [0.5, 1.0], w=[torch.tensor([1.0, 10.0])], d=[2.0, 3.0])
+    assert reported(probe, ALONE).vector.tolist() == pytest.approx([6.0, 180.0])
+    assert reported(probe, AFTER).vector.tolist() == pytest.approx([7.125, 450.0])
+
+
+def test_the_point_can_be_moved():
+    got = reported(probe_of(cube, [0.5, 1.0]), ALONE, shift=torch.tensor([0.5, 1.0]))
+    assert got.vector.tolist() == pytest.approx([6.0, 12.0])
+
+
+def test_two_inputs_one_of_which_is_not_used_again():
+    got = reported(probe_of(lambda a, b: a**3 + b, [1.0], [2.0]), ALONE)
+    assert got.vector.tolist() == [6.0, 0.0] and got.missing.tolist() == [False, True]
+    assert "appears to not have been used" in got.text
+
+
+def test_nothing_depends_on_the_input_any_more():
+    got = reported(probe_of(lambda x: 2 * x, [1.0]), ALONE)
+    assert got.vector.tolist() == [0.0] and got.missing.tolist() == [True]
+    assert "does not require grad" in got.text
+    assert reported(probe_of(lambda x: 2 * x, [1.0]), AFTER).vector.tolist() == [4.0]
+
+
+def test_an_error_is_the_answer():
+    def refuses(x):
+        def refuse(g):
+            if g.requires_grad:
+                raise ValueError("no\nmore")
+
+        y = x**3
+        if y.requires_grad:
+            y.register_hook(refuse)
+        return y
+
+    got = reported(probe_of(refuses, [1.0]), AFTER)
+    assert (got.vector, got.missing, got.first) == (None, None, None)
+    assert got.text == "ValueError: no" and got.raised_in.startswith("refuse, line ")
+    assert reported(probe_of(refuses, [1.0]), ALONE).vector.tolist() == [6.0]
+
+
+# Weights and errors.
+
+
+def test_weights_and_direction_are_uneven_and_unlike():
+    like = torch.zeros(2, 2, dtype=torch.float32)
+    assert uneven(like).tolist() == [
+        pytest.approx([2.5, 1.5 + math.cos(1)]),
+        pytest.approx([1.5 + math.cos(2), 1.5 + math.cos(3)]),
+    ]
+    direction = uneven_direction(torch.zeros(3, dtype=torch.float64))
+    assert direction.tolist() == pytest.approx([1.5, 1.5 + math.sin(2), 1.5 + math.sin(4)])
+    assert (uneven(like).dtype, direction.dtype) == (torch.float32, torch.float64)
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    "error, line",
+    [
+        (RuntimeError(" one\ntwo"), "one"),
+        (RuntimeError(), ""),
+        (NotImplementedError("one\ntwo"), "NotImplementedError: one"),
+        (KeyError("k"), "KeyError: 'k'"),
+        (Mute(), "Mute: "),
+    ],
+)
+def test_an_error_in_one_line(error, line):
+    assert first_line(error) == line
+
+
+def caught(call, *args):
+    try:
+        call(*args)
+    except Exception as error:
+        return error
+
+
+def test_where_an_error_was_raised():
+    def outer():
+        inner()
+
+    def inner():
+        torch.linalg.inv(torch.ones(1))
+
+    assert raised_in(caught(outer)).startswith("inner, line ")
+    assert raised_in(RuntimeError("never raised")) == ""
