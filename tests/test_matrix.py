@@ -34,6 +34,11 @@ def test_the_lowest_and_the_newest_have_passed(end):
     assert [ROWS[cell][0] for cell in ROWS if cell.endswith(end)] == ["passed"]
 
 
+def test_arm_has_passed_and_is_called_an_emulation():
+    assert "ARM by emulation" in README and "emulated" in matrix.ARM
+    assert ROWS[matrix.ARM][0] == "passed"
+
+
 def test_the_copies_for_colab_were_run_on_what_the_readme_says():
     (executed,) = re.findall(r"copies were executed with (.*?)\.\s", README.replace("\n", " "))
     passed = " ".join(c for c in ROWS if c.startswith("copies") and ROWS[c][0] == "passed")
