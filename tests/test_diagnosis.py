@@ -253,7 +253,8 @@ BAD = {
     "no value beside": (at_one_point, x, "differences_disagree"),
     "leaves only": (leaves_only, x, "fn_asks_for_leaves"),
     "non-differentiable": (marked, x, "output_without_graph"),
-    "no tensor": (lambda x: 3.0, x, "output_without_graph"),
+    "no tensor": (lambda x: 3.0, x, "no_output"),
+    "class": (SinhPlain, x, "no_call"),
     "no graph": (lambda x: x.detach(), x, "output_without_graph"),
     "raises": (failing, x, "fn_raises"),
     "raises, not in Python": (torch.linalg.inv, x, "fn_raises"),
@@ -282,6 +283,7 @@ def test_bad_input_is_one_sentence(name):
 
 def test_what_to_do_is_said():
     assert "mark it as non-differentiable" in diagnose(marked, x).findings[0].message
+    assert "Pass SinhPlain.apply" in diagnose(SinhPlain, x).findings[0].message
     assert "AssertionError" in diagnose(leaves_only, x).findings[0].message
 
 

@@ -231,7 +231,7 @@ CALLS = {
     ".detach()": lambda g, x: g * 3 * x * x.detach(),
     ".data": lambda g, x: g * 3 * x.data**2,
     ".item()": lambda g, x: g * 3 * torch.stack([x[0] * x[0].item(), x[1] * x[1]]),
-    "torch.no_grad()": lambda g, x: g * _without_grad(x),
+    "torch.no_grad() or the like": lambda g, x: g * _without_grad(x),
     "NumPy": lambda g, x: g * torch.from_numpy(3 * x.detach().numpy() ** 2),
 }
 
@@ -689,3 +689,135 @@ def test_a_backward_that_asks_for_a_leaf():
     fn = cubic(lambda g, x: g * 3 * (x if x.is_leaf else x.detach()) ** 2)
     rows = diagnose(fn, x()).settings
     assert [row.outcome for row in rows.values()] == ["right", "right", "wrong", "wrong"]
+
+
+# What is kept in another form, elsewhere, or in part.
+
+
+def sigmoid_with(kept):
+    """x * sigmoid(x), whose backward gets the sigmoid as `kept(sigmoid)` gives it."""
+
+    def silu(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, kept(s))
+        return x * s
+
+    def backward(ctx, g):
+        x, s = ctx.saved_tensors
+        s = s.view(x.dtype) if s.dtype == torch.int64 else s.to(x.dtype)
+        return g * (s + x * s * (1 - s))
+
+    return function(silu, backward).apply
+
+
+@pytest.mark.parametrize("kept", [torch.Tensor.half, lambda s: s.view(torch.int64)])
+def test_an_intermediate_in_another_form_is_still_one(kept):
+    diagnosis = diagnose(sigmoid_with(kept), x(0.11, -0.7, 1.3, 0.4))
+    assert diagnosis.verdict == "silently_wrong"
+    assert diagnosis.findings[0].code == "intermediate_saved", str(diagnosis)
+
+
+VIEWS = {
+    "part": lambda x: x[:, :2],
+    "other order": lambda x: x.t(),
+    "expanded": lambda x: x[:1].expand_as(x),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_of_an_input_is_named_as_that(name):
+    view = VIEWS[name]
+
+    def forward(ctx, x):
+        ctx.save_for_backward(view(x))
+        ctx.shape = x.shape
+        return view(x) ** 3
+
+    def backward(ctx, g):
+        (v,) = ctx.saved_tensors
+        whole = torch.zeros(ctx.shape, dtype=g.dtype, requires_grad=True)
+        with torch.enable_grad():
+            part = view(whole)
+        return grad(part, whole, g * 3 * v**2, create_graph=torch.is_grad_enabled())[0]
+
+    point = torch.linspace(0.3, 1.4, 9, dtype=torch.float64).view(3, 3).requires_grad_()
+    assert "a view of an input" in message(
+        function(forward, backward).apply, point, code="input_copy_saved"
+    )
+
+
+def test_an_intermediate_behind_a_small_output_is_found():
+    def two(ctx, x):
+        c = x.cos()
+        ctx.save_for_backward(x, c)
+        return 1e6 * x**2, 1e-3 * x.sin()
+
+    def backward(ctx, g, h):
+        x, c = ctx.saved_tensors
+        return g * 2e6 * x + h * 1e-3 * c
+
+    assert "(c)" in message(function(two, backward).apply, x(), code="intermediate_saved")
+    assert "state_outside_ctx" not in codes_of(function(two, backward).apply, x())
+
+
+class Key:
+    pass
+
+
+def keyed(hang):
+    """sin, whose cosine lies where backward finds it by an object on ctx."""
+    cache = {}
+
+    def sin(ctx, x):
+        ctx.key = Key()
+        hang(ctx.key, cache, x.cos())
+        return x.sin()
+
+    def backward(ctx, g):
+        return g * (ctx.key.cosine if hasattr(ctx.key, "cosine") else cache[id(ctx.key)])
+
+    return function(sin, backward).apply
+
+
+def test_a_key_is_not_what_it_leads_to():
+    def in_cache(key, cache, value):
+        cache[id(key)] = value
+
+    fn = keyed(in_cache)
+    assert "outside ctx (cache)" in message(fn, x(), code="state_outside_ctx")
+    assert "intermediate_on_ctx" not in codes_of(fn, x())
+    fn = keyed(lambda key, cache, value: setattr(key, "cosine", value))
+    assert "ctx.key" in message(fn, x(), code="intermediate_on_ctx")
+
+
+def test_state_that_hangs_on_an_object_is_named():
+    class Owner:
+        pass
+
+    owner, box = Owner(), []
+
+    def sin(ctx, x):
+        ctx.owner = owner
+        owner.cosine = x.cos()
+        return x.sin()
+
+    def boxed(ctx, x):
+        box.append(x.cos())
+        return x.sin()
+
+    fn = function(sin, lambda ctx, g: g * ctx.owner.cosine).apply
+    assert "owner.cosine" in message(fn, x(), code="state_outside_ctx")
+    fn = function(boxed, lambda ctx, g: g * box[-1]).apply
+    assert "(box)" in message(fn, x(), code="state_outside_ctx")
+
+
+def test_what_a_layout_changes_is_told_by_what_is_kept():
+    def backward(g, x):
+        slope = 3 * x**2 if x.is_contiguous() else 3 * x.detach() ** 2
+        return g * slope
+
+    point = torch.linspace(0.3, 1.4, 6, dtype=torch.float64).view(2, 3).requires_grad_()
+    told = message(cubic(backward), point, code="noncontiguous_input")
+    assert "Save x first" not in told and "is_contiguous" in told
+    copied, *_ = ROWS["contiguous copy saved"]
+    assert "Save x first" in message(copied, point, code="noncontiguous_input")

@@ -123,8 +123,12 @@ SPEAKS = [  # code, evidence, some of its words
     ("intermediate_on_ctx", wrong(custom(e), custom(kept("m", marked=True))), "ctx.m. Compute it"),
     # Right where it was followed, and still a constant that the whole is wrong for.
     ("intermediate_on_ctx", wrong(sound(e)), "ctx.e"),
-    ("state_outside_ctx", wrong(custom(hidden=("F.a", "F.b"))), "on ctx (F.a, F.b): a constant"),
-    ("state_outside_ctx", wrong(custom(hidden=())), "not on ctx: a constant"),
+    (
+        "state_outside_ctx",
+        wrong(custom(hidden=("F.a", "F.b"))),
+        "outside ctx (F.a, F.b): a constant",
+    ),
+    ("state_outside_ctx", wrong(custom(hidden=())), "leaves outside ctx: a constant"),
     (
         "second_function_gradient",
         wrong(second_function(Path.MISSING, Path.WRONG)),
@@ -201,7 +205,8 @@ SPEAKS = [  # code, evidence, some of its words
     ("cause_unknown", wrong(), "another derivative than there is"),
     ("nan_in_first", seen(measured(NOT_FINITE)), "so neither is the second"),
     ("nan_in_second", seen(measured(second=one_not_finite)), "the second is not"),
-    ("noncontiguous_input", habit(input_layout="a wrong number"), "x: a wrong number. Save x"),
+    ("noncontiguous_input", habit(input_layout="a wrong number"), "look for strides"),
+    ("noncontiguous_input", habit(input_layout="no", copies_input=True), "x: no. Save x first"),
     ("grad_out_layout", habit(grad_out_layout="no view."), ".t() after fn): no view. Use reshape"),
     ("input_on_ctx", seen(functions=(sound(kept("x", Kind.INPUT)),)), "On ctx, ctx.x misses"),
     ("output_on_ctx", seen(functions=(sound(kept("y", Kind.OUTPUT)),)), "ctx.y is an output"),

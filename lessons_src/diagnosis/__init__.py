@@ -60,7 +60,8 @@
     another_point                  4
 
 and, all of lesson 1, why nothing was checked: no_input_requires_grad, no_elements, half_precision,
-memory_freed, not_finite_here, output_without_graph, fn_raises, fn_asks_for_leaves, random_output.
+memory_freed, not_finite_here, no_call, no_output, output_without_graph, fn_raises,
+fn_asks_for_leaves, random_output.
 """
 
 import html
@@ -139,7 +140,8 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
         order: 3 to check the third derivative also.
 
     Returns:
-        `Diagnosis`; nothing is raised for a wrong fn. Gradients, random state and the tensors that
+        `Diagnosis`; nothing is raised for a wrong fn, except what is no `Exception` (SystemExit,
+        KeyboardInterrupt). Gradients, random state and the tensors that
         fn holds (buffers, parameters, what it closes over) are put back; a Python object that fn
         changes is not.
     """

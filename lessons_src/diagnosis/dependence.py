@@ -5,6 +5,7 @@ which one kept thing at a time is what it would be beside the point. The change 
 it stands what autograd makes of the same thing. So a lost path is found where it is lost.
 """
 
+import copy
 import inspect
 import math
 from dataclasses import replace
@@ -19,17 +20,21 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from lessons_src.graphs import walk
 
-from .differences import flat, shaped, slope
+from .differences import flat, same, shaped, slope
 from .functions import Custom, Extra, Kind, Node, Path, Saved, look
 from .holdings import reachable
 from .judge import Outcome, Row
 from .measure import Measured
 from .settings import Setting, first_line
-from .target import Target, seed_generators
+from .target import Target, readable, seed_generators
 
 CONNECTED = walk.INPUT, walk.OUTPUT, walk.ELSEWHERE
 CLOSE = 1e-3  # relative; a path that is lost is off by far more
-CLEAR = 1e-2  # relative; noise above this says nothing
+CLEAR = {  # relative; noise above this says nothing
+    torch.float64: 1e-2,
+    torch.float32: 1e-2,
+    torch.bfloat16: 1e-1,
+}
 FEW = 8  # inputs of fn that are told apart
 
 
@@ -55,18 +60,35 @@ class Backward:
     as a large one.
     """
 
-    def __init__(self, node: Node, number: int, seed: int, sizes: list[Tensor] | None = None):
+    def __init__(self, node: Node, number: int, seed: int):
         self.node, self.number, self.seed = node, number, seed
         self.kept = node.tensors, node.attributes
         self.recorded = False  # grad_out has a graph; some backwards look whether it has
         self.u = [_weights(like, number, k) for k, like in enumerate(_grad_outs(node))]
-        self.sizes = self._measured_sizes() if sizes is None else sizes
+        self.sizes = self._measured_sizes()
+        if len(self.u) > 1:
+            self.u = self._of_one_size()
 
     def _measured_sizes(self):
         try:
             return [_sizes(g) for g in self._grads(*tree_map(_copy, self.kept))]
         except Exception:  # of backward
             return []
+
+    def of(self, node: Node) -> "Backward":
+        """The same for another call, with the same weights."""
+        other = copy.copy(self)
+        other.node, other.kept = node, (node.tensors, node.attributes)
+        return other
+
+    def _of_one_size(self):
+        """Weights with which each output has the same share, however small it is."""
+        found = []
+        for k, v in enumerate(self.u):
+            alone = [v if i == k else torch.zeros_like(w) for i, w in enumerate(self.u)]
+            share = abs(self.value(self.kept, alone))
+            found.append(v / share if share > 0 and math.isfinite(share) else v)
+        return found
 
     def __call__(self, tensors, attributes, u=None):
         """May raise what backward raises."""
@@ -120,8 +142,10 @@ def _followed(measured, customs, recorded):
         for custom, backward, answer, change in zip(
             customs, backwards, asked, changes, strict=True
         ):
-            custom = _with_paths(custom, backward, answer, change)
-            if abs(change.state.value) > 10 * change.state.error + 1e-9:
+            clear = CLEAR[measured.dtype]
+            custom = _with_paths(custom, backward, answer, change, clear)
+            moved = abs(change.state.value) > 10 * change.state.error + 1e-9
+            if moved or custom.hidden is not None:
                 custom = replace(custom, hidden=_changed_state(target, backward.node))
             found.append(replace(custom, extras=_wrong_extras(measured, here, backward, custom)))
         return tuple(found)
@@ -159,8 +183,7 @@ def _changes(measured, backwards, asked):
         for backward in backwards:
             other = _matching(there, backward)
             # The class too may be another one, made anew in each call.
-            apart = Backward(other, backward.number, backward.seed, backward.sizes)
-            apart.recorded = backward.recorded
+            apart = backward.of(other)
             numbers += [apart.value(apart.kept), apart.value(backward.kept)]
         _look(target)  # so that what fn leaves elsewhere is again that of here
         for backward, answer in zip(backwards, asked, strict=True):
@@ -196,18 +219,23 @@ def _look(target, shift=0.0):
         raise NotFollowed from error
 
 
-def _with_paths(custom, backward, answer, change):
+def _with_paths(custom, backward, answer, change, clear):
     size = max(change.size, *(abs(n.value) for n in [change.everything, *change.parts.values()]))
-    paths = {slot: _path(change.seen[slot], part, size) for slot, part in change.parts.items()}
+    paths = {
+        slot: _path(change.seen[slot], part, size, clear) for slot, part in change.parts.items()
+    }
     if not answer.answered:
         paths = dict.fromkeys(paths, Path.UNKNOWN)
     saved = [
         replace(s, path=paths.get(s.slot, Path.UNKNOWN), reached=s.slot in answer.reached)
         for s in custom.saved
     ]
-    known = {s.slot for s in saved}
+    known, hidden = {s.slot for s in saved}, None
     for slot, path in paths.items():  # an object on ctx that is neither tensor nor number
         if path is Path.MISSING and slot not in known and isinstance(slot, str):
+            if _is_key(backward, slot):
+                hidden = ()
+                continue
             kind = type(backward.node.attributes[slot]).__name__
             held = [thing for _, thing in reachable(backward.node.attributes[slot])]
             holder = any(isinstance(thing, Tensor) for thing in held)
@@ -216,12 +244,13 @@ def _with_paths(custom, backward, answer, change):
     seen = Number(*map(sum, zip(*change.seen.values(), strict=True))) if paths else Number(0.0, 0.0)
     by_grad_out = Path.UNKNOWN
     if answer.by_grad_out is not None:
-        by_grad_out = _path(Number(answer.by_grad_out, 0.0), change.grad_out, size)
+        by_grad_out = _path(Number(answer.by_grad_out, 0.0), change.grad_out, size, clear)
     return replace(
         custom,
         saved=tuple(saved),
-        by_inputs=_path(seen, change.everything, size) if answer.answered else Path.UNKNOWN,
+        by_inputs=_path(seen, change.everything, size, clear) if answer.answered else Path.UNKNOWN,
         by_grad_out=by_grad_out,
+        hidden=hidden,
         reaches_grad_out=answer.reaches_grad_out,
         inner=answer.inner,
         counts_twice=answer.counts_twice,
@@ -230,11 +259,21 @@ def _with_paths(custom, backward, answer, change):
     )
 
 
-def _path(got: Number, true: Number, size: float) -> Path:
+def _is_key(backward, slot):
+    """Whether an object on ctx holds nothing, and backward only finds something else by it."""
+    try:
+        other = copy.deepcopy(backward.node.attributes[slot])
+    except Exception:  # of the object's own
+        return False
+    kept = backward.kept[0], {**backward.kept[1], slot: other}
+    return not same(backward.value(kept), backward.value(backward.kept))
+
+
+def _path(got: Number, true: Number, size: float, clear: float) -> Path:
     """Compare a derivative with the truth; `size` is that of the numbers it is taken of."""
     error = got.error + true.error
     noise = 10 * error + 1e-6 * size
-    if math.isnan(got.value + true.value) or error > CLEAR * size:
+    if math.isnan(got.value + true.value) or error > clear * size:
         return Path.UNKNOWN  # not a number, or lost in noise
     if abs(true.value) <= noise and abs(got.value) <= noise:
         return Path.UNUSED
@@ -325,18 +364,19 @@ def _counts_twice(backward, leaves, u, grads):
     if not (sources and slopes) or any(t.is_complex() for t in [*sources, *u]):
         return False
     change = sum((t - t.detach()).sum() for t in sources)
+    wanted = [leaf for made in leaves.values() for leaf in made.leaves]
+    found = []
     try:
-        value = _value_of(backward, leaves, [v + change for v in u])
-        leaf_grads = torch.autograd.grad(
-            value, [leaf for made in leaves.values() for leaf in made.leaves], allow_unused=True
-        )
+        for factor in (0, 1):
+            value = _value_of(backward, leaves, [v + factor * change for v in u])
+            found.append(torch.autograd.grad(value, wanted, retain_graph=True, allow_unused=True))
     except Exception:  # of backward
         return False
     added = sum(slope.sum() for slope in slopes)
-    for alone, got in zip(grads[len(u) :], leaf_grads, strict=True):
-        if got is None:
-            continue
-        expected = added if alone is None else alone + added
+    for first, again, got in zip(grads[len(u) :], *found, strict=True):
+        if again is None or got is None or first is not None and not torch.allclose(first, again):
+            continue  # not repeatable, among others
+        expected = again + added
         if ((got - expected).abs() > CLOSE * (got.abs() + expected.abs() + added.abs())).any():
             return True
     return False
@@ -361,6 +401,8 @@ class _Leaves:
 
 def _led_on(node, slot, tensors):
     """For each tensor of a slot: does a graph lead on from it, in the real backward?"""
+    if not tensors:
+        return []
     if isinstance(slot, int):
         own = [kept for kept in node.kept if not kept.on_ctx]
         places = [i for i, tensor in enumerate(node.tensors) if tensor is not None]
@@ -373,8 +415,8 @@ def _led_on(node, slot, tensors):
 
 
 def slots_of(node):
-    tensors = [i for i, tensor in enumerate(node.tensors) if _differentiable(tensor)]
-    return [*tensors, *node.attributes]
+    data = [isinstance(t, Tensor) and t.dtype != torch.bool for t in node.tensors]
+    return [*(i for i, is_data in enumerate(data) if is_data), *node.attributes]
 
 
 def _in_slot(kept, slot):
@@ -472,6 +514,8 @@ UNTRACKED = {  # name of a method or function of torch -> the words for it
     "detach": ".detach()",
     "detach_": ".detach()",
     "data": ".data",
+    "long": ".long()",
+    "register_hook": "a hook",
     "item": ".item()",
     "__float__": "float()",
     "tolist": ".tolist()",
@@ -498,7 +542,7 @@ class _Watch(TorchFunctionMode):
         if name in UNTRACKED:
             self.seen[UNTRACKED[name]] = None
         elif name == "_set_grad_enabled" and args == (False,):
-            self.seen["torch.no_grad()"] = None
+            self.seen["torch.no_grad() or the like"] = None
         elif function is torch.autograd.grad and not (kwargs or {}).get("create_graph"):
             self.seen["autograd.grad without create_graph"] = None
         return function(*args, **(kwargs or {}))
@@ -521,14 +565,16 @@ def _untracked_calls(backward):
 
 def _changed_state(target: Target, node: Node) -> tuple[str, ...]:
     """The names of what forward leaves elsewhere and what another point changes."""
-    before = _state(node.function)
+    before = _state(node)
     _look(target, 1e-3 * target.scale * _weights(flat(target.point), 0, 1))
-    after = _state(node.function)
+    after = _state(node)
     return tuple(name for name, text in after.items() if before.get(name) != text)
 
 
-def _state(function):
-    """Class attributes, and what backward and forward see around them, as texts to compare."""
+def _state(node):
+    """Class attributes, what hangs on an object on ctx, and what backward and forward see around
+    them, as texts to compare."""
+    function = node.function
     found = {
         f"{function.__name__}.{name}": value
         for name, value in vars(function).items()
@@ -542,7 +588,16 @@ def _state(function):
         around = {**outside.globals, **outside.nonlocals}
         data = {k: v for k, v in around.items() if not callable(v) and not inspect.ismodule(v)}
         found.update(data)
-    return {name: repr(value)[:2000] for name, value in found.items()}
+    for name, value in node.attributes.items():
+        hanging = {} if isinstance(value, Tensor) else getattr(value, "__dict__", {})
+        found.update({f"{name}.{below}": v for below, v in hanging.items() if below[:1] != "_"})
+    return {name: _text(value) for name, value in found.items()}
+
+
+def _text(value):
+    held = [thing for _, thing in reachable(value) if isinstance(thing, Tensor)]
+    sums = [t.detach().to_dense().sum().item() for t in held if readable(t)]
+    return f"{repr(value)[-2000:]} {sums}"
 
 
 # The gradients of extra outputs.
@@ -579,7 +634,10 @@ def _extra(measured, here, backward, saved):
             step = shaped(direction, here.call.t)[j]
             got = 0.0 if grads[j] is None else _dot(grads[j], step).item()
             size = max(abs(true.value), abs(got))
-            if _path(Number(got, 0.0), true, size) in (Path.MISSING, Path.WRONG):
+            if _path(Number(got, 0.0), true, size, CLEAR[measured.dtype]) in (
+                Path.MISSING,
+                Path.WRONG,
+            ):
                 ratios.append(got / true.value if true.value else math.nan)
         if ratios:
             same = len(ratios) == 2 and abs(ratios[0] - ratios[1]) <= 1e-3 * abs(ratios[0])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -112,7 +112,7 @@ def filled(grads: Sequence[Tensor | None], t: Sequence[Tensor]) -> Tensor:
     return flat([torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)])
 
 
-def same(a, b) -> bool:
+def same(a: Any, b: Any) -> bool:
     """Whether two tensors, arrays or numbers are equal, also in shape; NaN is equal to NaN."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         a, b = a.detach().to_dense(), b.detach().to_dense()

@@ -280,9 +280,9 @@ def _saved(kept, beside, call, target):
         kind = Kind.INPUT
     elif kept.role == walk.OUTPUT:
         kind = Kind.OUTPUT
-    elif _continuous(tensor) and not _repeats(tensor, [beside.tensor]):
+    elif _moves(tensor, beside.tensor):
         kind = Kind.INTERMEDIATE
-        if _repeats(tensor, call.xs):
+        if _repeats(tensor, call.xs) or _views(tensor, call.xs):
             repeats = Kind.INPUT
         elif _repeats(tensor, call.ys):
             repeats = Kind.OUTPUT
@@ -308,8 +308,19 @@ def _shares(tensor, others):
     )
 
 
-def _continuous(tensor):
-    return tensor.is_floating_point() or tensor.is_complex()
+def _views(tensor, others):
+    """Whether it lies in the memory of one of the others: a part, another order, expanded."""
+    strided = [t for t in [tensor, *others] if t.layout == torch.strided]
+    homes = [t.untyped_storage().data_ptr() for t in strided]
+    return strided[:1] == [tensor] and homes[0] != 0 and homes[0] in homes[1:]
+
+
+def _moves(tensor, beside):
+    """Whether it changes with a small step; of integers, which may be indices, most have to."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        return not _repeats(tensor, [beside])
+    apart = tensor != beside if tensor.shape == beside.shape else torch.zeros(1)
+    return tensor.dtype != torch.bool and apart.double().mean() > 0.5
 
 
 def _repeats(tensor: Tensor, others: Sequence[Tensor]) -> bool:

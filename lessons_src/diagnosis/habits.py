@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .differences import flat, same, shaped, vjp
-from .functions import look, uneven_step
+from .functions import Kind, custom_functions, look, uneven_step
 from .judge import TOLERANCE
 from .measure import Measured
 from .settings import Setting, first_line, reported
@@ -38,6 +38,7 @@ class Habits:
     not_linear: str = ""  # what happens if grad_out is scaled
     grad_out_layout: str = ""  # what happens if grad_out is not contiguous
     input_layout: str = ""  # what happens if an input is not contiguous
+    copies_input: bool = False  # forward keeps a copy of such an input
     second_call: str = ""  # what happens if fn is called elsewhere before backward
 
 
@@ -60,11 +61,13 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
         again = again or not_linear
     if again:
         return replace(found, not_repeatable=again, changes_ctx=_changes_of_ctx(measured))
+    input_layout = "" if seeded else _try_input_layout(measured)
     return replace(
         found,
         not_linear=not_linear,
+        copies_input=bool(input_layout) and _copies(target.in_layout(strided)),
         grad_out_layout=_try_grad_out_layouts(measured),
-        input_layout="" if seeded else _try_input_layout(measured),
+        input_layout=input_layout,
         second_call=_try_second_call(measured),
     )
 
@@ -170,6 +173,11 @@ def _try_input_layout(measured):
         if laid_out is None or not _agree(laid_out, plain, measured.tolerance):
             return got.text or WRONG_NUMBER
     return ""
+
+
+def _copies(target):
+    kept = [saved for custom in custom_functions(target) for saved in custom.saved]
+    return any(saved.repeats is Kind.INPUT for saved in kept)
 
 
 def _try_second_call(measured):

@@ -27,6 +27,8 @@ NOT_CHECKED = {
     "any more), as reversible networks do. Whoever reads it ends Python. Switch that off to check "
     "fn, for example by keep_input=True.",
     "not_finite_here": "The output is not finite at this point. Pass another one.",
+    "no_call": "This is the class, and calling it applies nothing. Pass {}.apply.",
+    "no_output": "fn returns no tensor. Pass one that returns tensors, alone or in a container.",
     "output_without_graph": "No output has a graph. fn may detach, run under no_grad, mark it as "
     "non-differentiable, return its result inside an object, or hand a Function its tensors inside "
     "a list, where apply does not see them.",
@@ -69,6 +71,8 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
 
     The parameters of small modules that fn holds count as inputs. Raises `NotChecked`.
     """
+    if isinstance(fn, type) and issubclass(fn, torch.autograd.Function):
+        raise NotChecked("no_call", fn.__name__)
     target = Target.of(fn, inputs)
     if not target.point:
         raise NotChecked("no_input_requires_grad")
@@ -125,6 +129,8 @@ def _prepared(fn, inputs, target):
 def _looked_at(fn, inputs, target):
     """The target with what is to be differentiated; the Functions, and the leaves left out."""
     target, here = _with_graph(target)
+    if not (target.outputs or _outputs(target.with_outputs(None))):
+        raise NotChecked("no_output")
     if not _all_readable(here):
         raise NotChecked("memory_freed")
     leaves = other_leaves(here.call)

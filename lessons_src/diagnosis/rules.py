@@ -235,7 +235,7 @@ def input_copy_saved(e: Evidence) -> str | None:
     if not (e.wrong and kept):
         return None
     return (
-        "forward saves a copy or a view of an input (clone, reshape; clamp, contiguous or .to "
+        "forward saves a copy or a view of an input (clone, reshape, clamp; contiguous or .to "
         "where they change something; autocast) or the input detached, and what is made there has "
         "no graph. Save the input itself, convert it after that."
     )
@@ -272,7 +272,7 @@ def state_outside_ctx(e: Evidence) -> str | None:
         return None
     names = ", ".join(dict.fromkeys(name for f in found for name in f.hidden or ()))
     return (
-        "backward uses something that forward computes and that is not on ctx"
+        "backward uses something that forward computes and leaves outside ctx"
         f"{f' ({names})' if names else ''}: a constant to autograd, and the next call overwrites "
         "it. Save the input, and compute it in backward."
     )
@@ -286,10 +286,10 @@ def second_function_gradient(e: Evidence) -> str | None:
     for f in e.functions:
         if f.inner and (missing := f.inner_misses(Path.MISSING)):
             told.append(
-                f"{_listed(f.inner)} returns no gradient (None or 0) for {_listed(missing)}"
+                f"{_one_of(f.inner)} returns no gradient (None or 0) for {_listed(missing)}"
             )
         if f.inner and (wrong := f.inner_misses(Path.WRONG)):
-            told.append(f"{_listed(f.inner)} returns a wrong gradient for {_listed(wrong)}")
+            told.append(f"{_one_of(f.inner)} returns a wrong gradient for {_listed(wrong)}")
     if not told:
         return None
     return (
@@ -555,9 +555,14 @@ def nan_in_second(e: Evidence) -> str | None:
 def noncontiguous_input(e: Evidence) -> str | None:
     if not e.habits.input_layout:
         return None
+    told = f"For a non-contiguous x: {e.habits.input_layout.rstrip('.')}."
+    if e.habits.copies_input:
+        return f"{told} Save x first: x.contiguous() may be a copy without graph."
+    if "view size is not compatible" in told:
+        return told
     return (
-        f"For a non-contiguous x: {e.habits.input_layout}. Save x first: x.contiguous() may be a "
-        "copy without graph."
+        f"{told} fn does something else for such a layout, of x or of grad_out: look for strides, "
+        "is_contiguous and copies."
     )
 
 
@@ -758,6 +763,8 @@ def _attributes(kept: list[Saved]) -> str:
 
 
 def _cure(kept: list[Saved]) -> str:
+    if all(s.dtype.startswith(("int", "uint")) and s.bytes for s in kept):
+        return "No graph leads on from integers: compute it in backward from a saved input."
     if all(s.repeats is Kind.OUTPUT for s in kept):
         return "It repeats the output: save the very tensor that you return, not a copy."
     if all(s.marked for s in kept):
@@ -776,6 +783,11 @@ def _cure(kept: list[Saved]) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names))
+
+
+def _one_of(names: Iterable[str]) -> str:
+    listed = _listed(names)
+    return f"one of {listed}" if "," in listed else listed
 
 
 def _output(extra: Extra) -> str:

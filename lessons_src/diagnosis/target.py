@@ -102,7 +102,7 @@ class Target:
     def with_seed(self, seed: int) -> "Target":
         return replace(self, seed=seed)
 
-    def with_outputs(self, outputs: tuple[int, ...]) -> "Target":
+    def with_outputs(self, outputs: tuple[int, ...] | None) -> "Target":
         return replace(self, outputs=outputs)
 
     def in_units(
