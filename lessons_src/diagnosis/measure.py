@@ -414,7 +414,8 @@ def _rounds(probe, found):
     """
     n = len(flat(probe.y0))
     at = partial(_values_and_gradient, probe, probe.d)
-    far, error = (part[n:] for part in slope(at, torch.bfloat16, probe.target.scale))
+    fit = slope(at, torch.bfloat16, probe.target.scale)
+    far, error = fit.value[n:], fit.error[n:]
     near = found.a
     if found.dtype is torch.float64:
         h = NEAR * probe.target.scale
