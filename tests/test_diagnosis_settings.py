@@ -1,16 +1,19 @@
 """What autograd is asked in each setting, on formulas whose derivatives are known; and errors."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from lessons_src.diagnosis.settings import (
+    FORMULAS,
     Probe,
     Setting,
     first_line,
     raised_in,
     reported,
+    typed,
     uneven,
     uneven_direction,
 )
@@ -21,11 +24,13 @@ ALONE, AFTER, BEFORE, BOTH = Setting
 
 def probe_of(fn, *inputs, w=None, d=None, by_backward=False):
     """With weights and a direction of ones, unless others are given."""
-    xs = [torch.tensor(values, dtype=torch.float64, requires_grad=True) for values in inputs]
+    kinds = [torch.complex128 if isinstance(v[0], complex) else torch.float64 for v in inputs]
+    pairs = zip(inputs, kinds, strict=True)
+    xs = [torch.tensor(values, dtype=kind, requires_grad=True) for values, kind in pairs]
     target = Target.of(fn, tuple(xs))
     ys = tuple(y.detach() for y in target.start().ys)
     weights = tuple(map(torch.ones_like, ys)) if w is None else tuple(w)
-    count = sum(x.numel() for x in xs)
+    count = sum(x.numel() for x in target.point)
     direction = torch.ones(count) if d is None else torch.tensor(d)
     return Probe(target, weights, ys, direction.double(), by_backward)
 
@@ -69,6 +74,12 @@ def test_two_inputs_one_of_which_is_not_used_again():
     assert "appears to not have been used" in got.text
 
 
+def test_an_input_that_is_not_used_at_all():
+    got = reported(probe_of(lambda a, b: a**3, [1.0], [2.0]), AFTER)
+    assert got.first.tolist() == [3.0, 0.0]
+    assert got.vector.tolist() == [15.0, 0.0] and got.missing.tolist() == [False, True]
+
+
 def test_nothing_depends_on_the_input_any_more():
     got = reported(probe_of(lambda x: 2 * x, [1.0]), ALONE)
     assert got.vector.tolist() == [0.0] and got.missing.tolist() == [True]
@@ -91,6 +102,62 @@ def test_an_error_is_the_answer():
     assert (got.vector, got.missing, got.first) == (None, None, None)
     assert got.text == "ValueError: no" and got.raised_in.startswith("refuse, line ")
     assert reported(probe_of(refuses, [1.0]), ALONE).vector.tolist() == [6.0]
+
+
+# What a reader is told to type. That it gives the numbers is tried with diagnose.
+
+SUMS = "(g,) = grad(z.sum(), {0}, create_graph=True), then grad(g.sum(), {0})"
+WEIGHTED = "(g,) = grad((w * z).sum(), x, create_graph=True), then grad((d * g).sum(), x)"
+MANY = (
+    "gs = grad(sum(z.sum() for z in zs), {0}, create_graph=True), "
+    "g = torch.cat([g.reshape(-1) for g in gs]), then grad(g.sum(), {0})"
+)
+
+
+def in_units(probe, units, output_units):
+    return replace(probe, target=probe.target.in_units(units, output_units))
+
+
+def test_the_recipe():
+    recipe, formulas = typed(probe_of(cube, [0.5, 1.0]))
+    assert recipe == SUMS.format("x") + ", where z is" and formulas == FORMULAS
+    uneven_one = probe_of(cube, [0.5, 1.0], w=[torch.tensor([1.0, 2.0])])
+    assert typed(uneven_one)[0] == (
+        WEIGHTED + ", with w = 1.5 + torch.arange(z.numel()).cos().view_as(z), "
+        "d = 1.5 + (2 * torch.arange(g.numel())).sin().view_as(g), where z is"
+    )
+    two = probe_of(lambda a, b: a * b, [0.5], [1.0])
+    assert typed(two)[0] == MANY.format("inputs") + ", where each z in zs is"
+
+
+def test_the_recipe_in_units():
+    t = "t = torch.zeros_like(x, requires_grad=True)"
+    one = in_units(probe_of(cube, [0.5, 1.0]), (), (1e-9,))
+    recipe, formulas = typed(one)
+    assert recipe == f"{SUMS.format('t')}, with {t}, u = 1, v = 1e-09, where z is"
+    assert formulas[ALONE] == "y where y = fn(x + u * t) / v"
+    assert formulas[BEFORE] == "y where y = fn(x + u * (t + t**2/2)) / v"
+    two = in_units(
+        probe_of(lambda a, b: a * b, [0.0, 2.0], [1.0]), (torch.tensor([7.0, 1]), 1e3), ()
+    )
+    assert typed(two)[0] == (
+        f"{MANY.format('ts')}, with {t}, "
+        "u = 10 ** (x.abs() + 7 * (x == 0)).log10().floor(), 1000, v = 1, where each z in zs is"
+    )
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        probe_of(cube, [1.0], by_backward=True),
+        probe_of(lambda x: (x, torch.complex(x, x)), [1.0]),
+        probe_of(lambda z, x: z.real * x, [1 + 1j], [1.0]),
+        in_units(probe_of(lambda z: z.real, [1 + 1j]), (1e6,), ()),
+    ],
+    ids=["by backward", "outputs of two kinds", "inputs of two kinds", "complex in units"],
+)
+def test_where_it_takes_more_there_is_no_recipe(probe):
+    assert typed(probe) == ("", FORMULAS)
 
 
 # Weights and errors.
