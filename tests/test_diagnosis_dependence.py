@@ -7,6 +7,7 @@ import torch
 from made_evidence import RAISES, RIGHT, WRONG, custom, extra, measured, rows, sound
 from test_diagnosis_facts import (
     Once,
+    SinhForgotten,
     cube_with,
     cubic,
     function,
@@ -184,6 +185,14 @@ BY = {  # fn, by inputs, by grad_out, what is kept and the path through it
         "right",
         {"x": "unused"},
     ),
+    "asks ctx": (
+        keeping(
+            keep_square, lambda ctx, g: g * 3 * ctx.square if ctx.needs_input_grad[0] else None
+        ),
+        "missing",
+        "right",
+        {"ctx.square": "missing"},
+    ),
     "guarded": (Once.apply, "right", "right", {"x": "right"}),
     "vjp": (VectorJacobian.apply, "missing", "right", {"x": "missing"}),
     "random numbers": (cubic(with_random_numbers), "right", "right", {"x": "right"}),
@@ -249,14 +258,50 @@ def test_a_backward_that_takes_no_leaf_is_not_known():
 # Where it cannot be followed, nothing is claimed.
 
 
-def at_the_point_only(x):
-    near = torch.equal(x, x.round(decimals=1))
-    return Cube.apply(SinhBad.apply(x)) if near else SinhBad.apply(x) ** 3
+@pytest.mark.parametrize("first", [SinhBad.apply, Cube.apply], ids=["other", "fewer"])
+def test_another_graph_beside_the_point(first):
+    def fn(x):
+        at_the_point = torch.equal(x, x.round(decimals=1))
+        return Cube.apply(first(x)) if at_the_point else first(x) ** 3
+
+    assert [f.by_inputs for f in followed(fn, x())] == [UNKNOWN, UNKNOWN]
 
 
-def test_another_graph_beside_the_point():
-    found = followed(at_the_point_only, x())
-    assert [(f.name, f.by_inputs) for f in found] == [("Cube", UNKNOWN), ("SinhBad", UNKNOWN)]
+# What was seen in backward, in words.
+
+
+def in_inference_mode(g, x):
+    with torch.inference_mode():
+        slope = 3 * x**2
+    return g * slope.clone()
+
+
+def enabling(g, x):
+    with torch.enable_grad():
+        return g * 3 * x**2
+
+
+def asking_autograd(g, x):
+    with torch.enable_grad():
+        alias = x.view_as(x)
+        return torch.autograd.grad(alias**3, alias, g, create_graph=True)[0]
+
+
+CALLS = [
+    (lambda g, x: g * 3 * x.clone().detach_() ** 2, (".detach()",)),
+    (lambda g, x: g * 3 * x * torch.stack([x[0] * 0 + float(x[0]), x[1]]), ("float()",)),
+    (lambda g, x: g * 3 * x.new_tensor(x.tolist()) ** 2, (".tolist()", ".new_tensor()")),
+    (lambda g, x: g * 3 * torch.tensor(x.tolist()) ** 2, (".tolist()", "torch.tensor()")),
+    (in_inference_mode, ("torch.inference_mode()",)),
+    (asking_autograd, ()),
+    (enabling, ()),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Converting")
+@pytest.mark.parametrize("backward, seen", CALLS)
+def test_what_a_backward_calls(backward, seen):
+    assert one(cubic(backward)).untracked_calls == seen
 
 
 # State that is not on ctx.
@@ -314,6 +359,13 @@ def test_only_the_inputs_by_which_a_part_is_wrong_are_named():
     f = function(product, backward)
     (wrong_part,) = one(lambda a, b: f.apply(a, b)[0], x(), x(0.3, 0.7)).extras
     assert wrong_part.by == {"b": 0.0}
+
+
+def test_extra_outputs_are_judged_where_nothing_before_them_spoils_the_comparison():
+    reversal = function(lambda ctx, x: x.view_as(x), lambda ctx, g: -g).apply
+    before = followed(lambda x: sinh_with(complete)(reversal(x)), x())
+    assert [found.extras for found in before] == [(), ()]
+    assert [e.variable for e in one(SinhForgotten.apply).extras] == ["expx", "expnegx"]
 
 
 def test_paths_that_count_twice():
