@@ -1,0 +1,193 @@
+"""What is said of each thing that a Function keeps: its kind, size, place and name."""
+
+import numpy as np
+import pytest
+import torch
+from test_diagnosis_facts import function, x
+
+from lessons_src.diagnosis.functions import LONG, Kind, custom_functions
+from lessons_src.diagnosis.target import Target
+
+
+def kept(forward, *inputs):
+    """What a Function with this forward keeps; its backward is not called."""
+    f = function(forward, None)
+    target = Target.of(f.apply, inputs or (x(),))
+    (found,) = custom_functions(target)
+    return found.saved
+
+
+def alone(forward, *inputs):
+    (saved,) = kept(forward, *inputs)
+    return saved
+
+
+def saving(value):
+    def forward(ctx, x):
+        ctx.save_for_backward(value(x))
+        return x**2
+
+    return forward
+
+
+def on_ctx(value):
+    def forward(ctx, x):
+        ctx.kept = value(x)
+        return x**2
+
+    return forward
+
+
+def test_an_input():
+    def forward(ctx, a, b):
+        ctx.save_for_backward(None, b)
+        return a * b
+
+    saved = alone(forward, x(), x(0.1, 0.2))
+    assert (saved.kind, saved.position, saved.slot, saved.name) == (Kind.INPUT, 1, 1, "")
+    assert (saved.shape, saved.dtype, saved.bytes) == ((2,), "float64", 16)
+    assert (saved.title, saved.on_ctx, saved.numeric) == ("b", False, False)
+    saved = alone(forward, x().detach(), x())  # the name is found where another needs no gradient
+    assert (saved.kind, saved.title) == (Kind.INPUT, "b")
+    saved = alone(forward, x(), x().detach())
+    assert (saved.kind, saved.position) == (Kind.INPUT, None)
+
+
+def test_an_output():
+    def forward(ctx, x):
+        twice = 2 * x
+        ctx.save_for_backward(twice)
+        ctx.held = twice
+        return x**2, twice
+
+    saved, held = kept(forward)
+    assert (saved.kind, saved.position, saved.title) == (Kind.OUTPUT, 1, "twice")
+    assert (held.kind, held.position, held.title, held.slot) == (Kind.OUTPUT, 1, "ctx.held", "held")
+    assert (saved.circular, held.circular) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "value, kind, repeats",
+    [
+        (torch.exp, Kind.INTERMEDIATE, None),
+        (torch.clone, Kind.INTERMEDIATE, Kind.INPUT),
+        (lambda x: x.reshape(1, 2).clone(), Kind.INTERMEDIATE, Kind.INPUT),
+        (lambda x: x**2, Kind.INTERMEDIATE, Kind.OUTPUT),
+        (lambda x: (x > 0.7).to(x), Kind.CONSTANT, None),
+        (lambda x: x > 0.7, Kind.CONSTANT, None),
+        (torch.ones_like, Kind.CONSTANT, None),
+        (lambda x: torch.arange(2), Kind.CONSTANT, None),
+        (lambda x: x.max() - x.min() + 0 * x, Kind.INTERMEDIATE, None),  # a shift leaves it
+        pytest.param(
+            lambda x: (2 * x).to_sparse(),
+            Kind.INTERMEDIATE,
+            None,
+            marks=pytest.mark.xfail(reason="sparse tensors cannot be compared"),
+        ),
+    ],
+)
+def test_a_tensor_made_in_forward(value, kind, repeats):
+    for forward in (saving(value), on_ctx(value)):
+        saved = alone(forward)
+        assert (saved.kind, saved.repeats, saved.edited) == (kind, repeats, False)
+
+
+def test_sizes():
+    single = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    saved = alone(saving(lambda x: x.exp()[None]), single)
+    assert (saved.shape, saved.dtype, saved.bytes) == ((1, 3), "float32", 12)
+    saved = alone(on_ctx(lambda x: torch.eye(3).to_sparse()))
+    assert (saved.shape, saved.dtype, saved.bytes) == ((3, 3), "float32", 12)
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+
+@pytest.mark.parametrize(
+    "value, dtype",
+    [
+        (lambda x: x.sum().item(), "float"),
+        (lambda x: complex(x.sum().item()), "complex"),
+        (lambda x: np.float32(x.sum().item()), "float32"),
+        (lambda x: [1, {"a": (None, x.sum().item())}], "float"),
+        (lambda x: Holder(Holder(x.sum().item())), "float"),
+        (lambda x: x.detach().numpy() * 2, "NumPy float64"),
+        (lambda x: [0.0] * (LONG - 1) + [x.sum().item()], "float"),
+    ],
+)
+def test_numbers_on_ctx_that_change_with_an_input(value, dtype):
+    saved = alone(on_ctx(value))
+    assert (saved.kind, saved.dtype, saved.title) == (Kind.INTERMEDIATE, dtype, "ctx.kept")
+    assert (saved.name, saved.slot, saved.variable) == ("kept", "kept", "kept") and saved.numeric
+    assert saved.bytes == (16 if "NumPy" in dtype else 0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda x: 0.5,
+        lambda x: float("nan"),
+        lambda x: x.numel(),
+        lambda x: x.sum().item() > 1.5,
+        lambda x: np.ones(2),
+        lambda x: "a word",
+        lambda x: [0.0] * LONG + [x.sum().item()],  # too long to be looked through
+    ],
+)
+def test_what_does_not_change_or_is_no_number_is_not_listed(value):
+    assert kept(on_ctx(value)) == ()
+
+
+def test_what_contains_itself_is_looked_through_once():
+    def value(x):
+        circle = [x.sum().item()]
+        circle.append(circle)
+        return circle
+
+    assert alone(on_ctx(value)).dtype == "float"
+
+
+def test_an_output_marked_as_not_differentiable():
+    def forward(ctx, x):
+        e, n = torch.exp(x), torch.exp(-x)
+        ctx.mark_non_differentiable(e)
+        ctx.save_for_backward(e, n)
+        return x**2, e
+
+    e, n = kept(forward)
+    assert (e.kind, e.marked, e.title) == (Kind.INTERMEDIATE, True, "e")
+    assert (n.kind, n.marked, n.title) == (Kind.INTERMEDIATE, False, "n")
+
+
+def test_an_input_that_forward_has_written_into():
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp_()
+
+    f = function(forward, None).apply
+    (found,) = custom_functions(Target.of(lambda x: f(x * 1), (x(),)))
+    assert found.saved[0].edited
+
+
+def test_a_view_of_an_output_may_keep_its_own_graph():
+    def forward(ctx, x):
+        y = torch.exp(x)
+        ctx.save_for_backward(y.view(-1), y.detach())
+        return y
+
+    view, detached = kept(forward)
+    assert (view.circular, detached.circular) == (True, False)
+
+
+def test_a_fn_with_no_value_beside_the_point_keeps_what_it_keeps():
+    point = x()
+
+    def only_there(x):
+        if not torch.equal(x, point):
+            raise ValueError
+        return function(saving(torch.exp), None).apply(x)
+
+    (found,) = custom_functions(Target.of(only_there, (point,)))
+    assert [s.kind for s in found.saved] == [Kind.CONSTANT]  # nothing shows that it changes
