@@ -53,6 +53,15 @@ def test_an_input():
     assert (saved.kind, saved.position) == (Kind.INPUT, None)
 
 
+def test_an_input_whose_name_is_not_known():
+    def forward(ctx, *xs):
+        ctx.save_for_backward(*xs)
+        return xs[0] * xs[1]
+
+    assert [s.title for s in kept(forward, x(), x(0.1, 0.2))] == ["input 0", "input 1"]
+    assert alone(saving(torch.exp)).title == "saved_tensors[0]"
+
+
 def test_an_output():
     def forward(ctx, x):
         twice = 2 * x
@@ -73,6 +82,8 @@ def test_an_output():
         (torch.clone, Kind.INTERMEDIATE, Kind.INPUT),
         (lambda x: x.reshape(1, 2).clone(), Kind.INTERMEDIATE, Kind.INPUT),
         (lambda x: x**2, Kind.INTERMEDIATE, Kind.OUTPUT),
+        (lambda x: x[1:], Kind.INTERMEDIATE, Kind.INPUT),
+        (lambda x: (1e6 * x).long(), Kind.INTERMEDIATE, None),
         (lambda x: (x > 0.7).to(x), Kind.CONSTANT, None),
         (lambda x: x > 0.7, Kind.CONSTANT, None),
         (torch.ones_like, Kind.CONSTANT, None),

@@ -135,6 +135,11 @@ SPEAKS = [  # code, evidence, some of its words
         "G returns no gradient (None or 0) for grad_out; G returns a wrong gradient for x. Derive",
     ),
     (
+        "second_function_gradient",
+        wrong(second_function(Path.MISSING, Path.MISSING)),
+        "G returns no gradient (None or 0) for grad_out, x. Derive",
+    ),
+    (
         "grad_out_path_cut",
         wrong(sound(by_grad_out=Path.MISSING)),
         "has no graph to grad_out (detach, .data, .item(), no_grad, NumPy, a C++ kernel).",
@@ -150,6 +155,8 @@ SPEAKS = [  # code, evidence, some of its words
         wrong(custom(detached_input, untracked_calls=(".item()", "NumPy"))),
         "computes with x where autograd cannot follow (it uses .item(), NumPy).",
     ),
+    ("untracked_backward", wrong(custom(replace(detached_input, reached=True))), "with x where"),
+    ("untracked_backward", wrong(custom(detached_input, inner=("G",))), "with x where"),
     ("float32_differs", seen(differs_in_float32=True), "in float32, as you gave it"),
     (
         "path_counted_twice",
@@ -292,6 +299,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     # Backward does not use it, or something else explains all.
     ("intermediate_on_ctx", wrong(custom(kept("e", path=Path.UNUSED)))),
     ("intermediate_on_ctx", wrong(sound(e), custom(hidden=()))),
+    ("intermediate_on_ctx", wrong(sound(e), custom(detached_input))),
     ("state_outside_ctx", wrong(custom())),
     ("differences_disagree", seen(measured(second=UNCLEAR), raises_beside="ValueError")),
     ("state_outside_ctx", seen(functions=(custom(hidden=()),))),
@@ -315,6 +323,9 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
         wrong(sound(by_grad_out=Path.WRONG), habits=Habits(not_linear="so")),
     ),
     ("untracked_backward", wrong(custom(e))),
+    ("untracked_backward", wrong(custom(replace(detached_input, kind=Kind.CONSTANT)))),
+    ("untracked_backward", wrong(custom(replace(detached_input, path=Path.RIGHT)))),
+    ("untracked_backward", wrong(custom(detached_input, kept(slot=0)))),  # in one list
     ("untracked_backward", wrong(second_function(path=Path.MISSING))),  # which is to blame
     ("untracked_backward", seen(functions=(custom(detached_input),))),
     *(
