@@ -249,6 +249,7 @@ BAD = {
     "no grad": (Square.apply, x.detach(), "no_input_requires_grad"),
     "integers": (Square.apply, torch.arange(3), "no_input_requires_grad"),
     "empty": (Square.apply, torch.zeros(0, 3, requires_grad=True), "no_elements"),
+    "meta": (Square.apply, torch.ones(2, device="meta", requires_grad=True), "meta_input"),
     "empty output": (lambda x: Square.apply(x)[:0], x, "no_elements"),
     "no value beside": (at_one_point, x, "differences_disagree"),
     "leaves only": (leaves_only, x, "fn_asks_for_leaves"),

@@ -746,6 +746,15 @@ def test_a_view_of_an_input_is_named_as_that(name):
     )
 
 
+def test_a_sparse_tensor_on_ctx_is_an_intermediate_too():
+    def forward(ctx, x):
+        ctx.s = (3 * x**2).to_sparse()
+        return x**3
+
+    fn = function(forward, lambda ctx, g: g * ctx.s.to_dense()).apply
+    assert "ctx.s" in message(fn, x(), code="intermediate_on_ctx")
+
+
 def test_an_intermediate_behind_a_small_output_is_found():
     def two(ctx, x):
         c = x.cos()

@@ -712,3 +712,56 @@ def test_a_backward_that_writes_ctx_is_named():
     found = diagnose(Counting.apply, x)
     (said,) = (f.message for f in found.findings if f.code == "backward_not_repeatable")
     assert "it changes ctx.calls. To" in said
+
+
+class Forgetful(Function):
+    """x**2 * weight, where weight is no argument."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2 * weight
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return 2 * grad_out * ctx.saved_tensors[0] * weight
+
+
+class ForgetfulKeeping(Forgetful):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x, weight)
+        return x**2 * weight
+
+
+class Accumulating(Function):
+    """A checkpoint: its backward fills weight.grad by itself."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2 * weight
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+        weight.grad += (grad_out * x**2).detach()
+        return 2 * grad_out * x * weight
+
+
+@pytest.mark.parametrize("fn", [Forgetful.apply, ForgetfulKeeping.apply])
+def test_a_leaf_that_forward_uses_and_forgets(fn):
+    found = diagnose(fn, x)
+    assert found.verdict == "first_derivative_wrong" and "leaf_without_gradient" in codes(found)
+    assert torch.equal(weight, torch.tensor([1.5, 0.5, 2.0]).double()) and weight.grad is None
+
+
+@pytest.mark.parametrize(
+    "fn", [Accumulating.apply, lambda x: Scaled.apply(x, 1) * weight.detach(), Scaled.apply]
+)
+def test_a_leaf_that_is_cared_for_or_not_meant(fn):
+    found = diagnose(fn, x) if fn is not Scaled.apply else diagnose(fn, x, 1)
+    assert "leaf_without_gradient" not in codes(found), str(found)
+    assert weight.grad is None

@@ -103,7 +103,7 @@ SPEAKS = [  # code, evidence, some of its words
         wrong(extra({"x": 0.0}, times_grad_out=True)),
         "up (its gradient is multiplied by that of another output)",
     ),
-    ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT))), "Save the input itself"),
+    ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT))), "Convert the input before apply"),
     ("intermediate_saved", wrong(custom(kept(variable="e"), kept())), "itself (e), where"),
     ("intermediate_saved", wrong(custom(kept())), "it made itself, where autograd does not"),
     (
@@ -240,6 +240,7 @@ SPEAKS = [  # code, evidence, some of its words
         ),
         "2 of 9 elements not checked",
     ),
+    ("leaf_without_gradient", seen(forgotten=("net.w",)), "argument of apply, net.w: the output"),
     ("differences_disagree", seen(measured(second=UNCLEAR)), "can be trusted at no element"),
     ("cause_unknown", wrong(edited=("net.u", "net.v")), "of fn changes may (net.u, net.v): comp"),
     ("raises_beside", seen(raises_beside="ValueError: no."), "need: ValueError: no. Hand in"),

@@ -6,6 +6,7 @@
     backward_not_linear            1
     backward_not_repeatable        4
     state_between_calls            4
+    leaf_without_gradient          1
     returns_none                   1
     first_derivative_differs       1
     inexact_first_derivative       1
@@ -59,8 +60,8 @@
     other_leaves                   1
     another_point                  4
 
-and, all of lesson 1, why nothing was checked: no_input_requires_grad, no_elements, half_precision,
-memory_freed, not_finite_here, no_call, no_output, output_without_graph, fn_raises,
+and, all of lesson 1, why nothing was checked: no_input_requires_grad, no_elements, meta_input,
+half_precision, memory_freed, not_finite_here, no_call, no_output, output_without_graph, fn_raises,
 fn_asks_for_leaves, random_output.
 """
 
@@ -165,6 +166,7 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
         warnings=tuple(met.warnings),
         edited=tuple(met.edited),
         unchecked=prepared.unchecked,
+        forgotten=prepared.forgotten,
     )
     measured = evidence.measured
     return Diagnosis(

@@ -24,6 +24,7 @@ class Evidence:
     differs_in_float32: bool = False  # right in float64, another one in float32, as given
     raises_beside: str = ""  # the error that fn raises beside the point
     unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
+    forgotten: tuple[str, ...] = ()  # leaves that should stand there, and get no gradient
 
     @property
     def wrong(self) -> bool:

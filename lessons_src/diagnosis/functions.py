@@ -310,9 +310,10 @@ def _shares(tensor, others):
 
 def _views(tensor, others):
     """Whether it lies in the memory of one of the others: a part, another order, expanded."""
-    strided = [t for t in [tensor, *others] if t.layout == torch.strided]
-    homes = [t.untyped_storage().data_ptr() for t in strided]
-    return strided[:1] == [tensor] and homes[0] != 0 and homes[0] in homes[1:]
+    if tensor.layout != torch.strided:
+        return False
+    homes = {t.untyped_storage().data_ptr() for t in others if t.layout == torch.strided}
+    return tensor.untyped_storage().data_ptr() in homes - {0}
 
 
 def _moves(tensor, beside):

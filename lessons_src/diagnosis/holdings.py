@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from .differences import vjp
+from .differences import same, vjp
 from .target import Call, Target
 
 DEEP = 4  # steps from fn to what it holds
@@ -45,6 +45,39 @@ def other_leaves(call: Call) -> list[Tensor]:
             found.append(leaf)
         todo.extend(below for below, _ in node.next_functions)
     return found
+
+
+def forgotten_leaves(target: Target, kept: list[Tensor]) -> list[Tensor]:
+    """Leaves that forward used where nothing is recorded, and that so get no gradient.
+
+    Those among what is kept, or behind the first derivative, that do not stand behind the outputs,
+    although these change with them. One that `.backward()` gives a gradient is none: a checkpoint's
+    backward does that by itself.
+    """
+    call = target.start()
+    behind = {id(leaf) for leaf in [*call.t, *other_leaves(call)]}
+    held = [thing for _, thing in reachable(target.fn) if isinstance(thing, Tensor)]
+    found = {id(t): t for t in [*kept, *held] if t.is_leaf and t.requires_grad}
+    if not found.keys() - behind:
+        return []
+    ones = [torch.ones_like(y) for y in call.ys]
+    options = {"create_graph": True, "allow_unused": True}
+    grads = [g for g in torch.autograd.grad(call.ys, call.t, ones, **options) if g is not None]
+    used = {id(leaf) for leaf in [*kept, *other_leaves(call._replace(ys=grads))]}
+    return [t for key, t in found.items() if key in used - behind and _forgotten(target, t)]
+
+
+def _forgotten(target, leaf):
+    before, ys = leaf.detach().clone(), target.start().ys
+    try:
+        leaf.data.mul_(1.01).add_(0.01)
+        if all(map(same, ys, target.start().ys)):
+            return False
+    finally:
+        leaf.data.copy_(before)
+    leaf.grad = None
+    torch.autograd.backward(ys, [torch.ones_like(y) for y in ys])
+    return leaf.grad is None
 
 
 def backward_follows(replaced: Target, as_given: Target, module: torch.nn.Module) -> bool:

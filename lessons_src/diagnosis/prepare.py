@@ -5,11 +5,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .differences import same
 from .functions import Custom, Looked, custom_functions, custom_functions_in, kinds, look
 from .holdings import (
     backward_follows,
+    forgotten_leaves,
     holder,
     names_of,
     other_leaves,
@@ -20,6 +22,7 @@ from .units import units_of
 
 NOT_CHECKED = {
     "no_input_requires_grad": "Pass x.double().requires_grad_(), also for an integer x.",
+    "meta_input": "An input is on the meta device, and has no numbers. Pass one on the CPU.",
     "no_elements": "{} has no elements, so there is nothing to differentiate. Pass one that has.",
     "half_precision": "16 bits are too few for finite differences, and fn does something else in "
     "float64. What is kept stands above; pass float32 if fn takes it.",
@@ -64,6 +67,7 @@ class Prepared:
     given: Target | None  # the same before it was converted from float32; None if it was not
     seeded: bool  # its output depends on the seed
     unchecked: tuple[str, ...]  # leaves behind the output that are no inputs, by name
+    forgotten: tuple[str, ...]  # leaves that should stand there, and do not, by name
 
 
 def prepare(fn: Callable, inputs: tuple) -> Prepared:
@@ -73,6 +77,8 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
     """
     if isinstance(fn, type) and issubclass(fn, torch.autograd.Function):
         raise NotChecked("no_call", fn.__name__)
+    if any(t.device.type == "meta" for t in tree_leaves(inputs) if isinstance(t, torch.Tensor)):
+        raise NotChecked("meta_input")
     target = Target.of(fn, inputs)
     if not target.point:
         raise NotChecked("no_input_requires_grad")
@@ -97,7 +103,7 @@ def _asks_for_leaves(target):
 
 
 def _prepared(fn, inputs, target):
-    target, functions, unchecked = _looked_at(fn, inputs, target)
+    target, functions, unchecked, forgotten = _looked_at(fn, inputs, target)
     if not target.outputs:
         raise NotChecked("output_without_graph")
     given = target
@@ -123,11 +129,12 @@ def _prepared(fn, inputs, target):
     target = target.with_leaves()
     if target.units or given and {x.dtype for x in given.point} != {torch.float32}:
         given = None
-    return Prepared(target, functions, given, seeded, unchecked)
+    return Prepared(target, functions, given, seeded, unchecked, forgotten)
 
 
 def _looked_at(fn, inputs, target):
-    """The target with what is to be differentiated; the Functions, and the leaves left out."""
+    """The target with what is to be differentiated; the Functions, the leaves left out, and those
+    that get no gradient."""
     target, here = _with_graph(target)
     if not (target.outputs or _outputs(target.with_outputs(None))):
         raise NotChecked("no_output")
@@ -139,7 +146,13 @@ def _looked_at(fn, inputs, target):
         target = _with_parameters(fn, inputs, module)
         here = look(target)
         leaves = other_leaves(here.call)
-    return target, custom_functions_in(here, target), names_of(leaves, target.fn)
+    functions = custom_functions_in(here, target)
+    forgotten: list[torch.Tensor] = []
+    if functions:
+        kept = [k.tensor for node in here.nodes for k in node.kept if k.tensor is not None]
+        with suppress(Exception):  # of backward
+            forgotten = forgotten_leaves(target, kept)
+    return target, functions, names_of(leaves, target.fn), names_of(forgotten, target.fn)
 
 
 def _with_graph(target):

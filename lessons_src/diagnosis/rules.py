@@ -124,6 +124,17 @@ def state_between_calls(e: Evidence) -> str | None:
 
 
 @rule(lesson=1)
+def leaf_without_gradient(e: Evidence) -> str | None:
+    if not e.forgotten:
+        return None
+    return (
+        f"forward uses a tensor that requires grad and is no argument of apply, "
+        f"{_several(e.forgotten)}: the output changes with it, and it gets no gradient, without a "
+        "message. Hand it to apply."
+    )
+
+
+@rule(lesson=1)
 def returns_none(e: Evidence) -> str | None:
     if e.measured.first.outcome is not Outcome.WRONG or not e.habits.no_gradient:
         return None
@@ -237,7 +248,7 @@ def input_copy_saved(e: Evidence) -> str | None:
     return (
         "forward saves a copy or a view of an input (clone, reshape, clamp; contiguous or .to "
         "where they change something; autocast) or the input detached, and what is made there has "
-        "no graph. Save the input itself, convert it after that."
+        "no graph. Convert the input before apply, and save what apply gets."
     )
 
 

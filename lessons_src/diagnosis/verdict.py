@@ -61,7 +61,10 @@ PRECEDENCE = [  # the first that applies
     (Verdict.NOT_FINITE, lambda e: _anywhere(e, Outcome.NOT_FINITE)),
     (Verdict.RAISES, lambda e: _anywhere(e, Outcome.RAISES) or e.habits.mutates_saved),
     (Verdict.SURROGATE_GRADIENT, lambda e: e.measured.first.outcome is Outcome.WRONG),
-    (Verdict.FIRST_DERIVATIVE_WRONG, lambda e: e.habits.second_call or e.habits.not_repeatable),
+    (
+        Verdict.FIRST_DERIVATIVE_WRONG,
+        lambda e: e.habits.second_call or e.habits.not_repeatable or e.forgotten,
+    ),
     (Verdict.SUPPORTED, lambda e: e.measured.telling > 0),
     (Verdict.NOT_CHECKED, lambda e: True),
 ]
