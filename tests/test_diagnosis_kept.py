@@ -65,7 +65,7 @@ def test_an_input_whose_name_is_not_known():
 def test_an_output():
     def forward(ctx, x):
         twice = 2 * x
-        ctx.save_for_backward(twice)
+        ctx.save_for_backward(*(twice,))  # the name is that of what is returned
         ctx.held = twice
         return x**2, twice
 

@@ -123,6 +123,9 @@ SPEAKS = [  # code, evidence, some of its words
     ("intermediate_on_ctx", wrong(custom(e), custom(kept("m", marked=True))), "ctx.m. Compute it"),
     # Right where it was followed, and still a constant that the whole is wrong for.
     ("intermediate_on_ctx", wrong(sound(e)), "ctx.e"),
+    # How it is used is not known, or not alone.
+    ("intermediate_on_ctx", wrong(custom(kept("e", path=Path.UNKNOWN))), "ctx.e"),
+    ("intermediate_on_ctx", wrong(custom(kept("e", path=Path.WRONG))), "ctx.e"),
     (
         "state_outside_ctx",
         wrong(custom(hidden=("F.a", "F.b"))),
