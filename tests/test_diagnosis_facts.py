@@ -617,6 +617,12 @@ ROWS = {
         "first_derivative_wrong",
         "backward_not_linear",
     ),
+    "view of a grad_out that is transposed": (
+        lambda m: flattening("view")(m).t() * torch.ones(3, 2),
+        matrix,
+        "layout_dependent",
+        "grad_out_layout",
+    ),
     "reshape of grad_out": (flattening("reshape"), matrix, "supported", ""),
     "autograd.grad in backward": (nested(False), x(), "silently_wrong", "path_counted_twice"),
     "autograd.grad with aliases": (nested(True), x(), "supported", ""),
