@@ -614,8 +614,8 @@ ROWS = {
     "refuses a negative grad_out": (
         cubic(refuse_negative),
         x(-0.5, 1.0),
-        "first_derivative_wrong",
-        "backward_not_linear",
+        "raises",
+        "backward_not_linear sign_of_grad_out",
     ),
     "view of a grad_out that is transposed": (
         lambda m: flattening("view")(m).t() * torch.ones(3, 2),

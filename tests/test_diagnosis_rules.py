@@ -31,6 +31,7 @@ from lessons_src.diagnosis.functions import Kind, Path
 from lessons_src.diagnosis.habits import Habits
 from lessons_src.diagnosis.judge import Row
 from lessons_src.diagnosis.lifetime import Lifetime
+from lessons_src.diagnosis.measure import Situation
 from lessons_src.diagnosis.rules import RULES, findings_of
 from lessons_src.diagnosis.settings import Setting
 
@@ -181,6 +182,22 @@ SPEAKS = [  # code, evidence, some of its words
         wrong(custom(refused="Can't call numpy() on a Tensor")),
         "to NumPy, where no graph leads. Put",
     ),
+    (
+        "inputs_of_one_another",
+        seen(measured(WRONG, situation=Situation("linked"))),
+        "one is made from another",
+    ),
+    ("sign_of_grad_out", seen(measured(situation=Situation("negative"))), "a negative grad_out"),
+    (
+        "input_frozen",
+        seen(measured(situation=Situation("frozen", "b"))),
+        "are for b with requires_grad=False",
+    ),
+    (
+        "raises_if_frozen",
+        seen(measured(raises_frozen=("b", "no."))),
+        "With requires_grad=False for b it raises: no. Ask",
+    ),
     ("third_order_not_tracked", seen(measured(**at_third)), "Diagnose the Function that backward"),
     (
         "third_order_not_tracked",
@@ -288,6 +305,10 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("inexact_first_derivative", seen(measured(relative=1e-4))),
     ("inexact_first_derivative", seen(measured(relative=0.01, **FLOAT32))),
     ("inexact_first_derivative", seen(measured(WRONG, relative=0.01))),
+    ("first_derivative_differs", seen(measured(WRONG, situation=Situation("linked")))),
+    ("inputs_of_one_another", seen(measured(situation=Situation("frozen")))),
+    ("sign_of_grad_out", seen(measured(situation=Situation("frozen")))),
+    ("input_frozen", seen(measured(situation=Situation("negative")))),
     ("extra_output_gradient_ignored", wrong(extra({"x": 0.5}))),
     ("extra_output_gradient_ignored", wrong(extra({"x": 0.0}, times_grad_out=True))),
     ("extra_output_gradient_ignored", seen(functions=(extra({"x": 0.0}),))),

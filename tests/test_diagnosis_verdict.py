@@ -17,6 +17,7 @@ from made_evidence import (
 
 from lessons_src.diagnosis.habits import Habits
 from lessons_src.diagnosis.judge import Outcome, Row
+from lessons_src.diagnosis.measure import Situation
 from lessons_src.diagnosis.settings import Setting
 from lessons_src.diagnosis.verdict import PRECEDENCE, Verdict, verdict_of
 
@@ -62,6 +63,9 @@ VERDICTS = [
     ("silently_wrong", wrong(custom(), habits=strided)),
     ("silently_wrong", seen(measured(WRONG, second=one(WRONG)))),
     ("silently_wrong", wrong(custom(), habits=changing)),
+    ("first_derivative_wrong", seen(measured(WRONG, situation=Situation("linked")))),
+    ("surrogate_gradient", seen(measured(WRONG, situation=Situation("frozen", "b")))),
+    ("silently_wrong", seen(measured(second=one(WRONG), situation=Situation("linked")))),
     ("first_derivative_wrong", seen(measured(WRONG, second=one(WRONG)), habits=changing)),
     ("layout_dependent", seen(measured(NOT_FINITE), habits=strided)),
     ("layout_dependent", seen(measured(WRONG), habits=strided)),

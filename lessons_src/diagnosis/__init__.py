@@ -4,7 +4,7 @@
     mutates_saved                  3
     backward_works_once            1
     backward_not_linear            1
-    backward_not_repeatable        4
+    backward_not_repeatable        1
     state_between_calls            4
     leaf_without_gradient          1
     returns_none                   1
@@ -26,6 +26,9 @@
     in_place_without_mark_dirty    3
     no_derivative_formula          5
     numpy_in_backward              5
+    inputs_of_one_another          5
+    sign_of_grad_out               5
+    input_frozen                   1
     third_order_not_tracked        5
     saved_tensor_edited            3
     checkpoint_refuses_grad        5
@@ -48,6 +51,7 @@
     memory_leak                    2
     no_setup_context               1
     output_used_alone              3
+    raises_if_frozen               1
     only_by_backward               5
     elements_not_checked           1
     differences_disagree           1
@@ -85,6 +89,7 @@ from .prepare import NotChecked, Prepared, prepare, raised
 from .report import text_of
 from .rules import Finding, findings_of
 from .settings import FORMULAS, Setting, first_line, typed
+from .situations import elsewhere
 from .target import Target
 from .undisturbed import undisturbed
 from .verdict import Verdict, verdict_of
@@ -150,7 +155,7 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
     with undisturbed(fn) as met:
         try:
             prepared = prepare(fn, inputs)
-            measured, moved = _measured(prepared.target, order)
+            measured, moved = _measured(prepared, order)
         except NotChecked as reason:
             finding = Finding(reason.code, reason.message, lesson=1)
             saved = [saved for function in reason.functions for saved in function.saved]
@@ -183,17 +188,20 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
     )
 
 
-def _measured(target: Target, order: int) -> tuple[Measured, bool]:
+def _measured(prepared: Prepared, order: int) -> tuple[Measured, bool]:
     try:
-        return _measure_where_it_tells(target, order)
+        found, moved = _measure_where_it_tells(prepared.target, order)
+        if prepared.functions and found.telling and not found.severity:
+            found = elsewhere(found, order)
+        return found, moved
     except Exception as error:  # of fn, which has worked before
         raise raised(error) from error
 
 
 def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]:
-    """At the given point; beside it where the second derivative is 0 there, or jumps."""
+    """At the given point; beside it where a derivative is 0 there, or the second jumps."""
     here = measure(target, order)
-    if here.wrong or here.telling == 2:
+    if here.wrong or (here.telling == 2 and not here.idle):
         return here, False
     for point in _beside(target):
         try:
@@ -203,7 +211,7 @@ def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]
             continue
     else:
         return here, False
-    tells_more = there.wrong or there.telling > here.telling
+    tells_more = there.severity > here.severity or there.telling > here.telling
     exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
     return (there, True) if tells_more and exists else (here, False)
 

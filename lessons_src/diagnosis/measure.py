@@ -55,6 +55,14 @@ BENDS = {  # steps of second differences
 }
 
 
+@dataclass(frozen=True)
+class Situation:
+    """In what way fn is called otherwise than it was given."""
+
+    kind: str  # "negative", "frozen" or "linked"
+    name: str = ""  # of the input that is frozen
+
+
 @dataclass(frozen=True, eq=False)
 class Measured:
     """What was measured with one `Probe`."""
@@ -68,6 +76,9 @@ class Measured:
     a: Tensor | None = None  # the second derivative alone, flat; None if fn's backward raises
     output_alone: int | None = None  # the only output that was used; None: all of them
     changed_by_create_graph: bool = False  # the first derivative, which should not be
+    situation: Situation | None = None  # None: as fn was given
+    raises_frozen: tuple[str, str] | None = None  # an input, and the error where it is frozen
+    idle: bool = False  # the first derivative by some input is 0 altogether
 
     @property
     def rows(self) -> list[Row]:
@@ -171,6 +182,7 @@ def _compared(probe, order, gradient, said, dtype):
         "dtype": dtype,
         "tolerance": tolerance,
         "a": a.value,
+        "idle": any(not g.any() for g in shaped(gradient, target.point)),
         "changed_by_create_graph": _changed(gradient, said[Setting.ALONE].first, tolerance),
     }
     if first.outcome is not Outcome.RIGHT:  # finite differences do not go where backward goes

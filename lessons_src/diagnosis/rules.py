@@ -99,7 +99,7 @@ def backward_not_linear(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=4, cause=True)
+@rule(lesson=1, cause=True)
 def backward_not_repeatable(e: Evidence) -> str | None:
     if not e.habits.not_repeatable:
         return None
@@ -148,7 +148,7 @@ def returns_none(e: Evidence) -> str | None:
 def first_derivative_differs(e: Evidence) -> str | None:
     habits = e.habits
     explained = habits.no_gradient or habits.mutates or habits.mutates_saved or habits.not_linear
-    explained = explained or habits.not_repeatable
+    explained = explained or habits.not_repeatable or _situation(e, "linked")
     if e.measured.first.outcome is not Outcome.WRONG or explained:
         return None
     return (
@@ -399,6 +399,44 @@ def numpy_in_backward(e: Evidence) -> str | None:
 
 
 @rule(lesson=5, cause=True)
+def inputs_of_one_another(e: Evidence) -> str | None:
+    if not _situation(e, "linked"):
+        return None
+    return (
+        "The numbers are for inputs of which one is made from another; for inputs by themselves "
+        "all is right. autograd.grad inside backward then counts a path twice: under "
+        "torch.enable_grad(), use x.view_as(x) there for each of them, and the same of grad_out."
+    )
+
+
+@rule(lesson=5, cause=True)
+def sign_of_grad_out(e: Evidence) -> str | None:
+    if not _situation(e, "negative"):
+        return None
+    return (
+        "The numbers are for a negative grad_out, or a negative gradient in the second backward; "
+        "for positive ones all is right. A backward must not look at the sign of what it gets "
+        "(abs, clamp, a root, a comparison)."
+    )
+
+
+@rule(lesson=1, cause=True)
+def input_frozen(e: Evidence) -> str | None:
+    if not _situation(e, "frozen"):
+        return None
+    name = e.measured.situation.name if e.measured.situation else ""
+    return (
+        f"The numbers are for {name} with requires_grad=False; where all "
+        "inputs are differentiated it is right. A backward looks at needs_input_grad, its own or "
+        "that of a second Function, or meets a None: look there."
+    )
+
+
+def _situation(e, kind):
+    return e.measured.situation is not None and e.measured.situation.kind == kind
+
+
+@rule(lesson=5, cause=True)
 def third_order_not_tracked(e: Evidence) -> str | None:
     rows = e.measured.third.values()
     late = any(row.outcome in (Outcome.WRONG, Outcome.RAISES) for row in rows)
@@ -583,7 +621,7 @@ def grad_out_layout(e: Evidence) -> str | None:
         return None
     return (
         "For a grad_out that is not contiguous (.sum() or .t() after fn): "
-        f"{e.habits.grad_out_layout.rstrip('.')}. Use reshape."
+        f"{e.habits.grad_out_layout.rstrip('.')}. Use reshape, and keep its graph."
     )
 
 
@@ -638,6 +676,17 @@ def output_used_alone(e: Evidence) -> str | None:
     return (
         f"The numbers are for output {alone} alone; all outputs together are right. For an output "
         "that nobody uses, backward gets zeros, or None after set_materialize_grads(False)."
+    )
+
+
+@rule(lesson=1)
+def raises_if_frozen(e: Evidence) -> str | None:
+    if e.measured.raises_frozen is None:
+        return None
+    name, error = e.measured.raises_frozen
+    return (
+        f"With requires_grad=False for {name} it raises: {error.rstrip('.')}. Ask "
+        "ctx.needs_input_grad in backward, in that of a second Function, too."
     )
 
 
@@ -759,7 +808,7 @@ def another_point(e: Evidence) -> str | None:
     if not e.moved:
         return None
     return (
-        "At your point the second derivative is 0 or jumps, or it is at the edge of where fn has a "
+        "At your point a derivative is 0 or jumps, or it is at the edge of where fn has a "
         "value: the numbers are from beside it."
     )
 

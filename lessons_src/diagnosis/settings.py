@@ -90,7 +90,7 @@ def typed(probe: Probe) -> tuple[str, dict[Setting, str]]:
     plain = [not x.is_complex() and x.layout == torch.strided for x in given]
     outer = {_outer(y) for y in target.returned(target.inputs(_zeros(target)))}
     pairs = all(plain) or one and given[0].is_complex() and not _scaled(target)
-    if probe.by_backward or not pairs or len(outer) > 1:
+    if probe.by_backward or target.is_linked or not pairs or len(outer) > 1:
         return "", FORMULAS  # not by grad, or the values of sparse tensors, or of several kinds
     return _recipe(probe, one, all(plain)), _formulas(target, outer.pop(), all(plain))
 
@@ -121,8 +121,9 @@ def _recipe(probe, one, plain):
         )
     told = []
     if not even:
-        told.append("w = 1.5 + torch.arange(z.numel()).cos().view_as(z)")
-        told.append("d = 1.5 + (2 * torch.arange(g.numel())).sin().view_as(g)")
+        w, d = ("-1.5 -" if (v < 0).all() else "1.5 +" for v in (probe.w[0], probe.d))
+        told.append(f"w = {w} torch.arange(z.numel()).cos().view_as(z)")
+        told.append(f"d = {d} (2 * torch.arange(g.numel())).sin().view_as(g)")
     if not plain:
         told.append("r = torch.view_as_real(x.detach()).requires_grad_()")
     if _scaled(target):

@@ -36,8 +36,8 @@ class Target:
     """fn, and the point at which it is called. Nothing is called before `start`.
 
     Everything but the inputs is handed over as a copy, the parameters and buffers of a module too.
-    `at`, `in_layout`, `in_units`, `with_leaves`, `with_seed`, `with_outputs` and `output_alone`
-    return new ones.
+    `at`, `in_layout`, `in_units`, `with_leaves`, `with_seed`, `with_outputs`, `output_alone`,
+    `reading_as`, `frozen` and `linked` return new ones.
     """
 
     fn: Callable
@@ -52,6 +52,8 @@ class Target:
     units: tuple[float | Tensor, ...] = ()  # one for each input, or for its elements; (): 1
     output_units: tuple[float, ...] = ()  # one for each output looked at; (): 1
     layout: Callable[[Tensor], Tensor] | None = None  # how arguments lie in memory; None: as given
+    reading: Callable[[Tensor], Tensor] | None = None  # what is made of each output; None: nothing
+    is_linked: bool = False  # the mean change of the first input is added to the others
     takes_leaves: bool = False  # fn takes inputs that are leaves, and leaves them as they are
     seed: int = 0
     calls: Iterator[int] = field(default_factory=lambda: count(1))  # counted over all copies
@@ -120,6 +122,27 @@ class Target:
         chosen, units = (self.outputs or ())[i : i + 1], self.output_units[i : i + 1]
         return replace(self, outputs=chosen, output_units=units)
 
+    def reading_as(self, reading: Callable[[Tensor], Tensor]) -> "Target":
+        return replace(self, reading=reading)
+
+    def frozen(self, i: int) -> "Target":
+        """The i-th input no longer requires grad."""
+        slots, left = list(self.slots), [k for k in range(len(self.where)) if k != i]
+        slots[self.where[i]] = self.builds[i](self.point[i]).detach()
+        return replace(
+            self,
+            slots=tuple(slots),
+            where=tuple(self.where[k] for k in left),
+            names=tuple(self.names[k] for k in left),
+            point=tuple(self.point[k] for k in left),
+            builds=tuple(self.builds[k] for k in left),
+            units=tuple(self.units[k] for k in left) if self.units else (),
+        )
+
+    def linked(self) -> "Target":
+        """The other inputs are made from the first, at the same point."""
+        return replace(self, is_linked=True, takes_leaves=False)
+
     @property
     def constants(self) -> list[Tensor]:
         """The tensors that fn gets and that are not differentiated."""
@@ -152,6 +175,11 @@ class Target:
     def inputs(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
         """What fn is given when the point is moved by t units, or by t + t**2/2 of them."""
         moved = self.point_at(t, bent)
+        if self.is_linked:
+            units = self.units or (1.0,) * len(moved)
+            change = ((moved[0] - self.point[0]) / units[0]).mean()
+            others = zip(moved[1:], units[1:], strict=True)
+            moved[1:] = [x + unit * change.to(x) for x, unit in others]
         return [build(x) for build, x in zip(self.builds, moved, strict=True)]
 
     def point_at(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
@@ -166,7 +194,7 @@ class Target:
         ys = [_real_dense(y) for y in self.returned(xs)]
         if self.output_units:
             ys = [y / unit for y, unit in zip(ys, self.output_units, strict=True)]
-        return ys
+        return [self.reading(y) for y in ys] if self.reading else ys
 
     def returned(self, xs: list[Tensor]) -> list[Tensor]:
         """The outputs of fn for these inputs as they are, also those inside containers."""

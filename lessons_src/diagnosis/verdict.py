@@ -32,6 +32,11 @@ def _differs_at_once(e):
     return e.habits.not_repeatable and e.measured.first.outcome is Outcome.WRONG
 
 
+def _differs_where_linked(e):
+    situation, wrong = e.measured.situation, e.measured.first.outcome is Outcome.WRONG
+    return wrong and situation is not None and situation.kind == "linked"
+
+
 def _spoils_silently(e):
     first_is_wrong = e.measured.first.outcome is Outcome.WRONG
     return e.habits.mutates_saved and (first_is_wrong or not e.habits.only_once)
@@ -49,7 +54,11 @@ PRECEDENCE = [  # the first that applies
     (
         Verdict.FIRST_DERIVATIVE_WRONG,
         lambda e: (
-            e.habits.mutates or e.habits.not_linear or _differs_at_once(e) or _spoils_silently(e)
+            e.habits.mutates
+            or e.habits.not_linear
+            or _differs_at_once(e)
+            or _differs_where_linked(e)
+            or _spoils_silently(e)
         ),
     ),
     (Verdict.ONCE_DIFFERENTIABLE, lambda e: any(f.once for f in e.functions)),
