@@ -615,7 +615,7 @@ ROWS = {
         cubic(refuse_negative),
         x(-0.5, 1.0),
         "raises",
-        "backward_not_linear sign_of_grad_out",
+        "sign_of_grad_out",
     ),
     "view of a grad_out that is transposed": (
         lambda m: flattening("view")(m).t() * torch.ones(3, 2),
