@@ -156,13 +156,6 @@ def owner_of(tensor: Tensor) -> AutogradNode:
     return cast(AutogradNode, behind.grad_fn)
 
 
-def same_tensor(a: Tensor, b: Tensor) -> bool:
-    """True if `a` and `b` are one tensor to autograd (unpacking can make a new Python object)."""
-    if a is b:
-        return True
-    return origin(a) is not None and origin(a) == origin(b)
-
-
 # From where a walk began to the node at hand, each node with its edges that are still to come.
 Path = list[tuple[Node, Iterator[Edge]]]
 
