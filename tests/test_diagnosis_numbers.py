@@ -650,6 +650,17 @@ def test_what_16_bits_inside_leave_to_be_seen(dtype, forward_too):
     assert all(row.relative < 0.05 for row in right.settings.values())
 
 
+def test_a_backward_that_counts_its_calls_is_not_taken_for_rounding():
+    calls = []
+
+    def counting(ctx, g):
+        calls.append(None)
+        return 3 * g * ctx.saved_tensors[0] ** 2 * (1 + 0.1 * len(calls))
+
+    fn = function(lambda ctx, x: (ctx.save_for_backward(x), x**3)[1], counting).apply
+    assert "computes_in_16_bits" not in codes(diagnose(fn, x))
+
+
 def test_a_rounded_forward_with_another_derivative_is_a_surrogate_all_the_same():
     def rounds(ctx, x):
         ctx.save_for_backward(x)
@@ -712,6 +723,46 @@ def test_a_backward_that_writes_ctx_is_named():
     found = diagnose(Counting.apply, x)
     (said,) = (f.message for f in found.findings if f.code == "backward_not_repeatable")
     assert "it changes ctx.calls. To" in said
+
+
+class BroadenedEigh(Function):
+    """eigh with 1/d as d / (d**2 + 1e-12), whose second derivative loses digits."""
+
+    @staticmethod
+    def forward(ctx, a):
+        w, v = torch.linalg.eigh(a)
+        ctx.save_for_backward(w, v)
+        return w, v
+
+    @staticmethod
+    def backward(ctx, grad_w, grad_v):
+        w, v = ctx.saved_tensors
+        d = w[None] - w[:, None]
+        between = d / (d * d + 1e-12) * (v.mT @ grad_v)
+        return v @ (torch.diag(grad_w) + between) @ v.mT
+
+
+class OffSlightly(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3 / 3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * (x**2 * (1 - 1e-3) + 1e-3 * x.detach() ** 2)
+
+
+def test_digits_that_quotients_of_small_numbers_lose_are_no_error():
+    def fn(a):
+        w, v = BroadenedEigh.apply((a + a.mT) / 2)
+        return (v * w) @ v.mT @ v @ torch.diag(w**2) @ v.mT
+
+    generator = torch.Generator().manual_seed(40)
+    point = torch.randn(3, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    assert diagnose(fn, point).verdict == "supported"
+    assert diagnose(OffSlightly.apply, x).verdict == "silently_wrong"
 
 
 class Forgetful(Function):

@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .differences import Slope, flat, shaped, slope, vjp
+from .differences import Slope, flat, same, shaped, slope, vjp
 from .judge import (
     NOISE,
     SURROGATE,
@@ -47,6 +47,7 @@ ONE_BY_ONE = 16  # elements; with more, parts of the inputs are compared
 AROUND = 0.0, 0.07, -0.05  # how far from the point an inexact first derivative is looked at
 PRECISE = 0.03  # relative; how well a fit has to know a slope that is believed in spite of others
 NEAR = 1e-6  # a step to which stairs of 16 bits are flat
+SECOND = {**TOLERANCE, torch.float64: 3e-4}  # relative; its quotients of small numbers lose digits
 FEW = 4  # outputs; with more, they are not tried one by one
 BENDS = {  # steps of second differences
     torch.float64: (1e-2, 2e-2),
@@ -166,7 +167,8 @@ def measure_with(probe: Probe, order: int) -> Measured:
     exact = found.first.relative <= 1e-2 * TOLERANCE[dtype]
     finite = found.first.outcome is not Outcome.NOT_FINITE
     if finite and not (exact and found.first.outcome is Outcome.RIGHT) and _rounds(probe, found):
-        return _compared(probe, order, gradient, said, torch.bfloat16)
+        rounded = _compared(probe, order, gradient, said, torch.bfloat16)
+        return rounded if rounded.first.outcome is Outcome.RIGHT else found
     return found
 
 
@@ -175,7 +177,7 @@ def _compared(probe, order, gradient, said, dtype):
     both = slope(partial(_values_and_gradient, probe, d), dtype, target.scale)
     dy, a = Slope(*(v[:n] for v in both)), Slope(*(v[n:] for v in both))
     first = judge_first(probe, gradient, dy, a, dtype)
-    tolerance = min(SURROGATE, max(TOLERANCE[dtype], 10 * first.relative))
+    tolerance = min(SURROGATE, max(SECOND[dtype], 10 * first.relative))
     common = {
         "probe": probe,
         "first": first,
@@ -426,6 +428,8 @@ def _rounds(probe, found):
     """
     n = len(flat(probe.y0))
     at = partial(_values_and_gradient, probe, probe.d)
+    if not same(at(0.0), at(0.0)):
+        return False  # backward changes something, and that is another matter
     fit = slope(at, torch.bfloat16, probe.target.scale)
     far, error = fit.value[n:], fit.error[n:]
     near = found.a
