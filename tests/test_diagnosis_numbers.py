@@ -80,6 +80,21 @@ def test_a_first_derivative_off_by_a_factor_is_no_solver(factor):
     assert found.first.where.startswith("x = ")
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("factor", [1.02, 0.97])
+def test_a_factor_is_one_for_both_signs(dtype, factor):
+    def forward(ctx, x):
+        if x.dtype != dtype:
+            raise TypeError("another dtype, please")
+        ctx.save_for_backward(x)
+        return torch.sin(x)
+
+    fn = function(forward, lambda ctx, g: g * torch.cos(ctx.saved_tensors[0]) * factor).apply
+    point = torch.tensor([0.5, -1.0, 2.5, 4.0, 6.0], dtype=dtype, requires_grad=True)
+    found = diagnose(fn, point)
+    assert found.verdict == "surrogate_gradient", str(found)
+
+
 def test_deviations_that_scatter_are_noise():
     assert scatters(torch.tensor([0.01, -0.02, 0.015, -0.005]))
     assert scatters(torch.tensor([0.05, -0.04]))  # to both sides

@@ -327,7 +327,10 @@ def _by_parts(probe, parts, dtype):
 
 
 def _deviations(probe, parts, dtype, shift):
-    """How far the first derivative is off, part by part, in proportion to the terms."""
+    """How far the first derivative is off, part by part, in proportion to the terms.
+
+    Positive where it is too large, so that a wrong factor is the same for both signs.
+    """
     target = probe.target
     steps = [shift * target.scale * torch.ones_like(x) for x in target.point]
     moved = replace(probe, target=target.at(target.point_at(steps)))
@@ -336,7 +339,8 @@ def _deviations(probe, parts, dtype, shift):
     except Exception:  # of fn, which has no value there
         return torch.empty(0, dtype=torch.float64)
     expected, got, _, _, terms = torch.stack(compared).T
-    return ((got - expected) / terms.clamp(min=1e-30)).nan_to_num(0.0, 0.0, 0.0)
+    too_large = (got - expected) * expected.sign()
+    return (too_large / terms.clamp(min=1e-30)).nan_to_num(0.0, 0.0, 0.0)
 
 
 def _parts(target):
