@@ -146,7 +146,7 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "grad_out_path_cut",
         wrong(sound(by_grad_out=Path.MISSING)),
-        "has no graph to grad_out (detach, .data, .item(), no_grad, NumPy, a C++ kernel).",
+        "has no graph to grad_out (what cuts it was not seen).",
     ),
     ("grad_out_path_cut", wrong(sound(by_grad_out=Path.WRONG)), "wrongly by grad_out"),
     (

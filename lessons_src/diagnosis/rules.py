@@ -862,8 +862,8 @@ def _ratio(item: tuple[str, float]) -> str:
 
 
 def _seen(functions: list[Custom]) -> str:
-    """What was seen in these backwards, or else what it could be."""
+    """What was seen in these backwards, or that nothing was."""
     seen = dict.fromkeys(call for f in functions for call in f.untracked_calls)
     if seen:
         return f" (it uses {', '.join(seen)})"
-    return " (detach, .data, .item(), no_grad, NumPy, a C++ kernel)"
+    return " (what cuts it was not seen)"
