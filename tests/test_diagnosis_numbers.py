@@ -740,6 +740,20 @@ def test_a_backward_that_writes_ctx_is_named():
     assert "it changes ctx.calls. To" in said
 
 
+def test_an_empty_input_beside_a_full_one():
+    def cat(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return torch.cat([a**2, b**3])
+
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return 2 * g[: len(a)] * a, 3 * g[len(a) :] * b**2
+
+    empty = torch.zeros(0, dtype=torch.float64, requires_grad=True)
+    assert diagnose(function(cat, backward).apply, empty, x).verdict == "supported"
+    assert diagnose(function(cat, backward).apply, x, empty).verdict == "supported"
+
+
 class BroadenedEigh(Function):
     """eigh with 1/d as d / (d**2 + 1e-12), whose second derivative loses digits."""
 

@@ -43,7 +43,8 @@ def _suspicious(measured: Measured) -> Iterator[tuple[Situation, Probe]]:
     yield from _negative(measured)
     if 2 <= len(measured.probe.target.where) <= FEW:
         yield from _frozen(measured)
-        yield from _linked(measured)
+        if measured.probe.target.point[0].numel():
+            yield from _linked(measured)
 
 
 def _negative(measured):
@@ -87,7 +88,7 @@ def _linked(measured):
         yield Situation("linked"), linked
         return
     n = target.point[0].numel()
-    first = grads[:n] + grads[n:].sum() / max(n, 1)
+    first = grads[:n] + grads[n:].sum() / n
     if not _agree(got, torch.cat([first, grads[n:]]), measured):
         yield Situation("linked"), linked
 
