@@ -21,6 +21,7 @@ from lessons_src.what_not_to_do import SinhBad
 
 LESSON = Path(__file__).parent.parent / "notebooks" / "5_untracked_backward.ipynb"
 x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
+y = torch.tensor([0.7, -0.4, 1.5], dtype=torch.float64, requires_grad=True)
 
 
 def rows():
@@ -235,6 +236,20 @@ class NestedBackward(CubeBackward):
         return torch.autograd.grad(grad_x, (grad_out, x), grad_grad_x, create_graph=True)
 
 
+class ProductNested(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        a, b = ctx.saved_tensors
+        with torch.enable_grad():
+            out = a * b**2
+        return torch.autograd.grad(out, (a, b), grad_out, create_graph=True)
+
+
 def alias(tensor):
     tensor = tensor.view_as(tensor)
     return tensor if tensor.requires_grad else tensor.requires_grad_()
@@ -334,7 +349,10 @@ KINDS = {
     ),
     "`autograd.grad`, called inside backward": (
         CubeAlias.apply,
-        {"path_counted_twice": (CubeNested.apply, x)},
+        {
+            "path_counted_twice": (CubeNested.apply, x),
+            "inputs_of_one_another": (ProductNested.apply, x, y),
+        },
     ),
     "an input's new values, written in place by forward": (
         ExpDirty.apply,
@@ -353,8 +371,8 @@ def test_the_table_has_these_rows_and_codes():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_cures_what_its_codes_say(kind):
     cured, broken = KINDS[kind]
-    for code, (function, point) in broken.items():
-        assert code in {f.code for f in diagnose(function, point).findings}, code
+    for code, (function, *inputs) in broken.items():
+        assert code in {f.code for f in diagnose(function, *inputs).findings}, code
     if cured is not None:
         diagnosis = diagnose(cured, x)
         assert diagnosis.verdict == "supported", str(diagnosis)
