@@ -90,8 +90,15 @@ def cut_where(cut):
 
 matrix = torch.arange(1.0, 7.0, dtype=torch.float64).view(2, 3).requires_grad_()
 a, b = x(), x(0.7, -0.4)
+empty = torch.zeros(0, dtype=torch.float64, requires_grad=True)
 ROWS = {  # fn, inputs, verdict, codes
     "right": (product(right), (a, b), "supported", ""),
+    "right, the first one empty": (
+        lambda a, b: product(right)(b, b) + a.sum(),
+        (empty, b),
+        "supported",
+        "",
+    ),
     "frozen, detached": (
         product(detached_unless_all_are_asked_for),
         (a, b),
