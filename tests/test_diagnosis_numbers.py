@@ -652,7 +652,9 @@ def in_16_bits(dtype, forward_too, detached=False):
     return function(forward, backward).apply
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(torch.float16, marks=pytest.mark.slow), torch.bfloat16]
+)
 @pytest.mark.parametrize("forward_too", [True, False])
 def test_what_16_bits_inside_leave_to_be_seen(dtype, forward_too):
     point = torch.tensor([0.5, -1.2, 0.9, 1.7], dtype=torch.float64, requires_grad=True)

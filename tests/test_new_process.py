@@ -50,9 +50,10 @@ def shown_here():
     return names["shown"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed, options",
-    [(7, []), pytest.param(8, ["-OO"], marks=pytest.mark.slow)],
+    [(7, []), (8, ["-OO"])],
     ids=["plain", "without docstrings and assert statements"],
 )
 def test_outline_dot_svg_and_diagnosis_are_the_same_and_the_import_is_light(

@@ -57,6 +57,7 @@ def reader(tmp_path):
     return home, variables
 
 
+@pytest.mark.slow
 def test_kernel_knows_nothing_of_the_reader(reader):
     home, variables = reader
     before = contents(home)
