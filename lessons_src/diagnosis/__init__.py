@@ -150,6 +150,9 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
         KeyboardInterrupt). Gradients, random state and the tensors that
         fn holds (buffers, parameters, what it closes over) are put back; a Python object that fn
         changes is not.
+
+    What is about 100,000 times smaller than the largest part of an output, or of a derivative, is
+    lost beside it: hand such parts over by themselves.
     """
     name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
     with undisturbed(fn) as met:
