@@ -129,8 +129,8 @@ def leaf_without_gradient(e: Evidence) -> str | None:
         return None
     return (
         f"forward uses a tensor that requires grad and is no argument of apply, "
-        f"{_several(e.forgotten)}: the output changes with it, and it gets no gradient, without a "
-        "message. Hand it to apply."
+        f"{_several(e.forgotten)}: the output changes with it, and that part of its gradient is "
+        "missing, often without a message. Hand it to apply."
     )
 
 
