@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.autograd import Function, grad, gradcheck, gradgradcheck
 from torch.autograd.function import once_differentiable
+from torch.autograd.functional import hvp
 
 from lessons_src import detect_intermediates, diagnose, recompute_intermediates
 from lessons_src.remedies import SecondDerivativeError, meet
@@ -695,6 +696,16 @@ def test_a_forward_before_the_with():
         (g,) = grad(out, point, create_graph=True)
         with pytest.raises(SecondDerivativeError, match="forward ran before"):
             grad(g.sum(), point)
+
+
+def test_hessian_vector_products_of_functional():
+    v = torch.ones(2, dtype=torch.float64)
+    with pytest.raises(SecondDerivativeError, match="SinhBad"), detect_intermediates():
+        hvp(lambda x: SinhBad.apply(x).sum(), x().detach(), v)
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with remedy():
+            _, product = hvp(lambda x: sinh(x).sum(), x().detach(), v)
+        torch.testing.assert_close(product, torch.sinh(x().detach()))
 
 
 def test_third_order():

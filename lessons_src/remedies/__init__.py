@@ -82,7 +82,9 @@ class _Wait(Function):
     @staticmethod
     def backward(ctx, *grads):
         for index, grad in enumerate(grads):
-            if index in ctx.wrong and grad is not None and plain(grad).any():
+            if index not in ctx.wrong or grad is None:
+                continue
+            if grad.requires_grad or plain(grad).any():  # zeros may stand for a vector, as in hvp
                 raise SecondDerivativeError(ctx.text)
         return None, None, None, *grads, *[None] * ctx.rest
 
