@@ -43,7 +43,7 @@ def a_dot_a_second(title=""):
         while not done.wait(1):
             print(".", end="", flush=True)
 
-    thread = threading.Thread(target=dots)
+    thread = threading.Thread(target=dots, daemon=True)  # a Ctrl+C before the try ends it too
     thread.start()
     try:
         yield

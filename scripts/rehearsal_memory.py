@@ -10,7 +10,8 @@ class Watch:
 
     def __init__(self, learners):
         self.learners, self.peak, self.over = learners, 0, threading.Event()
-        self.thread = threading.Thread(target=self.watch)
+        # A daemon: who is stopped between start and `with` never gets to the end of the `with`.
+        self.thread = threading.Thread(target=self.watch, daemon=True)
 
     def __enter__(self):
         self.thread.start()

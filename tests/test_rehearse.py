@@ -93,6 +93,13 @@ def test_failures_are_told_and_time_is_bounded(monkeypatch, capsys):
     assert left_over() == []
 
 
+def test_the_watch_ends_with_the_process():
+    """As where Ctrl+C arrives after its thread has started and before the `with` has begun."""
+    code = "import rehearsal_memory; rehearsal_memory.Watch([]).__enter__()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "scripts", timeout=120)
+    assert done.returncode == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl+C", "terminated"])
 def test_stopped_half_way(number):
