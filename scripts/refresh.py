@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 PICTURES = ROOT / "pictures"
 # Where an object lies in memory: torchviz names its nodes so, and a bare repr shows it.
-ADDRESS = re.compile(r"0x[0-9a-f]{6,}|(?<![.\d])\d{12,}\b")
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}|(?<![.\d])\d{9,}\b")
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 

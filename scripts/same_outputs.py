@@ -25,7 +25,7 @@ PIXELS_ELSEWHERE = 1.5
 NOT_COMPARED = {"image/png", "image/jpeg"}  # what some front ends add to an SVG
 
 # An address is another in every process; torchviz names its nodes so, `make refresh` addressN.
-ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b|(?<![.\d])\d{12,}\b|\baddress\d+\b")
+ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b|(?<![.\d])\d{9,}\b|\baddress\d+\b")
 GRAPHVIZ = [
     # the header and the comments
     (r"<\?xml[\s\S]*?(?=<svg)", ""),

@@ -119,6 +119,15 @@ def test_texts_differ_by_one_character():
     )
 
 
+@pytest.mark.parametrize("address", [139872361, 1011407552, 140213346581904])
+def test_an_address_low_in_memory_is_one(address):
+    """Python from Debian keeps its objects low, where addresses have fewer digits."""
+    assert (
+        differences([stream("<title>address1</title>")], [stream(f"<title>{address}</title>")])
+        == []
+    )
+
+
 def test_addresses_and_pieces_of_a_stream_do_not_differ():
     pieces = [stream("<at 0x7f0123456789>\n"), stream("b\n", "stderr"), stream("c\n")]
     assert differences([stream("<at address1>\nc\n"), stream("b\n", "stderr")], pieces) == []
