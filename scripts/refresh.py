@@ -11,7 +11,6 @@ README.
 """
 
 import os
-import re
 import sys
 import tempfile
 from pathlib import Path
@@ -21,13 +20,11 @@ from editions import colab
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from own_settings import keep_apart
-from same_outputs import differences
+from same_outputs import ADDRESS, differences
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 PICTURES = ROOT / "pictures"
-# Where an object lies in memory: torchviz names its nodes so, and a bare repr shows it.
-ADDRESS = re.compile(r"0x[0-9a-f]{6,}|(?<![.\d])\d{9,}\b")
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 

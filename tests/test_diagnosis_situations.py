@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.autograd import Function
+from test_diagnosis_facts import function, save_x
 
 from lessons_src import diagnose
 from lessons_src.diagnosis.target import Target
@@ -12,11 +12,6 @@ def x(*values):
     return torch.tensor(values or (0.5, 1.2), dtype=torch.float64, requires_grad=True)
 
 
-def function(forward, backward):
-    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return type(forward.__name__, (Function,), body).apply
-
-
 def save_both(ctx, a, b):
     ctx.save_for_backward(a, b)
     return a * b**2
@@ -24,7 +19,7 @@ def save_both(ctx, a, b):
 
 def product(backward):
     """a * b**2 with a given backward(ctx, grad_out, a, b)."""
-    return function(save_both, lambda ctx, g: backward(ctx, g, *ctx.saved_tensors))
+    return function(save_both, lambda ctx, g: backward(ctx, g, *ctx.saved_tensors)).apply
 
 
 def right(ctx, g, a, b):
@@ -62,11 +57,6 @@ def needs_both(ctx, g, a, b):
     return g * b**2, g * 2 * a * b
 
 
-def save_x(ctx, x):
-    ctx.save_for_backward(x)
-    return x**3
-
-
 def slope(change):
     """x**3, whose backward is a Function with a backward of its own, in which a sign is lost."""
 
@@ -74,8 +64,8 @@ def slope(change):
         ctx.save_for_backward(g, x)
         return g * 3 * x**2
 
-    inner = function(save, lambda ctx, h: change(h, *ctx.saved_tensors))
-    return function(save_x, lambda ctx, g: inner(g, *ctx.saved_tensors))
+    inner = function(save, lambda ctx, h: change(h, *ctx.saved_tensors)).apply
+    return function(save_x, lambda ctx, g: inner(g, *ctx.saved_tensors)).apply
 
 
 def cut_where(cut):
@@ -85,7 +75,7 @@ def cut_where(cut):
         (x,) = ctx.saved_tensors
         return (g.detach().contiguous() if cut(g) else g) * 3 * x**2
 
-    return function(save_x, backward)
+    return function(save_x, backward).apply
 
 
 matrix = torch.arange(1.0, 7.0, dtype=torch.float64).view(2, 3).requires_grad_()
@@ -188,7 +178,7 @@ def test_a_missing_gradient_that_is_0_just_here():
         ctx.save_for_backward(x)
         return x**2 + k**2
 
-    fn = function(sum_of_squares, lambda ctx, g: (g * 2 * ctx.saved_tensors[0], None))
+    fn = function(sum_of_squares, lambda ctx, g: (g * 2 * ctx.saved_tensors[0], None)).apply
     found = diagnose(fn, x(), x(0.0, 0.0))
     assert found.verdict == "surrogate_gradient"
     assert {"returns_none", "another_point"} <= {finding.code for finding in found.findings}

@@ -269,7 +269,7 @@ def _is_key(backward, slot):
     return not same(backward.value(kept), backward.value(backward.kept))
 
 
-def _path(got: Number, true: Number, size: float, clear: float = 1e-2) -> Path:
+def _path(got: Number, true: Number, size: float, clear: float = CLEAR[torch.float64]) -> Path:
     """Compare a derivative with the truth; `size` is that of the numbers it is taken of."""
     error = got.error + true.error
     noise = 10 * error + 1e-6 * size

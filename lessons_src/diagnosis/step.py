@@ -75,6 +75,11 @@ class Row:
         return self.diagnosis.ok
 
     @property
+    def up_to_second(self) -> bool:
+        """Whether only a third derivative of the step would be wrong."""
+        return self.ok and not self.diagnosis.ok
+
+    @property
     def cause(self) -> Finding | None:
         """What to read first, or None for a Function that is right."""
         findings = self.diagnosis.findings
@@ -308,7 +313,7 @@ def _change(args, smaller):
 def _headline(rows):
     right = sum(row.diagnosis.ok for row in rows)
     known = [row for row in rows if row.verdict is not Verdict.NOT_CHECKED]
-    enough = sum(row.ok and not row.diagnosis.ok for row in known)  # only a third would be wrong
+    enough = sum(row.up_to_second for row in rows)
     many = "custom Functions" if len(rows) > 1 else "custom Function"
     said = [f"{len(rows)} {many}", f"{right} right"]
     said += [f"{enough} {UP_TO_SECOND}"] if enough else []
@@ -321,7 +326,7 @@ def _table(rows):
     cells = [("verdict", "Function", "where", "calls", "cause", "lesson")]
     for row in rows:
         cause, lesson = (row.cause.code, str(row.cause.lesson)) if row.cause else ("", "")
-        verdict = UP_TO_SECOND if row.ok and not row.diagnosis.ok else row.verdict.value
+        verdict = UP_TO_SECOND if row.up_to_second else row.verdict.value
         cells.append((verdict, row.name, row.where, str(row.calls), cause, lesson))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(f"{c:<{w}}" for c, w in zip(cell, widths, strict=True)) for cell in cells]
