@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from lessons_src import diagnose
+from double_backward import diagnose
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.saving_outputs import Exp

@@ -8,8 +8,8 @@ from statistics import median
 
 import torch
 
-from lessons_src.graphs.outline import outline_text
-from lessons_src.graphs.sketch import Sketch
+from double_backward.graphs.outline import outline_text
+from double_backward.graphs.sketch import Sketch
 
 
 def seconds(length, repeats=5):

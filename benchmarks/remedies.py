@@ -12,8 +12,8 @@ import time
 import torch
 from torch.autograd import Function, grad
 
-from lessons_src import detect_intermediates, recompute_intermediates
-from lessons_src.remedies import SecondDerivativeError
+from double_backward import detect_intermediates, recompute_intermediates
+from double_backward.remedies import SecondDerivativeError
 
 REPEATS = 20
 

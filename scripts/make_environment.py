@@ -257,7 +257,7 @@ def install(extras):
         error = install_torch(pip)
         if error:
             stop_for_torch(what_went_wrong(error))
-    names = ",".join(["lab"] + extras)
+    names = ",".join(["draw", "course", "lab"] + extras)
     course = ["-c", "constraints.txt", "-e", ".[%s]" % names, "-e", "./scripts/dot"]
     title = "Smaller packages"
     if faster and uv(title, "--build-constraints", "constraints.txt", *course) is None:

@@ -7,7 +7,7 @@ repository = os.environ.get("REPO", "")
 
 project = "Double backward"
 author = "The authors of the course"
-release = importlib.metadata.version("double-backward-course")
+release = importlib.metadata.version("double-backward")
 html_title = "Double backward"
 language = "en"
 mathjax_path = "tex-svg.js"  # beside the pages, not on somebody's server

@@ -1,6 +1,6 @@
 """Custom autograd Functions of published packages, called and put through `diagnose`."""
 
-from lessons_src import diagnose
+from double_backward import diagnose
 
 from . import calls  # fills the list
 from .listed import CALLS, call

@@ -10,7 +10,7 @@ from .listed import CALLS
 
 def look_at(name):
     """A dict of plain values: verdict, findings, the text of `diagnose`, the `Number`s."""
-    from lessons_src import diagnose
+    from double_backward import diagnose
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

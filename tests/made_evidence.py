@@ -2,12 +2,12 @@
 
 from types import SimpleNamespace
 
-from lessons_src.diagnosis.evidence import Evidence
-from lessons_src.diagnosis.functions import Custom, Extra, Kind, Path, Saved
-from lessons_src.diagnosis.habits import Habits
-from lessons_src.diagnosis.judge import Outcome, Row
-from lessons_src.diagnosis.measure import Measured
-from lessons_src.diagnosis.settings import Setting
+from double_backward.diagnosis.evidence import Evidence
+from double_backward.diagnosis.functions import Custom, Extra, Kind, Path, Saved
+from double_backward.diagnosis.habits import Habits
+from double_backward.diagnosis.judge import Outcome, Row
+from double_backward.diagnosis.measure import Measured
+from double_backward.diagnosis.settings import Setting
 
 RIGHT, WRONG, RAISES = Outcome.RIGHT, Outcome.WRONG, Outcome.RAISES
 NOT_FINITE, UNCLEAR = Outcome.NOT_FINITE, Outcome.UNCLEAR

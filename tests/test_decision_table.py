@@ -11,8 +11,8 @@ from scipy.special import dawsn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from lessons_src import diagnose
-from lessons_src.diagnosis.rules import RULES
+from double_backward import diagnose
+from double_backward.diagnosis.rules import RULES
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh, sinh
 from lessons_src.saving_outputs import Exp

@@ -7,9 +7,9 @@ import torch
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-from lessons_src import diagnose_all
-from lessons_src.diagnosis import Verdict
-from lessons_src.remedies import meet
+from double_backward import diagnose_all
+from double_backward.diagnosis import Verdict
+from double_backward.remedies import meet
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
 from lessons_src.untracked_backward import Cube, CubeBackward, CubeNumPy

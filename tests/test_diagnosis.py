@@ -11,10 +11,10 @@ import torch
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from lessons_src import assert_double_backward, diagnose, diagnosis
-from lessons_src.diagnosis import target
-from lessons_src.diagnosis.prepare import NOT_CHECKED
-from lessons_src.diagnosis.rules import RULES
+from double_backward import assert_double_backward, diagnose, diagnosis
+from double_backward.diagnosis import target
+from double_backward.diagnosis.prepare import NOT_CHECKED
+from double_backward.diagnosis.rules import RULES
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_outputs import Exp
 from lessons_src.untracked_backward import Cube, CubeNumPy

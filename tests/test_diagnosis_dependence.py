@@ -30,11 +30,11 @@ from test_diagnosis_functions import (
 )
 from torch.autograd import Function
 
-from lessons_src.diagnosis.dependence import Number, _path, convict_surrogates, follow
-from lessons_src.diagnosis.functions import Path
-from lessons_src.diagnosis.measure import measure
-from lessons_src.diagnosis.prepare import prepare
-from lessons_src.diagnosis.settings import Setting
+from double_backward.diagnosis.dependence import Number, _path, convict_surrogates, follow
+from double_backward.diagnosis.functions import Path
+from double_backward.diagnosis.measure import measure
+from double_backward.diagnosis.prepare import prepare
+from double_backward.diagnosis.settings import Setting
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
 

@@ -21,8 +21,8 @@ from test_diagnosis_facts import (
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch_wordings import WORDINGS, as_stored
 
-from lessons_src import detect_intermediates, diagnose, recompute_intermediates
-from lessons_src.remedies import meet
+from double_backward import detect_intermediates, diagnose, recompute_intermediates
+from double_backward.remedies import meet
 
 PAGE = (Path(__file__).parents[1] / "ERRORS.md").read_text()
 QUOTED = [line.removeprefix("> ") for line in PAGE.splitlines() if line.startswith("> ")]

@@ -7,7 +7,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from lessons_src import diagnose
+from double_backward import diagnose
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh, sinh
 from lessons_src.saving_outputs import Exp

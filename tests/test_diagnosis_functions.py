@@ -12,9 +12,9 @@ from test_diagnosis_facts import ROWS, Product, cube_with, cubic, function, x
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-from lessons_src import diagnose
-from lessons_src.diagnosis.names import argument_names, call_names, returned_names, saved_names
-from lessons_src.diagnosis.settings import FORMULAS
+from double_backward import diagnose
+from double_backward.diagnosis.names import argument_names, call_names, returned_names, saved_names
+from double_backward.diagnosis.settings import FORMULAS
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lessons_src.diagnosis.differences import Slope
-from lessons_src.diagnosis.judge import (
+from double_backward.diagnosis.differences import Slope
+from double_backward.diagnosis.judge import (
     SURROGATE,
     TOLERANCE,
     Outcome,
@@ -12,7 +12,7 @@ from lessons_src.diagnosis.judge import (
     limits_of_first,
     limits_of_second,
 )
-from lessons_src.diagnosis.settings import Reported
+from double_backward.diagnosis.settings import Reported
 
 DOUBLE = torch.float64
 NAN, INF = float("nan"), float("inf")

@@ -5,8 +5,8 @@ import pytest
 import torch
 from test_diagnosis_facts import function, x
 
-from lessons_src.diagnosis.functions import LONG, Kind, custom_functions
-from lessons_src.diagnosis.target import Target
+from double_backward.diagnosis.functions import LONG, Kind, custom_functions
+from double_backward.diagnosis.target import Target
 
 
 def kept(forward, *inputs):

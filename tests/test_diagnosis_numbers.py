@@ -5,8 +5,8 @@ import torch
 from test_diagnosis_facts import function
 from torch.autograd import Function
 
-from lessons_src import diagnose
-from lessons_src.diagnosis.judge import scatters
+from double_backward import diagnose
+from double_backward.diagnosis.judge import scatters
 
 x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
 

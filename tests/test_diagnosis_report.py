@@ -3,13 +3,13 @@
 import pytest
 from made_evidence import NOT_FINITE, RAISES, RIGHT, UNCLEAR, WRONG, kept
 
-from lessons_src.diagnosis import Diagnosis
-from lessons_src.diagnosis.functions import Kind, Saved
-from lessons_src.diagnosis.judge import Row
-from lessons_src.diagnosis.report import outcome_text
-from lessons_src.diagnosis.rules import Finding
-from lessons_src.diagnosis.settings import FORMULAS, Setting
-from lessons_src.diagnosis.verdict import Verdict
+from double_backward.diagnosis import Diagnosis
+from double_backward.diagnosis.functions import Kind, Saved
+from double_backward.diagnosis.judge import Row
+from double_backward.diagnosis.report import outcome_text
+from double_backward.diagnosis.rules import Finding
+from double_backward.diagnosis.settings import FORMULAS, Setting
+from double_backward.diagnosis.verdict import Verdict
 
 SECOND = {
     Setting.ALONE: Row(RAISES, text="x " * 40),

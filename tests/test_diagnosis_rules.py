@@ -27,13 +27,13 @@ from made_evidence import (
     wrong,
 )
 
-from lessons_src.diagnosis.functions import Kind, Path
-from lessons_src.diagnosis.habits import Habits
-from lessons_src.diagnosis.judge import Row
-from lessons_src.diagnosis.lifetime import Lifetime
-from lessons_src.diagnosis.measure import Situation
-from lessons_src.diagnosis.rules import RULES, findings_of
-from lessons_src.diagnosis.settings import Setting
+from double_backward.diagnosis.functions import Kind, Path
+from double_backward.diagnosis.habits import Habits
+from double_backward.diagnosis.judge import Row
+from double_backward.diagnosis.lifetime import Lifetime
+from double_backward.diagnosis.measure import Situation
+from double_backward.diagnosis.rules import RULES, findings_of
+from double_backward.diagnosis.settings import Setting
 
 e, n = kept("e"), kept("n")
 number = replace(kept("r"), bytes=0, shape=())

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lessons_src.diagnosis.settings import (
+from double_backward.diagnosis.settings import (
     FORMULAS,
     Probe,
     Setting,
@@ -17,7 +17,7 @@ from lessons_src.diagnosis.settings import (
     uneven,
     uneven_direction,
 )
-from lessons_src.diagnosis.target import Target
+from double_backward.diagnosis.target import Target
 
 ALONE, AFTER, BEFORE, BOTH = Setting
 

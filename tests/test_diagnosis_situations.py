@@ -4,8 +4,8 @@ import pytest
 import torch
 from test_diagnosis_facts import function, save_x
 
-from lessons_src import diagnose
-from lessons_src.diagnosis.target import Target
+from double_backward import diagnose
+from double_backward.diagnosis.target import Target
 
 
 def x(*values):

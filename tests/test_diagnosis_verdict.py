@@ -15,11 +15,11 @@ from made_evidence import (
     wrong,
 )
 
-from lessons_src.diagnosis.habits import Habits
-from lessons_src.diagnosis.judge import Outcome, Row
-from lessons_src.diagnosis.measure import Situation
-from lessons_src.diagnosis.settings import Setting
-from lessons_src.diagnosis.verdict import PRECEDENCE, Verdict, verdict_of
+from double_backward.diagnosis.habits import Habits
+from double_backward.diagnosis.judge import Outcome, Row
+from double_backward.diagnosis.measure import Situation
+from double_backward.diagnosis.settings import Setting
+from double_backward.diagnosis.verdict import PRECEDENCE, Verdict, verdict_of
 
 
 def one(outcome):

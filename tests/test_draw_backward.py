@@ -7,8 +7,8 @@ import torch
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-from lessons_src import draw, draw_backward
-from lessons_src.graphs.flow import number_words
+from double_backward import draw, draw_backward
+from double_backward.graphs.flow import number_words
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.untracked_backward import CubeBackward
 

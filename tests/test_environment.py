@@ -26,7 +26,7 @@ PROJECT = tomllib.loads(PYPROJECT)["project"]
 GROUPS = {"base": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
 REQUIREMENTS = [Requirement(text) for group in GROUPS.values() for text in group]
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
-OURS = {"double-backward-course", "double-backward-dot"}
+OURS = {"double-backward", "double-backward-dot"}
 PROGRAMS = Path(sys.executable).parent
 in_our_venv = pytest.mark.skipif(
     Path(sys.prefix) != ROOT / ".venv", reason="another environment than the one `make` makes"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from same_outputs import comparable
 
-from lessons_src.graphs import layout
+from double_backward.graphs import layout
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = [sys.executable, "-P", layout.__file__]

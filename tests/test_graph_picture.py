@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.autograd import Function, grad
 
-from lessons_src.graphs.flow import record
-from lessons_src.graphs.picture import PAGE, dot_text, finish, quoted
-from lessons_src.graphs.sketch import Sketch
+from double_backward.graphs.flow import record
+from double_backward.graphs.picture import PAGE, dot_text, finish, quoted
+from double_backward.graphs.sketch import Sketch
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.saving_outputs import Exp

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import Function, grad
 
-from lessons_src.graphs.sketch import (
+from double_backward.graphs.sketch import (
     ENDS,
     MOST,
     Sketch,

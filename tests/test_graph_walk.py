@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from lessons_src.graphs.walk import (
+from double_backward.graphs.walk import (
     ELSEWHERE,
     FREED,
     INPUT,
@@ -339,7 +339,7 @@ def test_no_garbage_is_collected_during_a_walk_and_the_collector_is_left_as_it_w
 
 FREE_A_DEEP_GRAPH = """
 import torch
-from lessons_src.graphs.walk import walk
+from double_backward.graphs.walk import walk
 out = torch.ones(1, requires_grad=True)
 for _ in range(100_000):
     out = out.sin()

@@ -9,8 +9,8 @@ import torch
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-from lessons_src import graphs
-from lessons_src.graphs import draw, layout
+from double_backward import graphs
+from double_backward.graphs import draw, layout
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
 from lessons_src.saving_outputs import Exp

@@ -1,14 +1,15 @@
 """Around the course: what is checked elsewhere, the version, what a contributor is told."""
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+import double_backward
+
 ROOT = Path(__file__).resolve().parent.parent
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+VERSION = double_backward.__version__
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.M))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

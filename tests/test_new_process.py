@@ -13,12 +13,12 @@ IMPORT = """
 import sys
 import torch
 before = set(sys.modules)
-import lessons_src
-imported = [name for name in set(sys.modules) - before if name.split(".")[0] != "lessons_src"]
+import double_backward
+imported = [n for n in set(sys.modules) - before if n.split(".")[0] != "double_backward"]
 """
 SHOW = """
 import torch
-from lessons_src import diagnose, draw
+from double_backward import diagnose, draw
 from lessons_src import exercises  # which must be imported without docstrings, too
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
@@ -59,7 +59,7 @@ def shown_here():
 def test_outline_dot_svg_and_diagnosis_are_the_same_and_the_import_is_light(
     seed, options, shown_here
 ):
-    """`import lessons_src` brings only what `import torch` has brought already, and our modules."""
+    """`import double_backward` brings only what `import torch` brings, and our modules."""
     code = IMPORT + SHOW.format(seed=seed) + PRINT
     printed = subprocess.run(
         [sys.executable, *options, "-c", code],

@@ -57,7 +57,7 @@ BREAKAGES = {
     "out of order": lambda cells: cells[2].update(execution_count=7),
     "an error nobody announced": lambda cells: cells[5].metadata.pop("tags"),
     "an announced error that is not there": lambda cells: cells[5].update(outputs=[]),
-    "a path": print_instead("File /home/me/course/lessons_src/graphs/walk.py:3: no"),
+    "a path": print_instead("File /home/me/course/double_backward/graphs/walk.py:3: no"),
     "a path on Windows": print_instead(r"in C:\Users\me\course"),
     "a path in the home folder": print_instead("~/course/lessons_src"),
     "an address": print_instead("<Digraph at 0x7f0123456789>"),

@@ -9,8 +9,8 @@ from torch.autograd import Function, grad, gradcheck, gradgradcheck
 from torch.autograd.function import once_differentiable
 from torch.autograd.functional import hvp
 
-from lessons_src import detect_intermediates, diagnose, recompute_intermediates
-from lessons_src.remedies import SecondDerivativeError, meet
+from double_backward import detect_intermediates, diagnose, recompute_intermediates
+from double_backward.remedies import SecondDerivativeError, meet
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
 from lessons_src.saving_outputs import Exp

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.autograd import Function, grad
 
-from lessons_src.graphs import walk
+from double_backward.graphs import walk
 
 from .compare import Pair, close, explain
 from .observe import UNDOABLE, around, recorded, told_steps, watched

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch.autograd import Function, grad
 
-from lessons_src.graphs import walk
+from double_backward.graphs import walk
 
 from .compare import Pair, explain
 from .observe import check_unchanged, recorded

@@ -13,8 +13,8 @@ from types import FunctionType
 import torch
 from torch.autograd import Function, grad
 
-from lessons_src.diagnosis import diagnose
-from lessons_src.graphs import walk
+from double_backward.diagnosis import diagnose
+from double_backward.graphs import walk
 
 from .compare import Pair
 from .first_order import check_first_derivative, check_gradients

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 
 def main():
     leave_path(os.path.dirname(sys.executable))
-    (course,) = find_spec("lessons_src").submodule_search_locations
-    # By its path: as a module of the course it would import torch first.
-    runpy.run_path(os.path.join(course, "graphs", "layout.py"), run_name="__main__")
+    (tool,) = find_spec("double_backward").submodule_search_locations
+    # By its path: as a module of the package it would import torch first.
+    runpy.run_path(os.path.join(tool, "graphs", "layout.py"), run_name="__main__")
 
 
 def leave_path(folder):

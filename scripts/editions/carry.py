@@ -1,59 +1,69 @@
 """A notebook that brings its modules along: nothing to clone, nothing beside it needed."""
 
 import ast
+import base64
+import json
+import lzma
 import tomllib
 from functools import cache
 from pathlib import Path
 
 from nbformat.v4 import new_code_cell
-from packaging.requirements import Requirement
-
-import lessons_src
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGE = ROOT / "lessons_src"
 # The file of an exercise has these two lines, in this order: a copy ends above one of them.
 SOLUTION = "# The solution"
 WRONG_ANSWERS = "# Wrong answers"  # for the tests and for teachers
 
 SET_UP = """\
 # Set-up: installs what is missing here; the second time there is nothing to do.
-import importlib.metadata, shutil, subprocess, sys
+import importlib.metadata, re, shutil, subprocess, sys
 
-try:
-    found = importlib.metadata.version("torch")
-except importlib.metadata.PackageNotFoundError:
-    raise SystemExit("There is no PyTorch here: install TORCH_TEXT or newer first.") from None
-if tuple(map(int, found.split(".")[:2])) < TORCH:
-    raise SystemExit(f"PyTorch {found} is too old here: install TORCH_TEXT or newer first.")
+
+def numbers(version):
+    return tuple(map(int, re.findall(r"\\d+", version)[:3]))
+
+
+def found(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+if numbers(found("torch")) < numbers("TORCH"):
+    here = f"PyTorch {found('torch')} is too old" if found("torch") else "There is no PyTorch"
+    raise SystemExit(f"{here} here: install TORCH or newer first.")
 needs = NEEDS
 if not shutil.which("dot"):
-    needs.append("PYGRAPHVIZ")
-pip = [sys.executable, "-m", "pip", "install", "--quiet", *needs]
-done = subprocess.run(pip, capture_output=True, text=True)
-if done.returncode:
-    raise SystemExit("Installing failed: check the network, then run this cell again. "
-                     "pip says: " + (done.stderr.strip().splitlines() or ["nothing"])[-1])
-importlib.invalidate_caches()
-print(f"Ready, with PyTorch {found}. Now the folded cell, then the lesson.")
+    needs["pygraphviz"] = "PYGRAPHVIZ"
+missing = [f"{name}>={least}" for name, least in needs.items()
+           if not found(name) or numbers(found(name)) < numbers(least)]
+if missing:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", *missing]
+    done = subprocess.run(pip, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit("Installing failed: check the network, then run this cell again. "
+                         "pip says: " + (done.stderr.strip().splitlines() or ["nothing"])[-1])
+    importlib.invalidate_caches()
+print(f"Ready, with PyTorch {found('torch')}. Now the folded cell, then the lesson.")
 """
 
 MODULES = """\
 #@title The course's own modules: run this cell, there is nothing to read in it
-import os, shutil, sys, tempfile
+import base64, json, lzma, os, shutil, sys, tempfile
 from pathlib import Path
 
-modules = {}
-FILES
+archive = "ARCHIVE"
 if "course_folder" not in globals():  # it goes when the kernel ends
     course_folder = tempfile.TemporaryDirectory()
     sys.path.insert(0, course_folder.name)
-for name, text in modules.items():
-    path = Path(course_folder.name, "lessons_src", name)
+for name, text in json.loads(lzma.decompress(base64.b64decode(archive))).items():
+    path = Path(course_folder.name, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
 if not shutil.which("dot"):  # so that a plain torchviz call draws too
-    from lessons_src.graphs import layout
+    from double_backward.graphs import layout
 
     dot = Path(course_folder.name, "dot")
     command = f'exec "{sys.executable}" -P "{layout.__file__}" "$@"'
@@ -77,50 +87,50 @@ def carry(notebook, end=WRONG_ANSWERS):
 
 def set_up():
     """The first cell: lower bounds are those of pyproject.toml, nothing is bounded from above."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    bounds = {
-        Requirement(each).name: each for each in tomllib.loads(text)["project"]["dependencies"]
-    }
-    torch = bounds.pop("torch").removeprefix("torch>=")  # gigabytes: never installed from here
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    listed = [*project["dependencies"], *extras["course"], *extras["draw"]]
+    bounds = dict(each.split(">=") for each in listed)
+    torch = bounds.pop("torch")  # gigabytes: never installed from here
     pygraphviz = bounds.pop("pygraphviz")
-    bounds["setuptools"] = "setuptools"  # the bound is for building; Colab's own one will do
+    bounds["setuptools"] = "0"  # the bound is for building; Colab's own one will do
     return (
         SET_UP.strip()
-        .replace("NEEDS", str(sorted(bounds.values())).replace("'", '"'))
+        .replace("NEEDS", str(dict(sorted(bounds.items()))).replace("'", '"'))
         .replace("PYGRAPHVIZ", pygraphviz)
-        .replace("TORCH_TEXT", torch)
-        .replace("TORCH", str(tuple(map(int, torch.split(".")))))
+        .replace("TORCH", torch)
     )
 
 
 def modules_cell(names, end):
-    files = [f'modules["{name}"] = {literal(carried(name, end))}' for name in names]
-    return MODULES.strip().replace("FILES", "\n".join(files))
+    return MODULES.strip().replace("ARCHIVE", packed({name: carried(name, end) for name in names}))
+
+
+def packed(texts):
+    """The files, name -> text, as one line."""
+    return base64.b64encode(lzma.compress(json.dumps(texts).encode(), preset=9)).decode()
+
+
+def unpacked(source):
+    """What `packed` was given, from a modules cell."""
+    line = next(line for line in source.splitlines() if line.startswith("archive = "))
+    return json.loads(lzma.decompress(base64.b64decode(line.split('"')[1])))
 
 
 def carried(name, end):
-    """The text of a file of lessons_src, as far as the line `end` if it has one."""
-    text = (PACKAGE / name).read_text("utf-8")
+    """The text of a file, as far as the line `end` if it has one."""
+    text = (ROOT / name).read_text("utf-8")
     above, found, _ = text.partition(f"\n{end}\n")
     return above.rstrip() + "\n" if found else text
 
 
-def literal(text):
-    """The text as Python, readable: raw between triple quotes where that says the same."""
-    raw = f"r'''{text}'''"
-    try:
-        same = ast.literal_eval(raw) == text
-    except SyntaxError:
-        same = False
-    return raw if same else repr(text)
-
-
 def needed(notebook):
-    """The files of lessons_src that the lesson imports, directly or not, in a fixed order.
+    """The files that the lesson imports, directly or not, in a fixed order, from the root.
 
-    Of a subpackage all files: some are loaded by a name that is put together while it runs.
+    The tool as a whole, which loads its modules by a name; of the course's own what is imported.
     """
-    found, waiting = set(), {"__init__"}
+    found = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("double_backward/**/*.py")}
+    waiting = {"__init__"}
     for cell in notebook.cells:
         if cell.cell_type == "code":
             waiting |= imported(cell.source)
@@ -128,15 +138,16 @@ def needed(notebook):
         files = files_of(waiting.pop()) - found
         found |= files
         for file in files:
-            waiting |= imported((PACKAGE / file).read_text("utf-8"))
+            waiting |= imported((ROOT / file).read_text("utf-8"))
     return sorted(found)
 
 
 def files_of(unit):
     """A unit is a module or a subpackage at the top of lessons_src."""
-    if (PACKAGE / f"{unit}.py").exists():
-        return {f"{unit}.py"}
-    return {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / unit).glob("*.py")}
+    course = ROOT / "lessons_src"
+    one = course / f"{unit}.py"
+    files = [one] if one.exists() else (course / unit).glob("*.py")
+    return {path.relative_to(ROOT).as_posix() for path in files}
 
 
 @cache  # the same modules for every lesson
@@ -152,4 +163,4 @@ def imported(source):
         else:
             continue
         found |= {name[1] for name in names if name[0] == "lessons_src" and len(name) > 1}
-    return {lessons_src._MODULE_OF.get(name, name) for name in found}
+    return found

@@ -8,7 +8,7 @@ import sys
 
 import nbformat
 
-from .carry import ROOT, carry
+from .carry import ROOT, carry, unpacked
 
 COPIES = ROOT / "colab"
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
@@ -40,10 +40,21 @@ def write_copies():
     changed = []
     for lesson in LESSONS:
         copy, text = COPIES / lesson.name, colab_copy(lesson)
-        if not copy.exists() or copy.read_text(encoding="utf-8") != text:
+        if not copy.exists() or not same_copy(copy.read_text(encoding="utf-8"), text):
             copy.write_text(text, encoding="utf-8", newline="\n")
             changed.append(copy.name)
     return changed
+
+
+def same_copy(one, other):
+    """Whether two copies hold the same; another Python may pack the same modules otherwise."""
+    return content(one) == content(other)
+
+
+def content(text):
+    cells = nbformat.reads(text, as_version=4).cells
+    modules = unpacked(cells[2].source)
+    return modules, [cell for number, cell in enumerate(cells) if number != 2]
 
 
 def check_repository(repository):

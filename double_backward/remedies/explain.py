@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from lessons_src.graphs.walk import INTERMEDIATE, NO_GRAPH, walk
+from double_backward.graphs.walk import INTERMEDIATE, NO_GRAPH, walk
 
 from .again import is_guarded
 from .truth import outputs

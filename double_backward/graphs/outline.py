@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from lessons_src.graphs import walk
-from lessons_src.graphs.sketch import ENDS, Sketch, TensorBox, is_gradient
-from lessons_src.graphs.walk import Kept, Node, Source
+from double_backward.graphs import walk
+from double_backward.graphs.sketch import ENDS, Sketch, TensorBox, is_gradient
+from double_backward.graphs.walk import Kept, Node, Source
 
 ORDINALS = ("forward", "first backward", "second backward", "third backward", "fourth backward")
 

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from xml.sax.saxutils import escape
 
-from lessons_src.graphs.outline import (
+from double_backward.graphs.outline import (
     cut_off_words,
     kept_words,
     leaf_name,
@@ -18,8 +18,8 @@ from lessons_src.graphs.outline import (
     sentences,
     shape,
 )
-from lessons_src.graphs.sketch import Sketch, TensorBox
-from lessons_src.graphs.walk import Node
+from double_backward.graphs.sketch import Sketch, TensorBox
+from double_backward.graphs.walk import Node
 
 OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
 FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'

@@ -29,8 +29,8 @@ from torch.autograd import function as internals
 
 from .state import State
 
-CALL = "lessons_src.call"  # where a node's metadata holds its Call
-OURS = "lessons_src.ours"  # set on the nodes that a check makes: nobody listens to those
+CALL = "double_backward.call"  # where a node's metadata holds its Call
+OURS = "double_backward.ours"  # set on the nodes that a check makes: nobody listens to those
 # They talk to other processes, or are never differentiated twice: calling one again is no test.
 LEFT_ALONE = ("torch.distributed", "torch._functorch", "torch._dynamo", "torch._inductor")
 
@@ -471,5 +471,5 @@ def _rehearse():
 def _moved(reason):
     return RuntimeError(
         f"torch {torch.__version__} calls custom Functions in a way that this package does not "
-        f"know ({reason}). It was written for torch 2.11 to 2.15; see lessons_src/remedies/meet.py."
+        f"know ({reason}). It was written for torch 2.11 to 2.15; see {__name__}."
     )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lessons_src.graphs import walk
+from double_backward.graphs import walk
 
 from .differences import flat, same
 from .names import argument_names, returned_names, saved_names

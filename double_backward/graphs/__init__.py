@@ -2,11 +2,11 @@
 
 import torch
 
-from lessons_src.graphs.flow import record
-from lessons_src.graphs.layout import LayoutError, to_svg
-from lessons_src.graphs.outline import joined, outline_text
-from lessons_src.graphs.picture import dot_text, finish
-from lessons_src.graphs.sketch import MOST, Sketch
+from double_backward.graphs.flow import record
+from double_backward.graphs.layout import LayoutError, to_svg
+from double_backward.graphs.outline import joined, outline_text
+from double_backward.graphs.picture import dot_text, finish
+from double_backward.graphs.sketch import MOST, Sketch
 
 __all__ = ["Drawing", "draw", "draw_backward"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lessons_src.remedies.meet import (
+from double_backward.remedies.meet import (
     Call,
     Listener,
     TransformedCall,
@@ -19,7 +19,7 @@ from lessons_src.remedies.meet import (
     outside,
     unheard,
 )
-from lessons_src.remedies.state import Surroundings
+from double_backward.remedies.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
 

@@ -18,7 +18,7 @@ from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from lessons_src.graphs import walk
+from double_backward.graphs import walk
 
 from .differences import flat, same, shaped, slope
 from .functions import Custom, Extra, Kind, Node, Path, Saved, look

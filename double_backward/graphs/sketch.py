@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from lessons_src.graphs.flow import Flow, number_words
-from lessons_src.graphs.walk import Edge, Graph, Kept, Node, Role, origin, walk
+from double_backward.graphs.flow import Flow, number_words
+from double_backward.graphs.walk import Edge, Graph, Kept, Node, Role, origin, walk
 
 MOST = 100  # nodes: more are neither readable as a picture nor laid out in seconds
 ENDS = 8  # nodes shown at either end of a larger graph

@@ -231,7 +231,7 @@ def _free_in_steps(path: Path) -> None:
     """
     if len(path) % STEP == 0:
         metadata: Any = path[-STEP][0].fn.metadata  # a dict; torch's types say a function
-        metadata["lessons_src"] = path[-1][0].fn
+        metadata["double_backward"] = path[-1][0].fn
 
 
 def _title(fn: AutogradNode) -> str:

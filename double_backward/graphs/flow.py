@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lessons_src.graphs.walk import Edge, Graph, Node, origin
+from double_backward.graphs.walk import Edge, Graph, Node, origin
 
 SHOWN = 3  # elements of a tensor that are written out
 
