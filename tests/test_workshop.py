@@ -256,7 +256,7 @@ def test_the_rule_of_the_minutes():
             nbformat.v4.new_markdown_cell("### Second (5 minutes)\n\n## Going further\n\nword"),
         ]
     )
-    assert teaching.reckoned(notebook) == {"One": 3, "Two": 1, "Your turn": 12}
+    assert teaching.reckoned(notebook) == {"One": 4, "Two": 2, "Your turn": 12}
 
 
 @pytest.mark.parametrize("title, total", [("90 minutes", 90), ("Half a day: 240 minutes", 240)])

@@ -18,8 +18,8 @@ def sections(number):
 
 HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 EXERCISE = re.compile(r"^### .*\((\d+) minutes\)$", re.MULTILINE)
-WORDS_A_MINUTE = 100
-A_CELL = A_PREDICTION = 0.5  # minutes: to read and run a code cell, to answer a question first
+WORDS_A_MINUTE = 75
+A_CELL, A_PREDICTION = 0.5, 1  # minutes: to read and run a code cell, to answer a question first
 
 
 def reckoned(notebook):
