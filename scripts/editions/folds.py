@@ -2,7 +2,7 @@
 
 import re
 
-ANSWER = re.compile(r"<details><summary>Answers?</summary>.*?</details>\s*", re.DOTALL)
+ANSWER = re.compile(r"(?:> )?<details><summary>Answers?</summary>.*?</details>\s*", re.DOTALL)
 OFFER = re.compile(r", or <code>solution\([^)]*\)</code>")
 
 
