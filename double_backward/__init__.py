@@ -23,6 +23,7 @@ _MODULE_OF = {
     "Finding": "diagnosis",
     "Verdict": "diagnosis",
     "diagnose_all": "diagnosis.step",
+    "assert_all_double_backward": "diagnosis.step",
     "StepDiagnosis": "diagnosis.step",
     "detect_intermediates": "remedies",
     "recompute_intermediates": "remedies",

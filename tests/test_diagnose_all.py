@@ -1,5 +1,8 @@
 """diagnose_all: which custom Functions a step applies, and what it says of each."""
 
+import io
+import json
+import sys
 import threading
 
 import pytest
@@ -7,9 +10,16 @@ import torch
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-from double_backward import diagnose_all
+import double_backward.diagnosis.step as step_module
+from double_backward import (
+    SecondDerivativeError,
+    assert_all_double_backward,
+    detect_intermediates,
+    diagnose_all,
+)
 from double_backward.diagnosis import Verdict
 from double_backward.remedies import meet
+from lessons_src import what_not_to_do
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
 from lessons_src.untracked_backward import Cube, CubeBackward, CubeNumPy
@@ -67,6 +77,10 @@ def rows(step):
     return {row.name: row for row in table.rows}, table
 
 
+def one_line(table):
+    return " ".join(str(table).split())
+
+
 def test_forward_backward_modules_and_threads():
     layer, point = Layer(), x()
 
@@ -93,9 +107,8 @@ def test_forward_backward_modules_and_threads():
     line = next(line for line in str(table).splitlines() if "SinhBad" in line)
     for word in (
         "silently_wrong",
-        "lessons_src.what_not_to_do, line 7",
+        "lessons_src/what_not_to_do.py:7",
         "intermediate_on_ctx",
-        "4",
     ):
         assert word in line
 
@@ -162,10 +175,10 @@ def test_large_inputs_are_cut_down_and_the_table_says_so():
 def test_frozen_ones_are_named_with_the_reason():
     found, table = rows(lambda: square(torch.ones(2)))
     assert found["Square"].verdict is Verdict.NOT_CHECKED and not table.ok
-    assert "Square: not checked: none of its inputs requires grad in this step." in str(table)
+    assert "not checked: none of its inputs requires grad in this step." in one_line(table)
 
 
-def test_the_step_is_not_disturbed(capsys):
+def test_the_step_is_not_disturbed():
     class Noisy(Function):
         @staticmethod
         def forward(ctx, x, module):
@@ -199,7 +212,6 @@ def test_the_step_is_not_disturbed(capsys):
     for got, plain in zip(results(), expected, strict=True):
         assert torch.equal(got, plain)
     assert not meet._listeners
-    assert "diagnose_all: 1 of 2" in capsys.readouterr().err
 
 
 def test_torch_func():
@@ -216,16 +228,21 @@ def test_torch_func():
         def backward(ctx, grad_out):
             return grad_out * ctx.cosh
 
-    found, _ = rows(lambda: torch.func.grad(lambda x: NewStyle.apply(x).sum())(x().detach()))
-    assert found["NewStyle"].verdict is Verdict.SILENTLY_WRONG
+    def derivative(times):
+        function = lambda x: NewStyle.apply(x).sum()  # noqa: E731
+        for _ in range(times):
+            function = lambda x, f=function: torch.func.grad(f)(x).sum()  # noqa: E731
+        return function
+
+    for times in (1, 2, 3):
+        found, _ = rows(lambda n=times: derivative(n)(x().detach()))
+        assert found["NewStyle"].verdict is Verdict.SILENTLY_WRONG
+        assert found["NewStyle"].order == max(times, 2)
 
 
-def test_nothing_custom_and_what_step_raises():
+def test_nothing_custom():
     assert str(diagnose_all(lambda: x() ** 2)) == "The step applies no custom Function."
     assert diagnose_all(lambda: None).ok
-    with pytest.raises(ZeroDivisionError):
-        diagnose_all(lambda: 1 / 0)
-    assert not meet._listeners
     with pytest.raises(KeyError, match="is not in the table"):
         diagnose_all(lambda: None)["Square"]
 
@@ -249,4 +266,206 @@ def test_a_function_that_does_not_use_what_it_is_handed_is_not_called_right():
     layer, point = Layer(), torch.ones(2, dtype=torch.float64)
     table = diagnose_all(lambda: ThroughModule.apply(layer, point, layer.weight).sum().backward())
     assert table["ThroughModule"].verdict is Verdict.NOT_CHECKED
-    assert "its output does not change with the tensors that it was handed" in str(table)
+    assert "its output does not change with the tensors that it was handed" in one_line(table)
+
+
+# To which order.
+
+
+def residual(function):
+    """A step of a network that has the second derivative of `function` in its loss."""
+
+    def step():
+        weights = x(4, 1)
+        points = torch.linspace(0.1, 0.9, 5, dtype=torch.float64)[:, None].requires_grad_()
+        u = function(points @ weights.T).sum(1)
+        (u_x,) = grad(u.sum(), points, create_graph=True)
+        (u_xx,) = grad(u_x.sum(), points, create_graph=True)
+        ((u_xx - u[:, None]) ** 2).mean().backward()
+
+    return step
+
+
+def test_a_loss_on_a_second_derivative_needs_a_third():
+    found, table = rows(residual(Cube.apply))
+    assert {name: row.order for name, row in found.items()} == {"Cube": 3, "CubeBackward": 2}
+    assert table.ok and table.order == 3
+    step = residual(CubeNumPy.apply)  # right at second order, and no further
+    found, table = rows(step)
+    assert {name: row.order for name, row in found.items()} == {
+        "CubeNumPy": 3,
+        "CubeNumPyBackward": 2,
+    }
+    assert not found["CubeNumPy"].ok and not found["CubeNumPyBackward"].ok and not table.ok
+    with pytest.raises(SecondDerivativeError, match="CubeNumPyBackward"), detect_intermediates():
+        step()
+
+
+def order_of(function, step):
+    return {row.function: row.order for row in diagnose_all(step).rows}[function]
+
+
+def test_order_is_how_often_a_step_differentiates():
+    def unrolled():
+        weights = [x()]
+        for _ in range(4):  # each step differentiates its own loss, not that of the step before
+            weights.append(
+                weights[-1] - grad(Cube.apply(weights[-1]).sum(), weights[-1], create_graph=True)[0]
+            )
+        Cube.apply(weights[-1]).sum().backward()
+
+    def accumulated():
+        point, loss = x(), Cube.apply
+        for _ in range(2):
+            loss(point).sum().backward(create_graph=True)
+            g, point.grad = point.grad, None
+            loss = lambda _, g=g: g  # noqa: E731
+        g.sum().backward()
+
+    def by_parts():  # the weights are not in the penalty's way: only their first derivative
+        weights, point = x(), x()
+        (g,) = grad((Cube.apply(weights) * point**2).sum(), point, create_graph=True)
+        (g**2).sum().backward()
+
+    def recorded_for_nothing():
+        point = x()
+        (g,) = grad(Cube.apply(point).sum(), point, create_graph=True)
+        grad(g.sum(), point, create_graph=True)
+
+    def hessian():
+        torch.autograd.functional.hessian(lambda x: Cube.apply(x).sum(), x())
+
+    assert order_of(Cube, unrolled) == 2
+    assert order_of(Cube, accumulated) == 3
+    assert order_of(Cube, recorded_for_nothing) == 2
+    assert order_of(Cube, hessian) == 2
+    assert order_of(Cube, by_parts) == 2  # alone it is judged as if a second were taken
+
+
+def test_differentiated_once_beside_what_is_differentiated_twice():
+    def step():
+        weights, point = x(), x()
+        (g,) = grad((Guarded.apply(weights) * Cube.apply(point)).sum(), point, create_graph=True)
+        square(torch.ones(2))
+        (g**2).sum().backward()
+
+    found, table = rows(step)
+    assert found["Guarded"].order == 1 and found["Guarded"].said == "right at first order"
+    assert found["Square"].order == 0 and found["Square"].said == "not differentiated"
+    assert table.ok
+    assert str(table).startswith(
+        "4 custom Functions, 2 right, 1 right at first order, 1 not differentiated, 0 not"
+    )
+
+
+def test_every_torch_that_is_allowed_has_the_engine_where_passes_are_met():
+    engine = torch.autograd._engine_run_backward
+    diagnose_all(residual(Cube.apply), progress=False)
+    assert torch.autograd._engine_run_backward is engine
+    assert order_of(Cube, residual(Cube.apply)) == 3
+
+
+# What is asked for, and what comes back.
+
+
+def bad_step():
+    point = x()
+    Guarded.apply(point).sum().backward()
+    (g,) = grad(SinhBad.apply(point).sum(), point, create_graph=True)
+    g.sum().backward()
+
+
+def test_what_a_step_raises_is_kept_and_said_last():
+    found, table = rows(bad_step)
+    assert found["SinhBad"].verdict is Verdict.SILENTLY_WRONG and not table.ok
+    assert isinstance(table.error, RuntimeError)
+    last = str(table).splitlines()[-1]
+    assert last.startswith("The step raised RuntimeError: element 0 of tensors does not require")
+    alone = diagnose_all(lambda: 1 / 0)
+    assert isinstance(alone.error, ZeroDivisionError) and not alone.ok
+    assert str(alone).splitlines() == [
+        "The step applies no custom Function.",
+        "",
+        "The step raised ZeroDivisionError: division by zero",
+    ]
+    assert not meet._listeners
+
+
+def test_where_a_function_is_written_and_applied():
+    found, table = rows(bad_step)
+    row, lines = found["SinhBad"], bad_step.__code__.co_firstlineno
+    assert row.place.file == what_not_to_do.__file__ and row.place.line == 7
+    assert row.called.file == __file__ and row.called.line == lines + 3
+    assert f"SinhBad, applied in test_diagnose_all.py:{lines + 3}: Made in forward" in str(table)
+
+
+def test_ignored():
+    table = diagnose_all(residual(SinhBad.apply), ignore=[SinhBad])
+    assert [row.said for row in table.rows] == ["ignored"] and table.rows[0].ok
+    table = diagnose_all(lambda: SinhBad.apply(x()), ignore=[SinhBad])
+    assert table.ok and "ignored" in str(table)
+    with pytest.raises(TypeError, match="ignore takes Function classes"):
+        diagnose_all(lambda: None, ignore=["SinhBad"])
+
+
+def test_to_dict_goes_through_json():
+    table = diagnose_all(bad_step)
+    data = json.loads(json.dumps(table.to_dict()))
+    assert data["ok"] is False and data["error"].startswith("RuntimeError: element 0")
+    worst = data["functions"][0]
+    assert worst["name"] == "SinhBad" and worst["verdict"] == "silently_wrong"
+    assert worst["file"] == what_not_to_do.__file__ and worst["line"] == 7
+    assert worst["called"]["file"] == __file__ and worst["order"] == 2
+    assert worst["cause"] in [finding["code"] for finding in worst["diagnosis"]["findings"]]
+    assert json.loads(json.dumps(diagnose_all(lambda: None).to_dict()))["functions"] == []
+
+
+def test_progress_is_for_those_who_wait_at_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("double_backward.diagnosis.step.PATIENCE", 0.0)
+    diagnose_all(lambda: square(x()))
+    assert capsys.readouterr() == ("", "")
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    diagnose_all(lambda: square(x()))
+    said = "diagnose_all: 1 of 1, Square"
+    assert terminal.getvalue() == f"\r{said}\r{' ' * len(said)}\r"
+    diagnose_all(lambda: square(x()), progress=False)
+    assert terminal.getvalue().count(said) == 1
+    monkeypatch.undo()
+
+
+def test_what_is_kept_of_large_inputs_is_small():
+    met = step_module.Met()
+    with met.listening():
+        for _ in range(3):
+            square(x(1500, 1000))
+    (kind,) = met.functions[Square].kinds.values()
+    assert kind.args == [] and kind.elements == 1_500_000
+    held = [t for args in kind.smaller for t in args]
+    assert sum(t.untyped_storage().nbytes() for t in held) < 1_000_000
+    assert met.diagnosed().rows[0].diagnosis.ok
+
+
+def test_options_are_handed_on(monkeypatch):
+    asked = []
+    real = step_module.diagnose
+
+    def noted(fn, *inputs, order, **options):
+        asked.append((order, options))
+        return real(fn, *inputs, order=order)
+
+    monkeypatch.setattr(step_module, "diagnose", noted)
+    diagnose_all(residual(Cube.apply), rtol=0.1)
+    assert asked == [(3, {"rtol": 0.1}), (2, {"rtol": 0.1})]
+
+
+def test_assert_all():
+    assert_all_double_backward(residual(Cube.apply))
+    assert_all_double_backward(lambda: SinhBad.apply(x()), ignore=[SinhBad])
+    with pytest.raises(AssertionError) as raised:
+        assert_all_double_backward(bad_step)
+    text = str(raised.value)
+    assert text.startswith("2 custom Functions, 0 right, 2 not")
+    assert "SinhBad: silently wrong at second order" in text and "Guarded: declared" in text
+    assert isinstance(raised.value.__cause__, RuntimeError)

@@ -132,7 +132,7 @@ def test_text():
     assert "raises: element 0 of tensors does not require grad" in text
     # sinh'' + sinh'**2 at 0.5 is 1.7926, without the first term 1.2715.
     assert "graph after     WRONG   expected  1.7926, got 1.2715 at x = 0.5" in text
-    assert "-> lesson 4" in text
+    assert '-> lesson 4, "What not to do"' in text
     assert max(map(len, text.splitlines())) <= 100
 
 

@@ -1,5 +1,9 @@
 """The text of a made-up diagnosis: what stands in which column, and where lines are broken."""
 
+from importlib import metadata
+from pathlib import Path
+
+import nbformat
 import pytest
 from made_evidence import NOT_FINITE, RAISES, RIGHT, UNCLEAR, WRONG, kept
 
@@ -10,6 +14,9 @@ from double_backward.diagnosis.report import outcome_text
 from double_backward.diagnosis.rules import Finding
 from double_backward.diagnosis.settings import FORMULAS, Setting
 from double_backward.diagnosis.verdict import Verdict
+from double_backward.lessons import PAGES, TITLES, _address, lesson_mark
+
+ROOT = Path(__file__).resolve().parent.parent
 
 SECOND = {
     Setting.ALONE: Row(RAISES, text="x " * 40),
@@ -18,6 +25,7 @@ SECOND = {
     Setting.BOTH: Row(WRONG),
 }
 SILENT = Verdict.SILENTLY_WRONG
+MARK = '-> lesson 4, "What not to do"'
 REPORT = """\
 F: silently wrong at second order
 
@@ -38,8 +46,8 @@ torch.func          zeros
 saved               intermediate (2,) float64, 16 bytes, ctx.e
                     input (2,) float64, 16 bytes, save_for_backward
 
-one     A message.                                                                       -> lesson 4
-second  Another one.                                                                     -> lesson 5
+one     A message.                                                     -> lesson 4, "What not to do"
+second  Another one.                            -> lesson 5, "A backward that autograd cannot track"
 """
 
 
@@ -193,8 +201,8 @@ def finding(length):
 
 
 def test_the_lesson_stands_at_the_right_end():
-    assert finding(87) == ["code  " + "m" * 81 + "  -> lesson 4"]
-    assert finding(88) == ["code  " + "m" * 82, " " * 89 + "-> lesson 4"]
+    assert finding(69) == ["code  " + "m" * 63 + "  " + MARK]
+    assert finding(70) == ["code  " + "m" * 64, " " * 71 + MARK]
 
 
 def test_words_are_not_broken():
@@ -202,5 +210,22 @@ def test_words_are_not_broken():
     assert lines([Finding("code", f"see {name} there", 4)]) == [
         "code  see",
         f"      {name}",
-        "      there".ljust(89) + "-> lesson 4",
+        "      there".ljust(71) + MARK,
     ]
+
+
+def test_a_lesson_has_its_title_and_where_the_package_names_an_address_a_link(monkeypatch):
+    for number, title in TITLES.items():
+        (path,) = (ROOT / "notebooks").glob(f"{PAGES[number]}.ipynb")
+        assert title in nbformat.read(path, as_version=4).cells[0].source.splitlines()[0]
+    urls = {"Project-URL": ["Source, https://a.b/c", "Documentation, https://a.b/"]}
+    monkeypatch.setattr(metadata, "metadata", lambda name: Named(urls))
+    _address.cache_clear()
+    page = "https://a.b/notebooks/2_saving_outputs.html"
+    assert lesson_mark(2) == f'-> lesson 2, "Saving an output" {page}'
+    _address.cache_clear()
+
+
+class Named(dict):
+    def get_all(self, name):
+        return self.get(name)

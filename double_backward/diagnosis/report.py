@@ -5,6 +5,8 @@ import textwrap
 from itertools import groupby
 from typing import NamedTuple
 
+from double_backward.lessons import lesson_mark
+
 from .functions import Saved
 from .judge import Outcome, Row
 from .rules import Finding
@@ -127,7 +129,7 @@ def _saved_text(saved: Saved) -> str:
     return f"{saved.kind} {saved.shape} {saved.dtype}, {saved.bytes} bytes, {by}"
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def wrapped(text: str, indent: str) -> list[str]:
     """Lines of at most `WIDTH`, all but the first indented; words and names stay whole."""
     return textwrap.wrap(
         text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
@@ -142,7 +144,7 @@ def _table(lines: list[Line]) -> list[str]:
         head += f"{setting:{SETTING}}" if setting else ""
         deeper = OUTCOME if setting or title != "the numbers" else 0
         indent = " " * (len(head) + deeper)
-        table += _wrapped(head + text, indent)
+        table += wrapped(head + text, indent)
         last = title
     return table
 
@@ -152,9 +154,9 @@ def _findings(findings: list[Finding]) -> list[str]:
     code = max((len(finding.code) for finding in findings), default=0) + 2
     lines = []
     for finding in findings:
-        mark = f"-> lesson {finding.lesson}"
+        mark = lesson_mark(finding.lesson)
         head = f"{finding.code:{code}}{finding.message}"
-        text = _wrapped(head, " " * code)
+        text = wrapped(head, " " * code)
         if len(text[-1]) + len(mark) > WIDTH - 2:
             text.append("")
         text[-1] = text[-1].ljust(WIDTH - len(mark)) + mark

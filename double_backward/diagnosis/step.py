@@ -1,15 +1,17 @@
 """diagnose_all: every custom Function that a training step applies, diagnosed where it was used."""
 
 import html
-import inspect
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from double_backward.lessons import lesson_mark
 from double_backward.remedies.meet import (
     Call,
     Listener,
@@ -22,11 +24,16 @@ from double_backward.remedies.meet import (
 from double_backward.remedies.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
+from .orders import Passes, transforms
+from .places import Place, calling, place_of
+from .report import wrapped
 
 KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown
 LARGE = 20_000  # elements of all inputs together; above, they are cut down
 CUT = 3  # to so many along each side
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
+HIGHEST = 3  # the highest order that `diagnose` judges
+PATIENCE = 2.0  # seconds before it says what it is doing
 
 UP_TO_SECOND = "right up to second order"
 NOT_EVEN_ONCE = (
@@ -53,10 +60,13 @@ class Row:
     """One custom Function of a step."""
 
     function: type
-    where: str  # "package.module, line 12", the class itself
+    place: Place  # the class itself; as a string, "package/module.py:12"
+    called: Place | None  # where it was applied, the first time
     calls: int  # how often the step applied it
-    diagnosis: Diagnosis
-    in_backward: bool = False  # applied by backwards only: its second derivative is the third
+    order: int  # how often it is differentiated: 3 for the activation behind a loss on u_xx
+    diagnosis: Diagnosis  # to that order, at least to the second
+    in_backward: bool = False  # applied by backwards only
+    ignored: bool = False
     notes: tuple[str, ...] = ()  # what the table has to add: cut down inputs, a reason
 
     @property
@@ -69,15 +79,23 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether it is right as far as first and second derivatives of the step use it."""
-        if self.in_backward:
+        """Whether it is right as often as the step differentiates it, or ignored."""
+        if self.ignored or self.order == 0:
+            return True
+        if self.order == 1:
             return self.verdict not in NOT_EVEN_ONCE
         return self.diagnosis.ok
 
     @property
-    def up_to_second(self) -> bool:
-        """Whether only a third derivative of the step would be wrong."""
-        return self.ok and not self.diagnosis.ok
+    def said(self) -> str:
+        """The verdict as the table has it; what goes wrong further than the step goes is right."""
+        if self.ignored:
+            return "ignored"
+        if not self.ok or self.diagnosis.ok:
+            return self.verdict.value
+        if self.order == 0:
+            return "not differentiated"
+        return UP_TO_SECOND if self.in_backward else "right at first order"
 
     @property
     def cause(self) -> Finding | None:
@@ -87,17 +105,56 @@ class Row:
             findings[0] if findings and self.verdict is not Verdict.SUPPORTED else None
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, for JSON."""
+        return {
+            "name": self.name,
+            "qualname": self.function.__qualname__,
+            **self.place.to_dict(),
+            "called": self.called.to_dict() if self.called else None,
+            "calls": self.calls,
+            "order": self.order,
+            "in_backward": self.in_backward,
+            "ignored": self.ignored,
+            "ok": self.ok,
+            "verdict": self.verdict.value,
+            "cause": self.cause.code if self.cause else None,
+            "notes": list(self.notes),
+            "diagnosis": _plain(self.diagnosis),
+        }
+
+
+def _plain(diagnosis):
+    return {
+        "name": diagnosis.name,
+        "verdict": diagnosis.verdict.value,
+        "ok": diagnosis.ok,
+        "findings": [asdict(finding) for finding in diagnosis.findings],
+        "text": str(diagnosis),
+    }
+
 
 @dataclass(frozen=True)
 class StepDiagnosis:
     """The answer of `diagnose_all`; printed, a table."""
 
     rows: list[Row] = field(default_factory=list)  # worst first
+    error: BaseException | None = None  # what the step raised
 
     @property
     def ok(self) -> bool:
-        """Whether every custom Function that the step differentiates twice is right."""
-        return all(row.ok for row in self.rows)
+        """Whether the step ran to its end, and each custom Function is right as far as it goes.
+
+        A Function that is differentiated three times has to be right three times, one that is
+        differentiated once needs its first derivative only. Where the step takes no second
+        derivative at all, it is judged as if it took one.
+        """
+        return self.error is None and all(row.ok for row in self.rows)
+
+    @property
+    def order(self) -> int:
+        """How often the step differentiates a Function, at most."""
+        return max((row.order for row in self.rows), default=0)
 
     def __getitem__(self, name: str) -> Diagnosis:
         """The full text for one Function of the table."""
@@ -106,49 +163,92 @@ class StepDiagnosis:
                 return row.diagnosis
         raise KeyError(f"{name} is not in the table. It has {[row.name for row in self.rows]}")
 
-    def __str__(self):
-        if not self.rows:
-            return "The step applies no custom Function."
-        lines = [_headline(self.rows), "", *_table(self.rows)]
-        notes = [f"{row.name}: {note}" for row in self.rows for note in row.notes]
-        return "\n".join(lines + ([""] + notes if notes else []))
+    def __str__(self) -> str:
+        said = [[_headline(self.rows), "", *_table(self.rows)] if self.rows else [NOTHING]]
+        said.append([line for row in self.rows for line in _told(row)])
+        if self.error is not None:
+            said.append([f"The step raised {_error_line(self.error)}"])
+        return "\n\n".join("\n".join(part) for part in said if part)
 
     __repr__ = __str__
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return f'<pre style="color: inherit; background: none">{html.escape(str(self))}</pre>'
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, for JSON."""
+        return {
+            "ok": self.ok,
+            "order": self.order,
+            "error": None if self.error is None else _error_line(self.error),
+            "functions": [row.to_dict() for row in self.rows],
+        }
 
-def diagnose_all(step: Callable[[], object]) -> StepDiagnosis:
+
+NOTHING = "The step applies no custom Function."
+
+
+def diagnose_all(
+    step: Callable[[], object],
+    *,
+    ignore: Iterable[type] = (),
+    progress: bool = True,
+    **options: Any,
+) -> StepDiagnosis:
     """Run `step()` once and `diagnose` every custom Function that it applies.
 
     Functions in forward and in backward are met, inside modules and libraries, in every thread. The
     step runs as it would without. Then each Function is called by itself, on copies of the inputs
-    that it had; where they are large, on a part of them, and the table says so. Progress goes to
-    stderr.
+    that it had; where they are large, on a part of them, and the table says so. It is judged to the
+    order to which the step differentiates it.
 
     Args:
         step: callable without arguments, such as one training step. Called once.
+        ignore: Function classes that are meant as they are, such as surrogates.
+        progress: False to say nothing meanwhile. Otherwise, where it takes more than some seconds,
+            a terminal or a notebook shows which Function is looked at.
+        **options: for `diagnose`, such as rtol, atol and timeout.
 
     Returns:
-        `StepDiagnosis`: a table, worst first. `["Name"]` gives the full `Diagnosis` of one.
-
-    Raises:
-        Whatever `step` raises.
+        `StepDiagnosis`: a table, worst first. `["Name"]` gives the full `Diagnosis` of one. Where
+        the step raises an `Exception`, the table has what was met until then, and `error` is it.
     """
-    met = _Met()
-    with listening(met):
-        step()
-    found = list(met.functions.items())
-    rows = []
-    for number, (function, uses) in enumerate(found, start=1):
-        print(f"diagnose_all: {number} of {len(found)}, {function.__name__}", file=sys.stderr)
-        rows.append(_row(function, uses))
-    rows.sort(key=lambda row: (row.in_backward, WORST_FIRST.index(row.verdict)))
-    return StepDiagnosis(rows)
+    met, error = Met(ignore), None
+    with met.listening():
+        try:
+            step()
+        except Exception as raised:
+            error = raised
+    return met.diagnosed(error=error, progress=progress, **options)
+
+
+def assert_all_double_backward(
+    step: Callable[[], object], *, ignore: Iterable[type] = (), **options: Any
+) -> None:
+    """Raise AssertionError with the table, and the full text of what is wrong, unless all is right.
+
+    Args:
+        step, ignore, **options: as for `diagnose_all`.
+    """
+    __tracebackhide__ = True  # pytest then shows the test, and the text whole
+    result = diagnose_all(step, ignore=ignore, progress=False, **options)
+    if not result.ok:
+        texts = [str(row.diagnosis) for row in result.rows if not row.ok]
+        raise AssertionError("\n\n".join([str(result), *texts])) from result.error
 
 
 # What the step does.
+
+
+@dataclass
+class _Kind:
+    """A way of calling a Function, with the arguments of the first such call."""
+
+    args: list  # copies; none where they are too large to be kept
+    smaller: list[list]  # the same, cut down; only where they are large
+    shapes: list  # of the tensors, None for other arguments
+    keywords: dict
+    elements: int
 
 
 @dataclass
@@ -156,28 +256,101 @@ class _Uses:
     """How one Function was called."""
 
     calls: int = 0
+    order: int = 0
     in_backward: bool = True
-    kinds: dict = field(default_factory=dict)  # one call of each kind: kind -> arguments
-    keywords: dict = field(default_factory=dict)  # and its keyword arguments
+    called: Place | None = None
+    kinds: dict[tuple, _Kind] = field(default_factory=dict)
 
 
-class _Met(Listener):
-    def __init__(self):
+class Met(Listener):
+    """The custom Functions that are met. Each is kept once for each kind of call."""
+
+    def __init__(self, ignore: Iterable[type] = ()) -> None:
         self.functions: dict[type, _Uses] = {}
+        self.ignored = tuple(ignore)
+        self._passes = Passes()
+        for each in self.ignored:
+            if not (isinstance(each, type) and issubclass(each, torch.autograd.Function)):
+                raise TypeError(f"ignore takes Function classes, such as MyFunction, not {each!r}")
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        with listening(self), self._passes.met():
+            yield
 
     def called(self, call: Call) -> None:
         uses = self.functions.setdefault(call.function, _Uses())
         uses.calls += not call.transformed
         uses.in_backward &= call.in_backward
+        if uses.called is None:
+            uses.called = calling()
         if not call.inputs or call.inputs_changed or is_left_alone(call.function):
             return
-        with outside(call):
-            call = call.plain() if isinstance(call, TransformedCall) else call
-            kind = _kind(call)
-            if kind not in uses.kinds and len(uses.kinds) < KINDS:
-                args = [_copy(call.inputs.get(place, arg)) for place, arg in enumerate(call.args)]
-                uses.kinds[kind] = args
-                uses.keywords[kind] = dict(call.kwargs)
+        uses.order = max(uses.order, 1, transforms() if call.transformed else 0)
+        if len(uses.kinds) < KINDS and call.function not in self.ignored:
+            with outside(call):
+                call = call.plain() if isinstance(call, TransformedCall) else call
+                kind = _kind(call)
+                if kind not in uses.kinds:
+                    uses.kinds[kind] = _kept(call)
+
+    def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
+        uses = self.functions.get(call.function) if call is not None else None
+        running = self._passes.running
+        if uses is not None and not (call and call.transformed):
+            if running is None:
+                uses.order = max(uses.order, 2)
+            else:
+                running.records(uses)
+        return grads
+
+    def diagnosed(
+        self,
+        error: BaseException | None = None,
+        progress: bool = True,
+        at_least: int = 0,
+        **options: Any,
+    ) -> StepDiagnosis:
+        """Each Function that is differentiated `at_least` so often, by itself."""
+        found = [(f, u) for f, u in self.functions.items() if u.order >= at_least]
+        # A step that takes no second derivative, or did not come to it, is judged as if it did.
+        second = error is None and any(uses.order > 1 for _, uses in found)
+        said, rows = _Progress(progress), []
+        for number, (function, uses) in enumerate(found, start=1):
+            said.say(f"diagnose_all: {number} of {len(found)}, {function.__name__}")
+            order = uses.order if second or uses.in_backward else max(uses.order, 2)
+            rows.append(_row(function, uses, order, function in self.ignored, options))
+        said.done()
+        rows.sort(key=lambda r: (r.ignored, r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
+        return StepDiagnosis(rows, error)
+
+
+class _Progress:
+    """One line that is written over, in a terminal or a notebook; elsewhere nothing."""
+
+    def __init__(self, wanted: bool) -> None:
+        in_notebook = "ipykernel" in type(sys.stdout).__module__
+        self.stream = sys.stdout if in_notebook else sys.stderr  # there stderr looks like an alarm
+        self.wanted = wanted and (in_notebook or self.stream.isatty())
+        self.begun, self.width = time.monotonic(), 0
+
+    def say(self, text: str) -> None:
+        if self.wanted and time.monotonic() - self.begun > PATIENCE:
+            print(f"\r{text:{self.width}}", end="", file=self.stream, flush=True)
+            self.width = len(text)
+
+    def done(self) -> None:
+        if self.width:
+            print(f"\r{'':{self.width}}\r", end="", file=self.stream, flush=True)
+
+
+def _kept(call: Call) -> _Kind:
+    args = [call.inputs.get(place, arg) for place, arg in enumerate(call.args)]
+    elements = _elements(args)
+    smaller = [] if elements <= LARGE else list(_cut_down(args))
+    kept = [] if elements > TOO_LARGE else [_copy(arg) for arg in args]
+    shapes = [tuple(arg.shape) if isinstance(arg, Tensor) else None for arg in args]
+    return _Kind(kept, smaller, shapes, dict(call.kwargs), elements)
 
 
 def _copy(value):
@@ -202,21 +375,33 @@ def _kind(call):
 # Each Function by itself.
 
 
-def _row(function: type, uses: _Uses) -> Row:
-    diagnosis, notes = _worst(function, uses)
-    if diagnosis.verdict is Verdict.NOT_CHECKED:
-        notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
-    if uses.in_backward:
+def _row(function: type, uses: _Uses, order: int, ignored: bool, options: dict) -> Row:
+    notes: tuple[str, ...] = ()
+    if ignored:
+        diagnosis = _not_checked(function, "it is ignored, as asked.")
+    else:
+        diagnosis, notes = _worst(function, uses, order, options)
+        if diagnosis.verdict is Verdict.NOT_CHECKED:
+            notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
+    if uses.in_backward and not diagnosis.ok:
         notes += ("applied in backward only. Its second derivative is a third one of the step.",)
-    return Row(function, _where(function), uses.calls, diagnosis, uses.in_backward, notes)
+    if order > HIGHEST:
+        notes += (f"the step differentiates it {order} times; checked up to {HIGHEST}.",)
+    place = place_of(function)
+    return Row(
+        function, place, uses.called, uses.calls, order, diagnosis, uses.in_backward, ignored, notes
+    )
 
 
-def _worst(function: type, uses: _Uses) -> tuple[Diagnosis, tuple[str, ...]]:
+def _worst(
+    function: type, uses: _Uses, order: int, options: dict
+) -> tuple[Diagnosis, tuple[str, ...]]:
     if is_left_alone(function):
         return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
     if not uses.kinds:
         return _not_checked(function, "none of its inputs requires grad in this step."), ()
-    diagnosed = [_diagnose(function, a, uses.keywords[k]) for k, a in uses.kinds.items()]
+    options = {**options, "order": min(max(order, 2), HIGHEST)}
+    diagnosed = [_diagnose(function, kind, options) for kind in uses.kinds.values()]
     if all(d.ok and d.first is not None and d.first.zero for d, _ in diagnosed):
         text = (
             "its output does not change with the tensors that it was handed; perhaps it takes a "
@@ -226,20 +411,24 @@ def _worst(function: type, uses: _Uses) -> tuple[Diagnosis, tuple[str, ...]]:
     return min(diagnosed, key=lambda d: WORST_FIRST.index(d[0].verdict))
 
 
-def _diagnose(function: Any, args: list, keywords: dict) -> tuple[Diagnosis, tuple[str, ...]]:
+def _diagnose(
+    function: Any, kind: _Kind, options: dict[str, Any]
+) -> tuple[Diagnosis, tuple[str, ...]]:
     def fn(*args):
-        return function.apply(*args, **keywords)
+        return function.apply(*args, **kind.keywords)
 
     fn.__name__ = function.__name__
-    with unheard(), Surroundings(function, *args, keywords).unchanged():
-        if _elements(args) <= LARGE:
-            return diagnose(fn, *args), ()
-        for smaller in _cut_down(args):
+    args = kind.args or kind.smaller[0]
+    with unheard(), Surroundings(function, *args, kind.keywords).unchanged():
+        if kind.elements <= LARGE:
+            return diagnose(fn, *args, **options), ()
+        for smaller in kind.smaller:
             if _runs(fn, smaller):
-                return diagnose(fn, *smaller), (f"inputs cut down {_change(args, smaller)}.",)
-        if _elements(args) <= TOO_LARGE:
-            return diagnose(fn, *args), ()
-    text = f"its inputs have {_elements(args):,} elements and could not be cut down."
+                change = _change(kind.shapes, smaller)
+                return diagnose(fn, *smaller, **options), (f"inputs cut down {change}.",)
+        if kind.args:
+            return diagnose(fn, *args, **options), ()
+    text = f"its inputs have {kind.elements:,} elements and could not be cut down."
     return _not_checked(function, text), ()
 
 
@@ -296,38 +485,45 @@ def _runs(fn, args):
 # Words.
 
 
-def _where(function):
-    try:
-        return f"{function.__module__}, line {inspect.getsourcelines(function)[1]}"
-    except (OSError, TypeError):  # made in a notebook cell that is gone, or by a program
-        code = getattr(inspect.unwrap(function.forward), "__code__", None)
-        return function.__module__ + (f", line {code.co_firstlineno}" if code else "")
+def _change(shapes, smaller):
+    pairs = zip(shapes, smaller, strict=True)
+    changed = [(before, tuple(b.shape)) for before, b in pairs if isinstance(b, Tensor)]
+    return ", ".join(f"{a} to {b}" for a, b in changed if a != b)
 
 
-def _change(args, smaller):
-    pairs = zip(args, smaller, strict=True)
-    shapes = [(tuple(a.shape), tuple(b.shape)) for a, b in pairs if isinstance(a, Tensor)]
-    return ", ".join(f"{a} to {b}" for a, b in shapes if a != b)
+def _error_line(error):
+    return f"{type(error).__name__}: {error}".strip().removesuffix(":")
 
 
 def _headline(rows):
-    right = sum(row.diagnosis.ok for row in rows)
-    known = [row for row in rows if row.verdict is not Verdict.NOT_CHECKED]
-    enough = sum(row.up_to_second for row in rows)
-    many = "custom Functions" if len(rows) > 1 else "custom Function"
-    said = [f"{len(rows)} {many}", f"{right} right"]
-    said += [f"{enough} {UP_TO_SECOND}"] if enough else []
-    said += [f"{len(known) - right - enough} not"]
-    said += [f"{len(rows) - len(known)} not checked"] if len(rows) > len(known) else []
+    right = sum(row.diagnosis.ok for row in rows if not row.ignored)
+    wrong = [row for row in rows if not row.ok]
+    unknown = sum(row.verdict is Verdict.NOT_CHECKED for row in wrong)
+    said = [f"{len(rows)} custom Function{'s' if len(rows) > 1 else ''}", f"{right} right"]
+    for enough in dict.fromkeys(row.said for row in rows if row.ok and not row.diagnosis.ok):
+        said.append(f"{sum(row.said == enough for row in rows)} {enough}")
+    said += [f"{len(wrong) - unknown} not"]
+    said += [f"{unknown} not checked"] if unknown else []
     return ", ".join(said)
 
 
 def _table(rows):
-    cells = [("verdict", "Function", "where", "calls", "cause", "lesson")]
+    cells = [("verdict", "Function", "written in", "calls", "order", "cause")]
     for row in rows:
-        cause, lesson = (row.cause.code, str(row.cause.lesson)) if row.cause else ("", "")
-        verdict = UP_TO_SECOND if row.up_to_second else row.verdict.value
-        cells.append((verdict, row.name, row.where, str(row.calls), cause, lesson))
+        cause = row.cause.code if row.cause and not row.ignored else ""
+        numbers = str(row.calls), str(row.order)
+        cells.append((row.said, row.name, str(row.place), *numbers, cause))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(f"{c:<{w}}" for c, w in zip(cell, widths, strict=True)) for cell in cells]
     return [line.rstrip() for line in lines]
+
+
+def _told(row):
+    """Below the table: what is wrong with a Function and where it was applied, and its notes."""
+    name, texts = row.name, list(row.notes)
+    if not row.ok:
+        name += f", applied in {row.called}" if row.called else ""
+        if row.cause and row.verdict is not Verdict.NOT_CHECKED:
+            texts.insert(0, f"{row.cause.message} {lesson_mark(row.cause.lesson)}")
+    said = [f"{name}: {text}" for text in texts]
+    return [line for text in said for line in wrapped(text, "  ")]
