@@ -1370,3 +1370,55 @@ def growth_with_setup_context():
             return grad_a, grad_b
 
     return F.apply
+
+
+@right("solve")
+def solve_with_the_inverse_as_output():
+    class Inverse(Function):
+        @staticmethod
+        def forward(ctx, A):
+            out = in_numpy(np.linalg.inv, A)
+            ctx.save_for_backward(out)
+            return out
+
+        @staticmethod
+        def backward(ctx, g):
+            (out,) = ctx.saved_tensors
+            return -out.t() @ g @ out.t()
+
+    return lambda A, b: Inverse.apply(A) @ b
+
+
+@right("solve")
+def solve_asks_what_is_needed():
+    class F(Function):
+        @staticmethod
+        def forward(ctx, A, b):
+            u = in_numpy(np.linalg.solve, A, b)
+            ctx.save_for_backward(A, u)
+            return u
+
+        @staticmethod
+        def backward(ctx, g):
+            A, u = ctx.saved_tensors
+            w = F.apply(A.T, g)
+            return -w[:, None] * u if ctx.needs_input_grad[0] else None, w
+
+    return F.apply
+
+
+@right("solve")
+def solve_with_the_result_computed_again():
+    class F(Function):
+        @staticmethod
+        def forward(ctx, A, b):
+            ctx.save_for_backward(A, b)
+            return in_numpy(np.linalg.solve, A, b)
+
+        @staticmethod
+        def backward(ctx, g):
+            A, b = ctx.saved_tensors
+            w = F.apply(A.t(), g)
+            return -torch.outer(w, F.apply(A, b)), w
+
+    return F.apply

@@ -16,7 +16,13 @@ from double_backward.diagnosis.rules import RULES
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh, sinh
 from lessons_src.saving_outputs import Exp
-from lessons_src.untracked_backward import CubeBackward, CubeNumPy, in_numpy
+from lessons_src.untracked_backward import (
+    CubeBackward,
+    CubeNumPy,
+    Solve,
+    in_numpy,
+    sparse_solve,
+)
 from lessons_src.what_not_to_do import SinhBad
 
 LESSON = Path(__file__).parent.parent / "notebooks" / "5_untracked_backward.ipynb"
@@ -24,12 +30,28 @@ x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
 y = torch.tensor([0.7, -0.4, 1.5], dtype=torch.float64, requires_grad=True)
 
 
+def table(text, heading):
+    """The cells of the first table below a heading, a list for each row."""
+    lines = text.split(heading)[1].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    found = []
+    for line in lines[first + 2 :]:
+        if not line.startswith("|"):
+            return found
+        found.append([c.strip() for c in line.strip("|").split("|")])
+
+
 def rows():
     """What backward uses -> (the lessons, the codes) of each row of the table."""
     text = "\n".join(cell.source for cell in nbformat.read(LESSON, as_version=4).cells)
-    table = text.split("## The decision table")[1].split("\n\n")[2]
-    cells = [[c.strip() for c in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    return {c[0]: (set(re.findall(r"\d", c[4])), set(re.findall(r"`(\w+)`", c[5]))) for c in cells}
+    codes = {
+        number: set(re.findall(r"`(\w+)`", cell))
+        for number, cell in table(text, "### From a code of `diagnose` to its row")
+    }
+    decisions = table(text, "## The decision table")
+    assert [row[0] for row in decisions] == [str(i + 1) for i in range(len(decisions))]
+    assert set(codes) <= {row[0] for row in decisions}
+    return {row[1]: (set(re.findall(r"\d", row[4])), codes.get(row[0], set())) for row in decisions}
 
 
 TABLE = rows()
@@ -178,6 +200,28 @@ class Masked(Function):
         return grad_out * ctx.mask * ctx.power * x ** (ctx.power - 1), None
 
 
+class SolveDetached(Solve):
+    @staticmethod
+    def backward(ctx, grad_out):
+        values, u, row, col = ctx.saved_tensors
+        w = sparse_solve(values, grad_out, col, row)
+        return -w[row] * u[col], w, None, None
+
+
+class SolveAsksNumPy(Solve):
+    @staticmethod
+    def backward(ctx, grad_out):
+        values, u, row, col = ctx.saved_tensors
+        w = torch.from_numpy(grad_out.numpy() / values.numpy())  # A is diagonal in this test
+        return -w[row] * u[col], w, None, None
+
+
+def solved_by(function):
+    """A diagonal system, whose values and right side depend on x."""
+    places = torch.arange(3)
+    return lambda x: function.apply(x + 2, x * y.detach(), places, places)
+
+
 class CubeDetached(CubeNumPy):
     @staticmethod
     def backward(ctx, grad_out):
@@ -268,7 +312,8 @@ class AliasBackward(CubeBackward):
         with torch.enable_grad():
             grad_out, x = map(alias, ctx.saved_tensors)
             grad_x = grad_out * 3 * x**2
-        return torch.autograd.grad(grad_x, (grad_out, x), grad_grad_x, create_graph=True)
+        recorded = torch.is_grad_enabled()
+        return torch.autograd.grad(grad_x, (grad_out, x), grad_grad_x, create_graph=recorded)
 
 
 class ExpInPlace(Function):
@@ -332,7 +377,14 @@ KINDS = {
         lambda x: Masked.apply(x, 3),
         {},
     ),
-    "code that is not torch, and you can write its derivative": (
+    "an operator of yours, linear in an input": (
+        solved_by(Solve),
+        {
+            "untracked_backward": (solved_by(SolveDetached), x),
+            "numpy_in_backward": (solved_by(SolveAsksNumPy), x),
+        },
+    ),
+    "other code that is not torch, and you can write its derivative": (
         CubeNumPy.apply,
         {
             "untracked_backward": (CubeDetached.apply, x),

@@ -3,6 +3,7 @@ import torch
 from formulas import points, wrong_formulas
 from torch.autograd import grad, gradcheck, gradgradcheck
 
+from double_backward import diagnose
 from lessons_src import untracked_backward as lesson
 from lessons_src.derivatives import derivative, second
 from lessons_src.operations import CountOperations
@@ -58,3 +59,34 @@ def test_exponential_integral_needs_one_function():
     assert gradcheck(lesson.ExpIntegral.apply, x) and gradgradcheck(lesson.ExpIntegral.apply, x)
     third = -torch.exp(-x) * (x**2 + 2 * x + 2) / x**3
     assert torch.allclose(derivative(lesson.ExpIntegral.apply, x, 3), third)
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (1,)])
+def test_log_sum_exp_of_any_shape(shape):
+    x = torch.linspace(-2, 3, 6, dtype=torch.float64)[: shape[-1] * (shape[0] if shape[1:] else 1)]
+    x = x.reshape(shape).requires_grad_()
+    assert torch.allclose(lesson.LogSumExp.apply(x), torch.logsumexp(x.reshape(-1), 0))
+    assert gradcheck(lesson.LogSumExp.apply, x) and gradgradcheck(lesson.LogSumExp.apply, x)
+    assert diagnose(lesson.LogSumExp.apply, x).ok
+
+
+ROW, COL = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 2, 1, 2]])
+
+
+def dense_solve(values, b):
+    return torch.linalg.solve(values.new_zeros(3, 3).index_put((ROW, COL), values), b)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_solve_that_applies_itself_is_right_at_each_order(order):
+    values = torch.tensor([2, -1, -0.5, 2.5, -1, -1, 3], dtype=torch.float64, requires_grad=True)
+    b = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, requires_grad=True)
+
+    def squared(solve, v):
+        return solve(v, b * v[:3]) ** 2
+
+    ours = derivative(
+        lambda v: squared(lambda *a: lesson.Solve.apply(*a, ROW, COL), v), values, order
+    )
+    assert torch.allclose(ours, derivative(lambda v: squared(dense_solve, v), values, order))
+    assert diagnose(lambda v, b: lesson.Solve.apply(v, b, ROW, COL), values, b).ok

@@ -1,0 +1,137 @@
+"""Exercise of lesson 5: the solution u of A u = b, with SciPy."""
+
+import torch
+from scipy import linalg
+from torch.autograd import Function
+
+from lessons_src.untracked_backward import in_numpy
+
+from .task import Task, WrongAnswers, numbers
+
+A = torch.tensor([[2.0, 1.0], [0.5, -1.0]], dtype=torch.float64)
+LARGE = torch.tensor(
+    [[3.0, 1.0, 0.0, -2.0], [0.0, -4.0, 1.0, 0.5], [1.0, 0.0, 0.2, 0.0], [7.0, 0.0, -1.0, 5.0]],
+    dtype=torch.float64,
+)
+
+TASK = Task(
+    "solve",
+    5,
+    "the solution u of A u = b",
+    lambda A, b: torch.linalg.solve(A, b),
+    [
+        "in_numpy(linalg.solve, A, b) is u. backward needs A and u.",
+        "w solves the transposed system: what does FullSolve.apply(A.t(), grad_out) return?",
+        "-w u^T is -torch.outer(w, u). Nothing else is needed: both gradients are torch, or the "
+        "Function itself.",
+    ],
+    points=((A, numbers(1.0, -3.0)), (A.t(), numbers(0.5, 2.0))),
+    inputs=("A", "b"),
+    slips={
+        "A is not transposed in the solve for w.": (
+            lambda g, A, b: -torch.outer(torch.linalg.solve(A, g), torch.linalg.solve(A, b))
+        ),
+        "The minus sign is missing: differentiate A u = b by A.": (
+            lambda g, A, b: torch.outer(torch.linalg.solve(A.t(), g), torch.linalg.solve(A, b))
+        ),
+        "That is the transpose of the right matrix: -w u^T, not -u w^T.": (
+            lambda g, A, b: -torch.outer(torch.linalg.solve(A, b), torch.linalg.solve(A.t(), g))
+        ),
+    },
+    wide=(
+        (LARGE, numbers(0.3, 0.0, -20.0, 7.0)),
+        (torch.tensor([[4000.0, 90.0], [-7000.0, 3500.0]]).double(), numbers(9000.0, -60.0)),
+    ),
+    shapes=(),
+)
+
+# The solution
+
+
+class FullSolve(Function):
+    @staticmethod
+    def forward(ctx, A, b):
+        u = in_numpy(linalg.solve, A, b)
+        ctx.save_for_backward(A, u)
+        return u
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        A, u = ctx.saved_tensors
+        w = FullSolve.apply(A.t(), grad_out)
+        return -torch.outer(w, u), w
+
+
+SOLUTION = (FullSolve,)
+
+# Wrong answers
+
+wrong = WrongAnswers()
+
+
+@wrong("solved in NumPy in backward", say="Who differentiates this solve?")
+class SolvedInNumPyInBackward(FullSolve):
+    @staticmethod
+    def backward(ctx, grad_out):
+        A, u = ctx.saved_tensors
+        w = in_numpy(linalg.solve, A.t(), grad_out)
+        return -torch.outer(w, u), w
+
+
+@wrong("not transposed", say="Write u = A^-1 b: what is the transpose of its Jacobian for b?")
+class NotTransposed(FullSolve):
+    @staticmethod
+    def backward(ctx, grad_out):
+        A, u = ctx.saved_tensors
+        w = FullSolve.apply(A, grad_out)
+        return -torch.outer(w, u), w
+
+
+@wrong("the sign", say="Differentiate A u = b by one entry of A.")
+class TheSign(FullSolve):
+    @staticmethod
+    def backward(ctx, grad_out):
+        A, u = ctx.saved_tensors
+        w = FullSolve.apply(A.t(), grad_out)
+        return torch.outer(w, u), w
+
+
+@wrong("the product transposed", say="Which of w and u stands for the row of A?")
+class TheProductTransposed(FullSolve):
+    @staticmethod
+    def backward(ctx, grad_out):
+        A, u = ctx.saved_tensors
+        w = FullSolve.apply(A.t(), grad_out)
+        return -torch.outer(u, w), w
+
+
+@wrong("the factorisation kept", say="Was lu made in forward, from an input? Then it is constant.")
+class TheFactorisationKept(FullSolve):
+    @staticmethod
+    def forward(ctx, A, b):
+        ctx.lu = linalg.lu_factor(A.detach().numpy())
+        u = torch.as_tensor(linalg.lu_solve(ctx.lu, b.detach().numpy()))
+        ctx.save_for_backward(u)
+        return u
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (u,) = ctx.saved_tensors
+        w = in_numpy(lambda g: linalg.lu_solve(ctx.lu, g, trans=1), grad_out)
+        return -torch.outer(w, u), w
+
+
+@wrong("the inverse kept", say="The inverse was made in forward: a constant to the second pass.")
+class TheInverseKept(FullSolve):
+    @staticmethod
+    def forward(ctx, A, b):
+        ctx.inverse = in_numpy(linalg.inv, A)
+        u = ctx.inverse @ b
+        ctx.save_for_backward(u)
+        return u
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (u,) = ctx.saved_tensors
+        w = ctx.inverse.t() @ grad_out
+        return -torch.outer(w, u), w
