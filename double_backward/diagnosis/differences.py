@@ -11,6 +11,7 @@ STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two d
     torch.float64: ((1e-3, 1e-4), (1e-5, 1e-6), (2e-2, 1e-2), (1e-7, 1e-8)),
     torch.float32: ((3e-2, 1e-2), (1e-1, 3e-2), (1e-2, 1e-3)),
 }
+TINY = {torch.float64: 1e-11, torch.float32: 1e-5}  # a step on which nothing bends
 AGREED = 1e-2  # a mean relative error below this ends the trying
 
 
@@ -38,15 +39,18 @@ def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Sl
     if dtype not in STEPS:
         return _fitted(at, scale)
     zero, best, least = at(0.0), Slope(*[torch.empty(0)] * 3), math.inf
-    for coarse_step, fine_step in STEPS[dtype]:
+    eps = 16 * torch.finfo(dtype).eps
+    noise = eps * (zero.abs() + zero.abs().mean())
+    for number, (coarse_step, fine_step) in enumerate(STEPS[dtype]):
+        if number == 1:  # not smooth, or noisier than its size tells
+            noise = torch.maximum(noise, _noise(at, TINY[dtype] * scale))
         ratio = coarse_step / fine_step
         coarse, coarse_sides = _central(at, coarse_step * scale, zero)
         fine, fine_sides = _central(at, fine_step * scale, zero)
         extrapolated = (fine - coarse) / (ratio**2 - 1)
         value = fine + extrapolated
         kink = (ratio * fine_sides - coarse_sides).abs() / (ratio - 1)
-        eps = 16 * torch.finfo(dtype).eps
-        rounding = eps * (zero.abs() + zero.abs().mean()) / (fine_step * scale)
+        rounding = noise / (fine_step * scale)
         likely = (extrapolated.abs() + kink + rounding).nan_to_num(torch.inf)
         error = ((fine - coarse).abs() + kink + rounding).nan_to_num(torch.inf)
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
@@ -56,6 +60,18 @@ def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Sl
         if doubt < AGREED:
             break
     return best
+
+
+def _noise(at, h):
+    """What rounding leaves in a value: by how much equal steps, far too small to bend, differ.
+
+    Where terms cancel, as in exp(x) - 1 - x, that is more than the value's own last digits.
+    """
+    values = torch.stack([at(k * h).double() for k in (-3, -1, 0.5, 2, 3.5)])
+    times = torch.tensor([-3, -1, 0.5, 2, 3.5], dtype=torch.float64)
+    lines = torch.stack([torch.ones(5, dtype=torch.float64), times], 1)
+    off = values - lines @ (torch.linalg.pinv(lines) @ values)
+    return off.abs().amax(0).nan_to_num(0.0, 0.0, 0.0)
 
 
 def _fitted(at, scale):

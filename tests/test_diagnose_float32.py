@@ -1,0 +1,186 @@
+"""float32 as people hand it in, over twelve orders of magnitude: right is never convicted, through
+`diagnose` alone; and wrong stays wrong."""
+
+import pytest
+import torch
+from torch.autograd import Function
+from torch.nn import functional
+
+from double_backward import diagnose
+
+SCALES = [10.0**k for k in range(-6, 7)]
+FEW = [1e-6, 1e-2, 1e1, 1e3, 1e6]
+TORCH = {
+    "sum of squares": lambda x: (x**2).sum(),
+    "squares": lambda x: x**2,
+    "mean of squares": lambda x: (x**2).mean(),
+    "exp": torch.exp,
+    "log": lambda x: x.abs().log(),
+    "softmax": lambda x: x.softmax(-1),
+    "layer norm": lambda x: functional.layer_norm(x, x.shape[-1:]),
+    "norm": torch.norm,
+    "matmul": lambda x: x @ x.mT,
+    "logsumexp": lambda x: x.logsumexp(-1),
+    "sigmoid": torch.sigmoid,
+    "cube": lambda x: x**3,
+    "reciprocal": lambda x: 1 / x,
+    "sin": torch.sin,
+    "atan2": lambda x: torch.atan2(x, x.flip(-1)),
+    "tanh": torch.tanh,
+    "variance": torch.var,
+    "gelu": lambda x: x * (1 + torch.erf(x / 2**0.5)) / 2,
+    "conv1d": lambda x: functional.conv1d(x[:, None], torch.ones(1, 1, 2).to(x)) ** 2,
+    "cross entropy": lambda x: functional.cross_entropy(x, torch.arange(len(x))),
+    "distances": lambda x: torch.cdist(x, x.flip(0), compute_mode="use_mm_for_euclid_dist"),
+    "mlp": torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)),
+}
+
+
+class Square(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return 2 * grad_out * x
+
+
+class Sigmoid(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.sigmoid(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (y,) = ctx.saved_tensors
+        return grad_out * y * (1 - y)
+
+
+class Exp(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.saved_tensors[0]
+
+
+class Sinh(Function):
+    @staticmethod
+    def forward(ctx, x):
+        up, down = x.exp(), (-x).exp()
+        ctx.save_for_backward(up, down)
+        return (up - down) / 2, up, down
+
+    @staticmethod
+    def backward(ctx, grad_out, grad_up, grad_down):
+        up, down = ctx.saved_tensors
+        return grad_out * (up + down) / 2 + grad_up * up - grad_down * down
+
+
+class SinhBad(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.up, ctx.down = x.exp(), (-x).exp()
+        return (ctx.up - ctx.down) / 2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * (ctx.up + ctx.down) / 2
+
+
+class ClampedCube(Function):
+    """What it saves is a copy of its input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.clamp(-1e9, 1e9))
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * 3 * x**2
+
+
+RIGHT = {
+    "Square": Square.apply,
+    "Exp": Exp.apply,
+    "Sigmoid": Sigmoid.apply,
+    "Sinh": lambda x: Sinh.apply(x)[0],
+    "Sinh, all outputs": Sinh.apply,
+}
+
+
+def point(scale):
+    generator = torch.Generator().manual_seed(0)
+    return (scale * torch.randn(3, 4, generator=generator)).requires_grad_()
+
+
+def overflows(fn, x):
+    y = fn(x)
+    ys = y if isinstance(y, tuple) else (y,)
+    return not all(y.isfinite().all() for y in ys)
+
+
+def check(fn, scale):
+    x = point(scale)
+    with torch.no_grad():
+        wanted = "not_checked" if overflows(fn, x) else "supported"
+    found = diagnose(fn, x)
+    assert found.verdict == wanted, found
+
+
+def test_the_first_example():
+    x = torch.tensor([10.0, -20.0, 30.0], requires_grad=True)
+    assert diagnose(lambda x: (x**2).sum(), x).ok
+
+
+@pytest.mark.parametrize("scale", FEW)
+def test_some_of_torch_is_right(scale):
+    for name in ("sum of squares", "exp", "softmax", "norm", "sigmoid", "cube", "mlp"):
+        check(TORCH[name], scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TORCH)
+def test_torch_is_right(name):
+    for scale in SCALES:
+        check(TORCH[name], scale)
+
+
+@pytest.mark.parametrize("scale", FEW)
+def test_some_right_functions_are_right(scale):
+    for fn in RIGHT.values():
+        check(fn, scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_functions_are_right(name):
+    for scale in SCALES:
+        check(RIGHT[name], scale)
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1e-1, 1.0, 10.0])
+def test_a_wrong_function_stays_wrong_where_it_matters(scale):
+    assert diagnose(SinhBad.apply, point(scale)).verdict == "silently_wrong"
+
+
+@pytest.mark.parametrize("scale", FEW)
+def test_a_copy_of_the_input_stays_wrong_at_every_scale(scale):
+    assert diagnose(ClampedCube.apply, point(scale)).verdict == "silently_wrong"
+
+
+def test_where_float32_alone_ends_nothing_is_said():
+    """Its own largest number is 3e38."""
+    found = diagnose(torch.exp, torch.tensor([100.0], requires_grad=True))
+    assert found.verdict == "not_checked" and found.findings[0].code == "not_finite_here"
