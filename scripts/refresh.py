@@ -20,7 +20,7 @@ from editions import colab
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from own_settings import keep_apart
-from same_outputs import ADDRESS, differences
+from same_outputs import ADDRESS, HTML, PICTURE, differences
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -104,6 +104,10 @@ def strip(notebook):
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
             rename_addresses(output, addresses)
+            if PICTURE in output.get("data", {}):
+                # Made anew for whoever runs the cell. Stored, it would be shown in place of the
+                # picture by what cleans HTML first, and takes the SVG out of it.
+                output.data.pop(HTML, None)
 
 
 def keep_what_is_the_same(stored, cell):

@@ -5,6 +5,7 @@
 - The data of a curve: in its own units, to `CURVE`.
 - A picture by matplotlib: its elements, labels, ticks, colours and titles exactly; its coordinates
   to `PIXELS`, or to `PIXELS_ELSEWHERE` with another version of matplotlib than the pinned one.
+- The HTML of a picture is not compared where the picture itself is, from which it was made.
 - A picture by Graphviz: titles, labels, edges, order and colours exactly; what depends on the
   version of Graphviz and on the fonts of the machine is taken out or put in one order.
 """
@@ -22,6 +23,7 @@ CURVES = "application/vnd.lessons.curves+json"
 CURVE = 1e-5
 PIXELS = 0.01
 PIXELS_ELSEWHERE = 1.5
+PICTURE, HTML = "image/svg+xml", "text/html"
 NOT_COMPARED = {"image/png", "image/jpeg"}  # what some front ends add to an SVG
 
 # Where an object lies in memory, another in every process: torchviz names its nodes so, and a bare
@@ -63,7 +65,7 @@ def differences(stored, fresh, torch=None):
         for old, new in zip(stored[kind], fresh[kind], strict=False):
             if kind == CURVES:
                 found += curve_differences(old, new)
-            elif kind == "image/svg+xml" and drawn_by_matplotlib(old) and drawn_by_matplotlib(new):
+            elif kind == PICTURE and drawn_by_matplotlib(old) and drawn_by_matplotlib(new):
                 found += plot_differences(old, new)
             else:
                 found += text_differences(old, as_stored(new, torch), kind)
@@ -82,8 +84,9 @@ def by_kind(outputs):
         elif output["output_type"] == "error":
             found["error"].append(f"{output['ename']}: {output['evalue']}")
         else:
+            without = NOT_COMPARED | ({HTML} if PICTURE in output["data"] else set())
             for kind, content in output["data"].items():
-                if kind not in NOT_COMPARED:
+                if kind not in without:
                     found[kind].append(content)
     return found
 

@@ -44,14 +44,15 @@ def test_nothing_reaches_the_extra_outputs_in_the_first_pass_and_something_in_th
     x = leaf(0.0, 1.0)
     out, expx, expnegx = Sinh.apply(x)
     first = draw_backward(out=out, x=x, expx=expx, expnegx=expnegx)
-    assert "comes back to expx: 0" in rows(first) and "nothing comes back to expx" in rows(first)
+    assert "comes back to expx: 0" in rows(first)
+    assert "nothing comes back to expx and expnegx" in rows(first)
     assert "comes back to x: 1, 1.543" in rows(first)
     (grad_x,) = grad(out.sum(), x, create_graph=True)
     second = draw_backward(grad_x=grad_x, x=x, out=out, expx=expx, expnegx=expnegx)
     for row in ("out: 0", "expx: 0.5", "expnegx: 0.5", "x: 0, 1.175"):
         assert f"comes back to {row}" in rows(second)
     assert "nothing comes back to out" in rows(second)
-    assert "nothing comes back to expx" not in rows(second)
+    assert "nothing comes back to expx" not in str(second)
 
 
 def test_the_pass_ends_where_autograd_says():
@@ -89,7 +90,8 @@ def test_a_guard_on_a_branch_that_leads_nowhere_is_not_visited():
     out = Once.apply(x) ** 2 + x**2
     (grad_x,) = grad(out, x, create_graph=True)
     flow = rows(draw_backward(grad_x=grad_x, x=x, out=out))
-    assert "Error: the pass did not go through it" in flow
+    assert "grad_x leads back to x, but not through the guard" in flow
+    assert "The pass went past the guard of once_differentiable: nothing is raised" in flow
     assert "comes back to x: 2" in flow  # 30x⁴ + 2 = 482 is right
 
 
@@ -99,7 +101,7 @@ def test_a_pass_that_raises_is_drawn_and_says_so():
     freed.backward()
     drawing = draw_backward(freed=freed, x=x)
     assert drawing.svg
-    told = rows(drawing)[-2:]
+    told = rows(drawing)[-2:]  # the two sentences; what the pass did not reach goes without saying
     assert told[0].startswith("The pass stopped: Trying to backward through the graph a second")
     assert told[1].startswith("This graph was freed")
 

@@ -8,7 +8,7 @@ import torch
 from torch.autograd import Function, grad
 
 from double_backward.graphs.flow import record
-from double_backward.graphs.picture import PAGE, dot_text, finish, quoted
+from double_backward.graphs.picture import PAGE, PANE, dot_text, finish, quoted
 from double_backward.graphs.sketch import Sketch
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh
@@ -28,18 +28,20 @@ def sketch_of(fn, x):
 
 
 SETTINGS = [
-    "graph [fontname=monospace fontsize=10 labelloc=b nodesep=0.2 ranksep=0.3]",
+    "graph [fontname=monospace fontsize=10 labelloc=t nodesep=0.2 ranksep=0.22]",
     'node [fontname=monospace fontsize=10 height=0.2 margin="0.1,0.05"]',
     "edge [fontname=monospace fontsize=9 arrowsize=0.7]",
 ]
 
 
 def statements(sketch):
-    """What the picture holds: not the settings that all have, nor the caption."""
+    """What the picture holds: not the settings that all have, nor the verdict and the caption."""
     first, *lines, last, end = dot_text(sketch).split("\n")
     assert (first, last, end) == ("digraph {", "}", "")
-    assert lines[:3] == SETTINGS and lines[3].startswith("label=<")
-    return lines[4:]
+    assert lines[:3] == SETTINGS
+    start = lines.index("subgraph cluster {")
+    assert lines[start + 1].startswith("label=<") and lines[-1] == "}"
+    return lines[start + 2 : -1]
 
 
 OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
@@ -50,6 +52,7 @@ KEPT = 'shape=box style="filled" fillcolor="orange"'
 NO_GRAPH = 'shape=box style="filled,dashed" fillcolor="orange"'
 CUT_OFF = 'shape=box color=red penwidth=2 style="filled,dashed" fillcolor="white"'
 SAVED_LEAF = 'shape=box margin="0.3,0.05" style="striped" fillcolor="lightblue;0.1:orange"'
+MISSING = "style=dashed color=red penwidth=2 fontcolor=red"
 KEEPS = "dir=none style=dashed color=orangered"
 
 
@@ -58,7 +61,7 @@ def test_intermediates_and_a_gradient_that_is_cut_off():
     end = "\\nno graph leads on from here"
     assert statements(sketch_of(SinhBad.apply, leaf().clone())) == [
         "subgraph cluster_0 {",
-        'label="forward" labelloc=b labeljust=l color=grey',
+        'label="forward" labelloc=b labeljust=l color=grey peripheries=1',
         f'n0 [{OPERATION} label="CloneBackward0"]',
         f'n1 [{FUNCTION} label="SinhBad"]',
         f'n3 [{NAMED} label="x (2,)"]',
@@ -67,13 +70,18 @@ def test_intermediates_and_a_gradient_that_is_cut_off():
         f'n6 [{NO_GRAPH} label="expx {on_ctx} expx{end}"]',
         f'n7 [{NO_GRAPH} label="expnegx {on_ctx} expnegx{end}"]',
         "}",
+        "subgraph cluster_1 {",
+        'label="first backward" labelloc=b labeljust=l color=grey peripheries=1',
         f'n2 [{CUT_OFF} label="grad_x (2,)\\ncut off: no graph leads\\nfrom here to x"]',
+        "}",
         "n0 -> n3",
         "n5 -> n0",
         "n1 -> n4",
         "n3 -> n1",
         f"n1 -> n6 [{KEEPS}]",
         f"n1 -> n7 [{KEEPS}]",
+        f'n6 -> n2 [{MISSING} label=" no path: \\n taken for \\n a constant "]',
+        f"n7 -> n2 [{MISSING}]",
         "n4 -> n2 [style=invis]",
     ]
 
@@ -116,9 +124,9 @@ def test_passes_are_framed_apart_and_what_belongs_to_none_stands_outside():
     frames = [line for line in statements(sketch) if line.startswith(("subgraph", "label"))]
     assert frames == [
         "subgraph cluster_0 {",
-        'label="forward" labelloc=b labeljust=l color=grey',
+        'label="forward" labelloc=b labeljust=l color=grey peripheries=1',
         "subgraph cluster_1 {",
-        'label="first backward" labelloc=b labeljust=l color=grey',
+        'label="first backward" labelloc=b labeljust=l color=grey peripheries=1',
     ]
     assert "subgraph" not in str(statements(Sketch({"y": x.sin(), "x": x})))
 
@@ -136,24 +144,23 @@ def test_an_output_that_is_saved_is_drawn_between():
 
 def caption(sketch, *notes):
     """Rows of cells, each as (words, look)."""
-    (label,) = re.findall(r"^label=<(<TABLE.*</TABLE>)>$", dot_text(sketch, notes), re.MULTILINE)
+    (label,) = re.findall(r"^label=<(<TABLE.*</TABLE>)> ", dot_text(sketch, notes), re.MULTILINE)
     return [["".join(cell.itertext()) for cell in row] for row in ElementTree.fromstring(label)]
 
 
 def test_caption():
     assert caption(sketch_of(SinhBad.apply, leaf().clone()), "A note.") == [
-        ["grad_x is cut off: no graph leads from here to x"],
         ["SinhBad keeps intermediates, expx and expnegx: autograd"],
         ["takes them for constants"],
         ["A note."],
-        ["operation", "custom Function", "leaf"],
-        ["named in the call", "kept for backward", "no graph"],
-        ["arrow: goes into, dashed line: kept by"],
+        ["operation", "custom Function", "leaf", "kept for backward"],
+        ["no graph"],
+        ["arrow: goes into, dashed line: kept by, red: should be there"],
     ]
     x, mask = leaf(), torch.ones(2, dtype=torch.float64)
     sketch = Sketch({"out": x * mask, "x": x, "mask": mask})
     styles = "arrow: goes into, dotted: as a constant"
-    assert caption(sketch) == [["operation", "leaf", "named in the call"], ["no graph"], [styles]]
+    assert caption(sketch) == [["operation", "leaf", "no graph"], [styles]]
     sketch.flow = record(sketch.graph, sketch.tensors["out"], [x], None)
     assert caption(sketch)[-1] == [f"{styles}, ↑ number: comes back"]
 
@@ -194,7 +201,15 @@ def test_names_and_numbers_are_not_torn_apart():
     assert "input of Square #1, saved" in label
 
 
-@pytest.mark.parametrize("width, height, shown", [(150, 60, (200, 80)), (1200, 60, (PAGE, 40))])
+@pytest.mark.parametrize(
+    "width, height, shown",
+    [
+        (150, 60, (200, 80)),
+        (1200, 60, (PAGE, 40)),
+        (150, 500, (180, PANE)),
+        (150, 900, (150, 900)),  # smaller, it could not be read
+    ],
+)
 def test_a_finished_picture_fits_the_page(width, height, shown):
     svg = f'<?xml?>\n<!-- a -->\n<svg width="{width}pt" height="{height}pt"\n id="1"><g/></svg>\n'
     finished = finish(svg, "a < b", "x > y")

@@ -52,6 +52,7 @@ class SafeLog(Function):
 def test_outline_of_a_saved_input():
     assert lines(drawn(Square.apply)) == [
         "Graph of grad_x, x and out: 3 operations, 1 leaf",
+        "grad_x leads back to x",
         "forward",
         "  leaf    a leaf (2,)",
         "  x       made by CloneBackward0 from leaf",
@@ -59,22 +60,23 @@ def test_outline_of_a_saved_input():
         "    keeps x: input, saved",
         "first backward",
         "  grad_x  made by MulBackward0 from a constant and x",
-        "grad_x leads back to x",
     ]
 
 
 def test_outline_of_intermediates_on_ctx():
     assert lines(drawn(SinhBad.apply)) == [
         "Graph of grad_x, x and out: 2 operations, 1 leaf",
+        "grad_x is cut off: no graph leads from here to x",
         "forward",
         "  leaf    a leaf (2,)",
         "  x       made by CloneBackward0 from leaf",
         "  out     made by SinhBad from x",
         "    keeps expx: intermediate, on ctx as expx; no graph leads on from here",
         "    keeps expnegx: intermediate, on ctx as expnegx; no graph leads on from here",
-        "outside the graph",
+        "first backward",
         "  grad_x  a tensor (2,) without a graph",
-        "grad_x is cut off: no graph leads from here to x",
+        "    no path from expx of SinhBad: taken for a constant",
+        "    no path from expnegx of SinhBad: taken for a constant",
         "SinhBad keeps intermediates, expx and expnegx: autograd takes them for constants",
     ]
 
@@ -83,7 +85,7 @@ def test_outline_of_intermediates_that_are_outputs_too():
     outline = lines(drawn(sinh))
     assert "    keeps output 1 of Sinh: output 1, saved" in outline
     assert "  AddBackward0 #1  made from output 1 of Sinh and output 2 of Sinh" in outline
-    assert outline[-1] == "grad_x leads back to x"
+    assert outline[1] == "grad_x leads back to x"
     assert "intermediate" not in str(outline)
 
 
@@ -200,7 +202,7 @@ def test_a_function_that_forbids_the_second_backward_is_told():
             return grad_out * 3 * x**2
 
     outline = lines(drawn(lambda x: Once.apply(x) ** 2))
-    assert "Error was put there by torch: going through it raises" in outline
+    assert "A pass through the guard of once_differentiable raises" in outline
     assert "grad_x is cut off: no graph leads from here to x" in outline
 
 
@@ -239,11 +241,15 @@ def test_sinh_and_sinhbad_differ_at_a_glance():
     assert [end for start, end, style in edges(good) if start == kept and not style]
     kept, look = box(bad, "expx (2,)")
     assert "dashed" in look
-    assert not [end for start, end, style in edges(bad) if start == kept]
+    assert not [end for start, end, style in edges(bad) if start == kept and "red" not in style]
     cut_off, look = box(bad, "grad_x (2,)")
     assert "color=red" in look and "dashed" in look
     out, _ = box(bad, "out (2,)")  # what is cut off hangs below out, by an arrow not seen
     assert (out, cut_off, "style=invis") in edges(bad)
+    other, _ = box(bad, "expnegx (2,)")
+    red = [(start, end) for start, end, style in edges(bad) if "color=red penwidth" in style]
+    assert red == [(kept, cut_off), (other, cut_off)] and bad.count("no path:") == 1
+    assert "color=red" not in good
 
 
 def test_the_legend_names_what_the_picture_holds_and_nothing_else():
@@ -252,17 +258,21 @@ def test_the_legend_names_what_the_picture_holds_and_nothing_else():
         assert words in bad and words not in plain
     assert ">arrow: goes into<" in plain
     assert ' STYLE="dashed"><TR><TD>no graph<' in bad
-    # A name whose box has another look already is not in the legend.
-    assert "named in the call" in plain
+    assert "red: should be there" in bad and "red: should be there" not in drawn(sinh).dot
+
+
+def test_a_picture_without_a_legend_has_its_sentences():
     x = leaf()
-    assert "named in the call" not in draw(out=Exp.apply(x), x=x).dot
+    words = draw(out=SinhBad.apply(x), x=x, legend=False).dot
+    assert "SinhBad keeps intermediates" in words and ">arrow: goes into" not in words
 
 
 def test_the_svg_speaks_and_fits_the_page():
     drawing = drawn(SinhBad.apply)
     root = ElementTree.fromstring(drawing.svg)
     name = root.tag.removesuffix("svg")
-    assert root[0].tag == f"{name}title" and root[0].text == "Graph of grad_x, x and out"
+    told = "Graph of grad_x, x and out: grad_x is cut off: no graph leads from here to x"
+    assert root[0].tag == f"{name}title" and root[0].text == told
     assert root[1].tag == f"{name}desc" and root[1].text == str(drawing)
     assert root.get("role") == "img" and root.get("viewBox")
     wide = draw(out=[leaf() * 2 for _ in range(20)])
@@ -271,10 +281,18 @@ def test_the_svg_speaks_and_fits_the_page():
 
 def test_a_notebook_gets_picture_and_outline():
     drawing = drawn(Square.apply)
-    assert drawing._repr_mimebundle_() == {
-        "text/plain": str(drawing),
-        "image/svg+xml": drawing.svg,
-    }
+    bundle = drawing._repr_mimebundle_()
+    page = ElementTree.fromstring(bundle.pop("text/html"))
+    assert bundle == {"text/plain": str(drawing), "image/svg+xml": drawing.svg}
+    # On a page: a picture with a name and a description, and no id that another could have too.
+    svg = page[0]
+    assert svg.get("role") == "img"
+    assert (
+        svg.get("aria-label") == svg[0].text == "Graph of grad_x, x and out: " + lines(drawing)[1]
+    )
+    assert svg[1].text == str(drawing)
+    assert not [element for element in page.iter() if element.get("id")]
+    assert len([element for element in page.iter() if element.tag.endswith("title")]) == 1
 
 
 def test_any_name_can_be_drawn():

@@ -4,8 +4,8 @@ import torch
 
 from double_backward.graphs.flow import record
 from double_backward.graphs.layout import LayoutError, to_svg
-from double_backward.graphs.outline import joined, outline_text
-from double_backward.graphs.picture import dot_text, finish
+from double_backward.graphs.outline import joined, outline_text, verdict
+from double_backward.graphs.picture import dot_text, finish, inline
 from double_backward.graphs.sketch import MOST, Sketch
 
 __all__ = ["Drawing", "draw", "draw_backward"]
@@ -39,13 +39,19 @@ class Drawing:
         bundle = {"text/plain": self.outline}
         if self.svg is not None:
             bundle["image/svg+xml"] = self.svg
+            bundle["text/html"] = inline(self.svg)
         return bundle
 
 
-def draw(*unnamed: Values, **named: Values) -> Drawing:
+def draw(*unnamed: Values, legend: bool = True, **named: Values) -> Drawing:
     """Draw the autograd graph behind some tensors.
 
+    With a gradient and `out` among them, the custom Functions are run once more on copies, to see
+    which paths are missing: where one keeps a tensor that changes with its inputs and gets it back
+    without a graph, the path that should leave it is drawn in red.
+
     Args:
+        legend: whether the picture says what its looks mean.
         **named: tensors of any shape and dtype, or lists or tuples of them. The names appear in the
             picture. `out` is the result of the forward pass, names that start with `grad` are
             gradients; with `out` given, each operation is put to the pass that made it.
@@ -57,11 +63,14 @@ def draw(*unnamed: Values, **named: Values) -> Drawing:
     tensors, notes = _tensors(named)
     if unnamed or not named:
         notes.append(HOW.format("draw"))
-    return _drawing(Sketch(tensors), notes)
+    return _drawing(Sketch(tensors), notes, legend)
 
 
 def draw_backward(
-    *unnamed: Values, grad_outputs: torch.Tensor | None = None, **named: Values
+    *unnamed: Values,
+    grad_outputs: torch.Tensor | None = None,
+    legend: bool = True,
+    **named: Values,
 ) -> Drawing:
     """Run one backward pass and draw the graph with the numbers that came back.
 
@@ -73,6 +82,7 @@ def draw_backward(
         **named: as for `draw`.
         grad_outputs: what the pass starts with, a tensor of the shape of the first; ones without
             it. A linear pass: ten times that gives ten times every number.
+        legend: whether the picture says what its looks mean.
 
     Returns:
         `Drawing`, as from `draw`. Where the pass raises, the outline says so with torch's words.
@@ -85,21 +95,22 @@ def draw_backward(
         start, *others = tensors.values()
         ends = [tensor for tensor in others if tensor.requires_grad]
         sketch.flow = record(sketch.graph, start, ends, grad_outputs)
-    return _drawing(sketch, notes)
+    return _drawing(sketch, notes, legend)
 
 
-def _drawing(sketch: Sketch, notes: list[str]) -> Drawing:
+def _drawing(sketch: Sketch, notes: list[str], legend: bool) -> Drawing:
     if not sketch.nodes:
         return Drawing("\n".join([NOTHING, *notes]))
     if len(sketch.nodes) > MOST:
         notes.append(f"No picture: more than {MOST} operations are too many to read in one.")
         return Drawing(outline_text(sketch, notes))
-    dot, words = dot_text(sketch, notes), outline_text(sketch, notes)
+    dot, words = dot_text(sketch, notes, legend), outline_text(sketch, notes)
     try:
         svg = to_svg(dot)
     except LayoutError as error:
         return Drawing(f"{words}\n{error}", dot)
-    return Drawing(words, dot, finish(svg, f"Graph of {joined(sketch.tensors)}", words))
+    title = ": ".join(filter(None, [f"Graph of {joined(sketch.tensors)}", verdict(sketch)[0]]))
+    return Drawing(words, dot, finish(svg, title, words))
 
 
 def _tensors(named: dict[str, Values]) -> tuple[dict[str, torch.Tensor], list[str]]:

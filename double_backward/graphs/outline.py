@@ -1,10 +1,12 @@
 """A graph in words: what the picture shows, one line a thing, in the order it was made."""
 
 from collections.abc import Iterable
+from typing import Final, Literal
 
 from torch import Tensor
 
 from double_backward.graphs import walk
+from double_backward.graphs.missing import Missing
 from double_backward.graphs.sketch import ENDS, Sketch, TensorBox, is_gradient
 from double_backward.graphs.walk import Kept, Node, Source
 
@@ -20,60 +22,114 @@ TROUBLES: dict[walk.Role, str] = {
     ),
     walk.UNREADABLE: "What {} saved could not be read: torch, or a hook on it, refused.",
 }
+Colour = Literal["right", "wrong", "open"]
+RIGHT: Final = "right"
+WRONG: Final = "wrong"
+OPEN: Final = "open"
+MOST_SENTENCES = 2  # below a picture and below an outline
+NO_PATH = "no path: taken for a constant"
 Row = str | tuple[str, str]  # a line, or a name and what there is to say about it
 
 
 def outline_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
-    """The text twin of the picture: several lines, the last ones sentences, then `notes`."""
+    """The text twin of the picture: what it shows, the verdict, a line a thing, some sentences."""
     rows: list[Row] = []
     heading = None
+    loose = _loose_rows(sketch)
     for place, node in enumerate(sketch.shown):
         if place == ENDS and len(sketch.shown) < len(sketch.nodes):
             rows.append(f"  ... {len(sketch.nodes) - len(sketch.shown):,} more in between ...")
         if sketch.phase and phase_name(sketch, node) != heading:
+            rows += loose.pop(heading, [])
             heading = phase_name(sketch, node)
             rows.append(heading)
         rows += _node_rows(sketch, node)
-    loose = _loose_rows(sketch)
-    rows += ["outside the graph", *loose] if loose and heading else loose
+    rows += loose.pop(heading, [])
+    for name, others in loose.items():
+        rows += [name, *others] if name else others
     width = max(len(row[0]) for row in rows if isinstance(row, tuple))
     lines = [row if isinstance(row, str) else f"  {row[0]:<{width}}  {row[1]}" for row in rows]
-    return "\n".join([_header(sketch), *lines, *sentences(sketch), *notes])
+    words, _ = verdict(sketch)
+    top = [_header(sketch), *([words] if words else [])]
+    return "\n".join([*top, *lines, *sentences(sketch), *notes])
+
+
+def verdict(sketch: Sketch) -> tuple[str, Colour]:
+    """Whether the gradients lead back to the inputs, in one sentence, and how it is to look.
+
+    Right: by every path that was asked for. Open: not everything could be asked.
+    """
+    words: list[str] = []
+    colours: list[Colour] = []
+    for name in sketch.tensors:
+        if name in sketch.cut_off:
+            colours.append(WRONG)
+            words.append(cut_off_words(sketch, name))
+        elif is_gradient(name) and name in sketch.targets:
+            but = _but(sketch, name)
+            colours.append(WRONG if but else OPEN if sketch.findings.unasked else RIGHT)
+            words.append(f"{name} leads back to {joined(sketch.targets[name])}{but}")
+    for colour in (WRONG, OPEN):
+        if colour in colours:
+            return "; ".join(words), colour
+    return "; ".join(words), RIGHT
+
+
+def _but(sketch: Sketch, name: str) -> str:
+    """What a gradient that leads back lacks all the same."""
+    many = len(sketch.missing(name))
+    if many:
+        least = "at least " if sketch.findings.unasked else ""
+        return f", but {least}{many} {'path is' if many == 1 else 'paths are'} missing"
+    if sketch.lost(name):
+        return ", but a path is missing"
+    if sketch.guards():
+        return ", but not through the guard"
+    return ""
 
 
 def sentences(sketch: Sketch) -> list[str]:
-    """What the graph comes to, in sentences: what leads back to the inputs and what does not."""
+    """What else there is to say, the most telling first: two sentences, and why one is missing."""
     lines = []
-    for name in sketch.tensors:
-        if name in sketch.cut_off:
-            lines.append(cut_off_words(sketch, name))
-        elif is_gradient(name) and name in sketch.targets:
-            lines.append(f"{name} leads back to {joined(sketch.targets[name])}")
-    if sketch.flow.arrived or sketch.flow.stopped:
-        lines += _pass_sentences(sketch)
+    flow = sketch.flow
+    if flow.stopped is not None:
+        lines.append(f"The pass stopped: {str(flow.stopped).splitlines()[0]}")
+    lines += [TROUBLES[why].format(sketch.title(node)) for why, node in sketch.troubles().items()]
+    lines += _guard_sentences(sketch)
     for node in sketch.shown:
         lines += [circle_words(sketch, node, kept) for kept in node.kept if is_circle(node, kept)]
-        loose = [kept for kept in node.kept if node.custom and kept.role == walk.INTERMEDIATE]
-        if loose:
-            lines.append(_constant_words(sketch.title(node), loose))
-        if node.title in ("Error", "NotImplemented") and not node.custom:
+        lines += _constant_words(sketch, node)
+    if flow.arrived or flow.stopped:
+        lines += _pass_sentences(sketch)
+    return lines[:MOST_SENTENCES]
+
+
+def _guard_sentences(sketch: Sketch) -> list[str]:
+    guards, lines = sketch.guards(), []
+    around = [g for g in guards if sketch.flow.arrived and not sketch.flow.visited(g)]
+    if around:
+        lines.append("The pass went past the guard of once_differentiable: nothing is raised")
+    elif guards:
+        lines.append("A pass through the guard of once_differentiable raises")
+    for node in sketch.shown:
+        others = node.title in ("Error", "NotImplemented") and not node.custom
+        if others and node not in guards:
             lines.append(f"{sketch.title(node)} was put there by torch: going through it raises")
-    lines += [TROUBLES[why].format(sketch.title(node)) for why, node in sketch.troubles().items()]
     return lines
 
 
 def _pass_sentences(sketch: Sketch) -> list[str]:
     """What a recorded backward pass did not do."""
     lines = []
-    for name, tensor in list(sketch.tensors.items())[1:]:
-        edge = walk.origin(tensor)
-        if edge is not None and sketch.flow.arrived.get(edge) is None:
-            lines.append(f"nothing comes back to {name}")
-    for node in sketch.shown:
-        if node.leaf is None and not sketch.flow.visited(node):
-            lines.append(f"{sketch.title(node)}: the pass did not go through it")
-    if sketch.flow.stopped is not None:
-        lines.append(f"The pass stopped: {str(sketch.flow.stopped).splitlines()[0]}")
+    others = [name for name in list(sketch.tensors)[1:] if sketch.tensors[name].requires_grad]
+    origins = {name: walk.origin(sketch.tensors[name]) for name in others}
+    nothing = [n for n, edge in origins.items() if edge and sketch.flow.arrived.get(edge) is None]
+    if nothing:
+        lines.append(f"nothing comes back to {joined(nothing)}")
+    past = [n for n in sketch.shown if n.leaf is None and not sketch.flow.visited(n)]
+    past = [node for node in past if node not in sketch.guards()]
+    if past:
+        lines.append(f"the pass did not go through {joined(map(sketch.title, past))}")
     return lines
 
 
@@ -89,12 +145,37 @@ def circle_words(sketch: Sketch, node: Node, kept: Kept) -> str:
     return f"a circle: {title} holds {name} on ctx, and {name} holds {title} as its grad_fn"
 
 
-def _constant_words(title: str, intermediates: list[Kept]) -> str:
-    names = list(dict.fromkeys(kept.name for kept in intermediates if kept.name))
-    called = f", {joined(names)}" if names else ""
-    if len(intermediates) == 1:
-        return f"{title} keeps an intermediate{called}: autograd takes it for a constant"
-    return f"{title} keeps intermediates{called}: autograd takes them for constants"
+def _constant_words(sketch: Sketch, node: Node) -> list[str]:
+    """What a custom Function keeps and gets back as a constant."""
+    if node.custom is None:
+        return []
+    title, findings, lines = sketch.title(node), sketch.findings, []
+    intermediates = [kept for kept in node.kept if kept.role == walk.INTERMEDIATE]
+    if loose := [kept for kept in intermediates if kept not in findings.constant]:
+        them, constants = ("it", "a constant") if len(loose) == 1 else ("them", "constants")
+        words = f"{title} keeps {_named('an intermediate', 'intermediates', loose)}"
+        lines.append(f"{words}: autograd takes {them} for {constants}")
+    if constant := [kept for kept in intermediates if kept in findings.constant]:
+        words = f"{title} keeps {_named('an intermediate', 'intermediates', constant)}"
+        lines.append(f"{words}: constant, for nothing changes it when the inputs change")
+    lost = list(dict.fromkeys(lost.kept for lost in findings.lost if lost.keeper is node))
+    if numbers := [kept for kept in lost if isinstance(kept, str)]:
+        words = f"{title} keeps numbers, {joined(numbers)}, which change with its inputs"
+        lines.append(f"{words}: no graph can leave a number")
+    used = [
+        kept_name(sketch, sketch.box_of(kept.tensor), kept)
+        for kept in lost
+        if not isinstance(kept, str) and kept.tensor is not None
+    ]
+    if used:
+        lines.append(f"{title}'s backward uses {joined(used)} where autograd does not follow")
+    return lines
+
+
+def _named(one: str, many: str, kept: list[Kept]) -> str:
+    """ "an intermediate", or "intermediates, a and b" where their names are known."""
+    names = list(dict.fromkeys(each.name for each in kept if each.name))
+    return f"{one if len(kept) == 1 else many}{f', {joined(names)}' if names else ''}"
 
 
 def cut_off_words(sketch: Sketch, name: str) -> str:
@@ -104,7 +185,11 @@ def cut_off_words(sketch: Sketch, name: str) -> str:
 
 def phase_name(sketch: Sketch, node: Node) -> str:
     """Which pass made a node: "forward", "first backward", ..., or "other" if no named one did."""
-    level = sketch.phase.get(node)
+    return pass_name(sketch, sketch.phase.get(node))
+
+
+def pass_name(sketch: Sketch, level: int | None) -> str:
+    """ "forward" for 0, "first backward" for 1, ..., "other" for None."""
     if level is None:
         return "other"
     name = ORDINALS[level] if level < len(ORDINALS) else f"backward {level}"
@@ -202,7 +287,19 @@ def _node_rows(sketch: Sketch, node: Node) -> list[Row]:
             box = sketch.box_of(kept.tensor)
             words = "; ".join(filter(None, kept_words(sketch, box, node, kept)))
             rows.append(f"    keeps {kept_name(sketch, box, kept)}: {words}")
-    return rows + _pass_rows(sketch, node)
+    missing = [missing for missing in sketch.findings.missing if missing.to is node]
+    return rows + _missing_rows(sketch, missing) + _pass_rows(sketch, node)
+
+
+def _missing_rows(sketch: Sketch, missing: list[Missing]) -> list[Row]:
+    """ "no path from expx of SinhBad: taken for a constant"."""
+    rows: list[Row] = []
+    for each in missing:
+        assert each.kept.tensor is not None
+        name = kept_name(sketch, sketch.box_of(each.kept.tensor), each.kept)
+        keeper = sketch.title(each.keeper)
+        rows.append(f"    {NO_PATH.replace(':', f' from {name} of {keeper}:')}")
+    return rows
 
 
 def _pass_rows(sketch: Sketch, node: Node) -> list[Row]:
@@ -236,10 +333,14 @@ def _sources(sketch: Sketch, node: Node) -> str:
     return joined(words) if words else "nothing"
 
 
-def _loose_rows(sketch: Sketch) -> list[Row]:
-    """The named tensors that no node made."""
-    return [
-        (box.called, f"a tensor {shape(box.tensor)} without a graph")
-        for box in sketch.boxes.values()
-        if box.maker is None and box.names and not box.keepers
-    ]
+def _loose_rows(sketch: Sketch) -> dict[str | None, list[Row]]:
+    """The named tensors that no node made, by the pass that they belong to."""
+    rows: dict[str | None, list[Row]] = {}
+    for box in sketch.boxes.values():
+        if box.maker is None and box.names and not box.keepers:
+            heading = pass_name(sketch, sketch.place(box)) if sketch.phase else None
+            here = rows.setdefault(heading, [])
+            here.append((box.called, f"a tensor {shape(box.tensor)} without a graph"))
+            ends = [m for name in box.names for m in sketch.missing(name) if m.to is None]
+            here += _missing_rows(sketch, ends)
+    return rows

@@ -11,30 +11,42 @@ from collections.abc import Iterable, Iterator
 from xml.sax.saxutils import escape
 
 from double_backward.graphs.outline import (
+    NO_PATH,
+    OPEN,
+    RIGHT,
+    WRONG,
+    Colour,
     cut_off_words,
+    is_circle,
     kept_words,
     leaf_name,
-    phase_name,
+    pass_name,
     sentences,
     shape,
+    verdict,
 )
 from double_backward.graphs.sketch import Sketch, TensorBox
 from double_backward.graphs.walk import Node
 
 OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
 FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'
+GUARD = 'shape=box style="filled,bold" peripheries=2 color=red fillcolor=mistyrose'
 LEAF, KEPT, NAMED = "lightblue", "orange", "darkolivegreen1"
 KEPT_LINE = "dir=none style=dashed color=orangered"
+CIRCLE_LINE = "color=orangered fontcolor=orangered"
 CONSTANT_LINE = "style=dotted"
+MISSING_LINE = "style=dashed color=red penwidth=2 fontcolor=red"
+COLOURS: dict[Colour, str] = {RIGHT: "darkgreen", WRONG: "red3", OPEN: "black"}
 BACK = "\N{UPWARDS ARROW} "  # before a number that a backward pass brought back
 WRAP = 27  # characters in a line of a box
 CAPTION = 60  # and in a line below the graph
 PAGE = 800  # px: a wider picture is scaled down to what JupyterLab shows beside its file browser
+PANE = 600  # px: a higher one is scaled down to what a laptop shows at once, if that can be read
 
 
-def dot_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
+def dot_text(sketch: Sketch, notes: Iterable[str] = (), legend: bool = True) -> str:
     """The graph in the DOT language, with `notes` below it: the same text in every process."""
-    return _Dot(sketch, [*sentences(sketch), *notes]).text()
+    return _Dot(sketch, [*sentences(sketch), *notes], legend).text()
 
 
 def finish(svg: str, title: str, description: str) -> str:
@@ -46,17 +58,29 @@ def finish(svg: str, title: str, description: str) -> str:
         description: the outline.
 
     Returns:
-        The SVG: white background, at most `PAGE` pixels wide, with title and desc.
+        The SVG: white background, with title and desc, at most `PAGE` pixels wide, and at most
+        `PANE` high unless it is large.
     """
     start = svg.index("<svg")
     head, body = svg[start : svg.index(">", start) + 1], svg[svg.index(">", start) + 1 :]
     size = re.search(r'width="([\d.]+)pt"\s+height="([\d.]+)pt"', head)
     if size:
         width, height = map(float, size.groups())
-        scale = min(4 / 3, PAGE / width)  # Graphviz counts points, 4/3 of a pixel
+        # Graphviz counts points, 4/3 of a pixel. Below 1, words are too small to be read.
+        scale = min(4 / 3, PAGE / width, max(1.0, PANE / height))
         scaled = f'width="{width * scale:.0f}" height="{height * scale:.0f}"'
         head = head.replace(size[0], f'role="img" {scaled}')
     return f"{head}\n<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>{body}"
+
+
+def inline(svg: str) -> str:
+    """A finished SVG as part of a page: a picture with a name and a description, and no ids, which
+    would be those of the next picture, too. In a file of its own JupyterLab gives it no name."""
+    start = svg.index("<g ")  # behind the picture's own title and desc
+    title = re.search("<title>(.*?)</title>", svg[:start])
+    head = svg[:start].replace('role="img"', f'role="img" aria-label="{title[1] if title else ""}"')
+    body = re.sub(r"<!--.*?-->\n?|\s*<title>[^<]*</title>| id=\"[^\"]*\"", "", svg[start:])
+    return f'<div style="overflow-x: auto">{head}{body}</div>'
 
 
 _CELL = '<TD><TABLE CELLBORDER="0" CELLSPACING="0" {look}><TR><TD>{words}</TD></TR></TABLE></TD>'
@@ -65,9 +89,10 @@ _CELL = '<TD><TABLE CELLBORDER="0" CELLSPACING="0" {look}><TR><TD>{words}</TD></
 class _Dot:
     """Collects the statements of one picture."""
 
-    def __init__(self, sketch: Sketch, sentences: list[str]):
+    def __init__(self, sketch: Sketch, sentences: list[str], legend: bool):
         self.sketch = sketch
         self.sentences = sentences
+        self.legend = legend
         self.ids: dict[Node | TensorBox, str] = {}
         self.clusters: dict[str | None, list[str]] = {}  # phase -> statements
         self.lines: list[str] = []
@@ -81,14 +106,30 @@ class _Dot:
         for node in self.sketch.shown:
             if node.leaf is None:
                 self._arrows(node)
+        self._missing()
         self._hang_cut_off()
-        return "\n".join(["digraph {", *self._settings(), *self._grouped(), *self.lines, "}\n"])
+        # Words stand above the graph and below it, and a graph has one label: so there are two.
+        return "\n".join(
+            [
+                "digraph {",
+                *self._settings(),
+                "subgraph cluster {",
+                f"label=<{self._caption()}> labelloc=b peripheries=0",
+                *self._grouped(),
+                *self.lines,
+                "}",
+                "}\n",
+            ]
+        )
 
     def _settings(self) -> Iterator[str]:
-        yield "graph [fontname=monospace fontsize=10 labelloc=b nodesep=0.2 ranksep=0.3]"
+        yield "graph [fontname=monospace fontsize=10 labelloc=t nodesep=0.2 ranksep=0.22]"
         yield 'node [fontname=monospace fontsize=10 height=0.2 margin="0.1,0.05"]'
         yield "edge [fontname=monospace fontsize=9 arrowsize=0.7]"
-        yield f"label=<{self._caption()}>"
+        words, colour = verdict(self.sketch)
+        if words:
+            lines = "<BR/>".join(map(escape, _wrapped(words, CAPTION)))
+            yield f'label=<<FONT COLOR="{COLOURS[colour]}" POINT-SIZE="12"><B>{lines}</B></FONT>>'
 
     def _grouped(self) -> Iterator[str]:
         for number, (phase, statements) in enumerate(self.clusters.items()):
@@ -96,23 +137,25 @@ class _Dot:
                 yield from statements
                 continue
             yield f"subgraph cluster_{number} {{"
-            yield f"label={quoted(phase)} labelloc=b labeljust=l color=grey"
+            yield f"label={quoted(phase)} labelloc=b labeljust=l color=grey peripheries=1"
             yield from statements
             yield "}"
 
     def _id(self, thing: Node | TensorBox) -> str:
         return self.ids.setdefault(thing, f"n{len(self.ids)}")
 
-    def _put(self, node: Node | None, thing: Node | TensorBox, attributes: str) -> None:
-        phase = phase_name(self.sketch, node) if node and self.sketch.phase else None
+    def _put(self, level: int | None, thing: Node | TensorBox, attributes: str) -> None:
+        phase = pass_name(self.sketch, level) if self.sketch.phase else None
         self.clusters.setdefault(phase, []).append(f"{self._id(thing)} [{attributes}]")
 
     def _operation(self, node: Node) -> None:
-        look = FUNCTION if node.custom else OPERATION
-        self._put(node, node, f"{look} label={quoted(self.sketch.title(node))}")
+        look, words = FUNCTION if node.custom else OPERATION, self.sketch.title(node)
+        if node in self.sketch.guards():
+            look, words = GUARD, f"{words}\nguard of\nonce_differentiable"
+        self._put(self.sketch.phase.get(node), node, f"{look} label={quoted(words)}")
 
     def _tensor(self, box: TensorBox) -> None:
-        self._put(_home(box), box, _look(self.sketch, box))
+        self._put(self.sketch.place(box), box, _look(self.sketch, box))
 
     def _arrows(self, node: Node) -> None:
         sketch, me = self.sketch, self._id(node)
@@ -128,12 +171,28 @@ class _Dot:
                 label = "" if sent is None else f" [label={quoted(f' {BACK}{sent} ')}]"
                 self.lines.append(f"{start} -> {me}{label}")
         for box in sketch.boxes.values():
-            if any(keeper is node for keeper, _ in box.keepers):
+            if any(keeper is node and is_circle(node, kept) for keeper, kept in box.keepers):
+                self.lines += [
+                    f'{me} -> {self._id(box)} [{CIRCLE_LINE} label=" holds "]',
+                    f'{self._id(box)} -> {me} [{CIRCLE_LINE} constraint=false label=" holds "]',
+                ]
+            elif any(keeper is node for keeper, _ in box.keepers):
                 from_above = box.maker not in (node, None)
                 ends = (self._id(box), me) if from_above else (me, self._id(box))
                 self.lines.append(f"{' -> '.join(ends)} [{KEPT_LINE}]")
             if node in box.fed:
                 self.lines.append(f"{self._id(box)} -> {me} [{CONSTANT_LINE}]")
+
+    def _missing(self) -> None:
+        """The paths that should be there; the words stand once at each end."""
+        said, label = set(), quoted("\n".join(f" {line} " for line in _wrapped(NO_PATH, 10)))
+        for missing in self.sketch.findings.missing:
+            assert missing.kept.tensor is not None
+            end = missing.to or self.sketch.box_of(self.sketch.tensors[missing.gradient])
+            start = self.sketch.box_of(missing.kept.tensor)
+            words = "" if end in said else f" label={label}"
+            said.add(end)
+            self.lines.append(f"{self._id(start)} -> {self._id(end)} [{MISSING_LINE}{words}]")
 
     def _hang_cut_off(self) -> None:
         """Draw what is cut off below `out`, where the reader looks for it."""
@@ -145,12 +204,13 @@ class _Dot:
     def _caption(self) -> str:
         """The sentences and the legend, an HTML-like label below the graph."""
         lines = [f"<B>{escape(line)}</B>" for s in self.sentences for line in _wrapped(s, CAPTION)]
-        cells = [_CELL.format(look=look, words=words) for words, look in self._legend()]
-        rows = ["".join(cells[i : i + 3]) for i in range(0, len(cells), 3)]
-        wide = [f'<TD COLSPAN="3">{line}</TD>' for line in (*lines, ", ".join(self._line_styles()))]
-        rows = [*wide[:-1], *rows, wide[-1]]
+        rows = [f'<TD COLSPAN="4">{line}</TD>' for line in lines]
+        if self.legend:
+            cells = [_CELL.format(look=look, words=words) for words, look in self._legend()]
+            rows += ["".join(cells[i : i + 4]) for i in range(0, len(cells), 4)]
+            rows.append(f'<TD COLSPAN="4">{", ".join(self._line_styles())}</TD>')
         body = "".join(f"<TR>{row}</TR>" for row in rows)
-        return f'<TABLE BORDER="0" CELLSPACING="2">{body}</TABLE>'
+        return f'<TABLE BORDER="0" CELLSPACING="2">{body}</TABLE>' if rows else ""
 
     def _legend(self) -> Iterator[tuple[str, str]]:
         """(words, look) of what this picture holds."""
@@ -160,8 +220,6 @@ class _Dot:
             yield "custom Function", 'STYLE="rounded" BORDER="2"'
         if any(box.leaf for box in boxes):
             yield "leaf", f'BGCOLOR="{LEAF}"'
-        if any(_only_named(box) for box in boxes):
-            yield "named in the call", f'BGCOLOR="{NAMED}"'
         if any(box.keepers for box in boxes):
             yield "kept for backward", f'BGCOLOR="{KEPT}"'
         if any(box.maker is None for box in boxes):
@@ -174,19 +232,10 @@ class _Dot:
             yield "dashed line: kept by"
         if any(box.fed for box in boxes):
             yield "dotted: as a constant"
+        if self.sketch.findings.missing:
+            yield "red: should be there"
         if self.sketch.flow.arrived:
             yield f"{BACK}number: comes back"
-
-
-def _home(box: TensorBox) -> Node | None:
-    """The node in whose phase a tensor is drawn."""
-    if box.maker is not None:
-        return box.maker
-    return box.keepers[0][0] if box.keepers else None
-
-
-def _only_named(box: TensorBox) -> bool:
-    return bool(box.names) and box.maker is not None and not box.keepers and not box.leaf
 
 
 def _look(sketch: Sketch, box: TensorBox) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from double_backward.graphs.flow import Flow, number_words
+from double_backward.graphs.missing import Findings, Missing, Pass, find
 from double_backward.graphs.walk import Edge, Graph, Kept, Node, Role, origin, walk
 
 MOST = 100  # nodes: more are neither readable as a picture nor laid out in seconds
@@ -62,6 +63,7 @@ class Sketch:
         targets: dict from name to the names, one of which at least it should lead to, that it does.
         cut_off: dict from name to such names where no graph leads to any of them.
         flow: `flow.Flow` of a backward pass, empty where none was recorded.
+        findings: `missing.Findings`, the paths that do not leave what Functions keep.
     """
 
     def __init__(self, tensors: dict[str, Tensor]):
@@ -83,6 +85,9 @@ class Sketch:
         self.targets: dict[str, list[str]] = {}
         self.cut_off: dict[str, list[str]] = {}
         self._find_targets()
+        self.findings = Findings()
+        if not large:
+            self.findings = find(self.graph, list(tensors.values()), self._passes())
 
     def box(self, node: Node, number: int) -> TensorBox | None:
         """The box of one output of a node, or None where it has none."""
@@ -111,6 +116,30 @@ class Sketch:
         """What the recorded pass sent from a node to one of its inputs; None where nothing."""
         grad = self.flow.sent.get((node.fn, position))
         return None if grad is None else number_words(grad)
+
+    def missing(self, name: str) -> list[Missing]:
+        """The paths that a gradient lacks."""
+        return [missing for missing in self.findings.missing if missing.gradient == name]
+
+    def lost(self, name: str) -> bool:
+        """True if a gradient depends on something that no graph leads to."""
+        return any(lost.gradient == name for lost in self.findings.lost)
+
+    def guards(self) -> list[Node]:
+        """The nodes that `once_differentiable` put into the graph, to raise."""
+        if not any(node.once_differentiable for node in self.graph.nodes):
+            return []
+        return [node for node in self.shown if node.title == "Error" and not node.custom]
+
+    def place(self, box: TensorBox) -> int | None:
+        """The pass in which a tensor is drawn; None where none is known."""
+        if not self.phase:
+            return None
+        home = box.maker or (box.keepers[0][0] if box.keepers else None)
+        if home is not None:
+            return self.phase.get(home)
+        gradients = [_order(name) for name in box.names if name.startswith("grad")]
+        return max(gradients, default=0)
 
     def troubles(self) -> dict[Role, Node]:
         """Why a kept tensor could not be read (`walk.FREED`, ...), and the first such node."""
@@ -155,6 +184,24 @@ class Sketch:
             number = edge[1] if edge else 0
             self.boxes[key] = TensorBox(tensor, self.graph.node_of(tensor), number)
         return self.boxes[key]
+
+    def _passes(self) -> list[Pass]:
+        """The backward passes that gave the named gradients, as far as the names tell."""
+        found = []
+        for name, gradient in self.tensors.items():
+            if not is_gradient(name):
+                continue
+            below = {
+                other: tensor
+                for other, tensor in self.tensors.items()
+                if (base(other) == "out" if _order(name) == 1 else _is_below(other, name))
+            }
+            seeds = [self.tensors.get(f"grad_{other}") for other in below]
+            for by in self.targets.get(name, []) + self.cut_off.get(name, []):
+                if below and self.tensors[by].shape == gradient.shape:
+                    each = Pass(name, gradient, list(below.values()), seeds, self.tensors[by])
+                    found.append(each)
+        return found
 
     def _find_targets(self) -> None:
         reached = {name: self.graph.reachable(t) for name, t in self.tensors.items()}
@@ -224,6 +271,11 @@ def _order(name: str) -> int:
     """The order a gradient's name speaks of: 2 for "grad2_x" and "grad_grad_x"."""
     digits = re.match(r"grad(\d+)", name)
     return int(digits[1]) if digits else max(1, len(re.findall("grad", name)))
+
+
+def _is_below(name: str, other: str) -> bool:
+    """True for the gradient that `other` is the gradient of: "grad_x" for "grad2_x"."""
+    return is_gradient(name) and stem(name) == stem(other) and _order(name) == _order(other) - 1
 
 
 def _should_reach(

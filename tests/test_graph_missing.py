@@ -1,0 +1,330 @@
+"""Which paths are missing is measured: what is drawn red was seen, and nothing else is."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import Function, grad
+from torch.autograd.function import once_differentiable
+
+from double_backward import draw
+from double_backward.graphs.outline import OPEN, RIGHT, WRONG, verdict
+from double_backward.graphs.sketch import MOST, Sketch
+from lessons_src.saving_inputs import Square
+from lessons_src.saving_intermediates import sinh
+from lessons_src.saving_outputs import Exp
+from lessons_src.what_not_to_do import SinhBad
+
+BAD = SinhBad.apply
+
+
+def leaf(dtype=torch.float64):
+    return torch.tensor([0.5, 1.0], dtype=dtype, requires_grad=True)
+
+
+def sketch_of(fn, x=None, **others):
+    x = leaf() if x is None else x
+    out = fn(x)
+    (grad_x,) = grad(out.sum(), x, create_graph=True)
+    return Sketch({"grad_x": grad_x, "x": x, "out": out, **others})
+
+
+def missing(sketch):
+    """(what is kept, which operation takes it for a constant) for each path."""
+    return [
+        (found.kept.name, sketch.title(found.to) if found.to else found.gradient)
+        for found in sketch.findings.missing
+    ]
+
+
+def both(*ends):
+    return [(name, end) for end in ends for name in ("expx", "expnegx")]
+
+
+WRONG_IN = {
+    "alone": (BAD, both("grad_x")),
+    "a graph after it": (lambda x: BAD(x) ** 2, both("MulBackward0 #2")),
+    "a graph before it": (lambda x: BAD(x**2), both("MulBackward0")),
+    "beside another term": (lambda x: BAD(x) + x**2, both("AddBackward0 #2")),
+    "twice": (lambda x: BAD(BAD(x)), both("grad_x", "grad_x")),
+    "twice, and a graph after it": (
+        lambda x: BAD(BAD(x)) ** 2,
+        both("MulBackward0 #2", "MulBackward0 #3"),
+    ),
+    "after a Function that is right": (lambda x: BAD(Exp.apply(x)), both("MulBackward0")),
+    "in a sum": (lambda x: BAD(x.tanh()).sum() ** 2, both("MulBackward0 #2")),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("fn, paths", WRONG_IN.values(), ids=WRONG_IN)
+def test_a_missing_path_ends_where_it_would_have_gone(fn, paths, dtype):
+    sketch = sketch_of(fn, leaf(dtype))
+    assert sorted(missing(sketch)) == sorted(paths)
+    words, colour = verdict(sketch)
+    assert colour == WRONG
+    assert words.endswith(f"but {len(paths)} paths are missing") or "cut off" in words
+
+
+class Masked(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward((x > 0.7).to(x))
+        ctx.shape, ctx.two, ctx.grid = x.shape, 2.0, np.ones(2)
+        return x * (x > 0.7)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.saved_tensors[0]
+
+
+class Dropped(Function):
+    @staticmethod
+    def forward(ctx, x):
+        mask = torch.bernoulli(torch.full_like(x, 0.5))
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.saved_tensors[0]
+
+
+class MeanForLater(Function):
+    """Keeps numbers that change, and does not use them."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mean, ctx.square = x.mean().item(), x * x
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * 3 * ctx.saved_tensors[0] ** 2
+
+
+RIGHT_IN = {
+    "an input": Square.apply,
+    "an output": Exp.apply,
+    "extra outputs": sinh,
+    "a mask and constants": Masked.apply,
+    "a random mask": Dropped.apply,
+    "what is kept and not used": MeanForLater.apply,
+}
+
+
+@pytest.mark.parametrize("fn", RIGHT_IN.values(), ids=RIGHT_IN)
+def test_what_is_right_has_no_red_path(fn):
+    sketch = sketch_of(lambda x: fn(x) ** 2)
+    assert missing(sketch) == [] and sketch.findings.lost == []
+    assert verdict(sketch) == ("grad_x leads back to x", RIGHT)
+
+
+def test_a_mask_at_its_jump_is_a_mask():
+    x = torch.tensor([0.7, 1.0], dtype=torch.float64, requires_grad=True)
+    assert verdict(sketch_of(lambda x: Masked.apply(x) ** 2, x))[1] == RIGHT
+
+
+class CoshArray(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.cosh = np.cosh(x.detach().numpy())
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * torch.from_numpy(ctx.cosh)
+
+
+class Detached(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * torch.cosh(ctx.saved_tensors[0].detach())
+
+
+@pytest.mark.parametrize(
+    "function, sentence",
+    [
+        (CoshArray, "CoshArray keeps numbers, cosh, which change with its inputs: no graph can"),
+        (Detached, "Detached's backward uses x where autograd does not follow"),
+    ],
+)
+def test_what_can_have_no_path_is_told_and_not_drawn(function, sentence):
+    sketch = sketch_of(lambda x: function.apply(x) ** 2)
+    assert missing(sketch) == []
+    assert verdict(sketch) == ("grad_x leads back to x, but a path is missing", WRONG)
+    drawing = draw(**sketch.tensors)
+    assert sentence in str(drawing) and "color=red " not in drawing.dot
+
+
+class Scaled(Function):
+    """Has an argument that is no tensor: what it was, nothing tells."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.cosh = torch.cosh(factor * x)
+        return torch.sinh(factor * x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.cosh, None
+
+
+class Refuses(SinhBad):
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        Refuses.calls += 1
+        if Refuses.calls > 1:
+            raise ValueError("once only")
+        return SinhBad.forward(ctx, x)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: Scaled.apply(x, 2.0) ** 2, lambda x: Refuses.apply(x) ** 2]
+)
+def test_what_cannot_be_asked_is_claimed_neither_way(fn):
+    Refuses.calls = 0
+    sketch = sketch_of(fn)
+    assert sketch.findings.unasked and missing(sketch) == []
+    assert verdict(sketch) == ("grad_x leads back to x", OPEN)
+
+
+def test_with_some_unasked_there_are_at_least_so_many():
+    sketch = sketch_of(lambda x: BAD(x) ** 2 + Scaled.apply(x, 2.0) ** 2)
+    assert verdict(sketch)[0] == "grad_x leads back to x, but at least 2 paths are missing"
+
+
+def test_another_backward_than_the_reader_s_is_not_taken_for_it():
+    """The gradient of the first element alone, which nothing in the call says."""
+    x = leaf()
+    out = BAD(x) ** 2
+    (grad_x,) = grad(out[0], x, create_graph=True)
+    sketch = Sketch({"grad_x": grad_x, "x": x, "out": out})
+    assert missing(sketch) == [] and verdict(sketch)[1] == OPEN
+
+
+def test_a_grad_out_with_a_graph_is_the_one_that_was_used():
+    x, grad_out = leaf(), torch.tensor([2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    out = BAD(x)
+    (grad_x,) = grad(out, x, grad_out, create_graph=True)
+    sketch = Sketch({"grad_x": grad_x, "x": x, "out": out, "grad_out": grad_out})
+    assert missing(sketch) == both("MulBackward0")
+
+
+def test_the_third_order_is_asked_too():
+    x = leaf()
+    out = BAD(x) ** 3
+    (grad_x,) = grad(out.sum(), x, create_graph=True)
+    (grad2_x,) = grad(grad_x.sum(), x, create_graph=True)
+    sketch = Sketch({"grad2_x": grad2_x, "grad_x": grad_x, "x": x, "out": out})
+    assert {found.gradient for found in sketch.findings.missing} == {"grad_x", "grad2_x"}
+
+
+def test_a_guarded_function_is_not_asked():
+    class Once(SinhBad):
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, grad_out):
+            return SinhBad.backward(ctx, grad_out)
+
+    sketch = sketch_of(lambda x: Once.apply(x) ** 2 + x**2)
+    assert missing(sketch) == []
+    assert verdict(sketch) == ("grad_x leads back to x, but not through the guard", WRONG)
+
+
+class Writes(Function):
+    """Writes into all that it can reach, prints, draws numbers and counts."""
+
+    buffer = torch.zeros(2, dtype=torch.float64)
+    calls: list[str] = []
+
+    @staticmethod
+    def forward(ctx, x):
+        print("forward")
+        Writes.calls.append("forward")
+        torch.rand(3)
+        Writes.buffer.add_(1)
+        ctx.cosh, ctx.seen = torch.cosh(x), []
+        ctx.save_for_backward(x)
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        print("backward")
+        Writes.calls.append("backward")
+        ctx.seen.append(1)
+        ctx.count = 1
+        (x,) = ctx.saved_tensors
+        grad_x = grad_out * ctx.cosh
+        with torch.no_grad():
+            x.mul_(2)
+            ctx.cosh.mul_(3)
+        return grad_x
+
+
+def test_nothing_of_the_reader_s_is_written(capsys):
+    x = leaf()
+    y = Writes.apply(x)
+    out = (y**2).sum()
+    hooks = []
+    for tensor in (x, y):
+        tensor.register_hook(hooks.append)
+    out.grad_fn.register_hook(lambda *grads: hooks.append(grads))
+    ctx = y.grad_fn
+    grad_x = 2 * math.pi * x  # of another pass: this one is not run by torch at all
+    calls, buffer, cosh = list(Writes.calls), Writes.buffer.clone(), ctx.cosh.clone()
+    versions, random = (x._version, ctx.cosh._version), torch.get_rng_state()
+    capsys.readouterr()
+    sketch = Sketch({"grad_x": grad_x, "x": x, "out": out})
+    assert verdict(sketch)[1] == OPEN  # it was asked, and gave another gradient
+    assert capsys.readouterr() == ("", "")
+    assert Writes.calls == calls and torch.equal(Writes.buffer, buffer)
+    assert torch.equal(ctx.cosh, cosh) and torch.equal(x, leaf())
+    assert (x._version, ctx.cosh._version) == versions
+    assert ctx.seen == [] and not hasattr(ctx, "count")
+    assert torch.equal(torch.get_rng_state(), random)
+    assert x.grad is None and hooks == []
+
+
+def test_a_large_graph_is_not_run_again(monkeypatch):
+    monkeypatch.setattr("double_backward.graphs.sketch.find", None)  # would raise when called
+    x = leaf()
+    out = BAD(x)
+    for _ in range(MOST):
+        out = out.sin()
+    (grad_x,) = grad(out.sum(), x, create_graph=True)
+    assert "No picture" in str(draw(grad_x=grad_x, x=x, out=out))
+
+
+def test_inputs_that_broadcast_and_several_results():
+    class Times(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.product = a * b
+            ctx.save_for_backward(a, b)
+            return torch.exp(ctx.product), torch.sin(ctx.product)
+
+        @staticmethod
+        def backward(ctx, grad_exp, grad_sin):
+            a, b = ctx.saved_tensors
+            g = grad_exp * torch.exp(ctx.product) + grad_sin * torch.cos(ctx.product)
+            return g * b, g * a
+
+    a, b = leaf(), torch.tensor([[0.3], [0.4]], dtype=torch.float64, requires_grad=True)
+    out = Times.apply(a, b)
+    grad_a, grad_b = grad(sum(o.sum() for o in out), (a, b), create_graph=True)
+    sketch = Sketch({"grad_a": grad_a, "grad_b": grad_b, "a": a, "b": b, "out": out[0]})
+    assert sketch.findings.unasked and not missing(sketch)  # not the gradient of this one result
+    named = {"grad_a": grad_a, "grad_b": grad_b, "a": a, "b": b, "out[0]": out[0], "out[1]": out[1]}
+    found = Sketch(named)
+    assert {kept for kept, _ in missing(found)} == {"product"}
+    assert {m.gradient for m in found.findings.missing} == {"grad_a", "grad_b"}
