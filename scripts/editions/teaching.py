@@ -36,13 +36,18 @@ def reckoned(notebook):
         parts = [(heading, before), *zip(after[::2], after[1::2], strict=True)]
         for name, text in parts:
             heading = name
-            minutes[heading] = minutes.get(heading, 0) + len(text.split()) / WORDS_A_MINUTE
+            minutes[heading] = minutes.get(heading, 0) + words(text) / WORDS_A_MINUTE
     first = list(minutes)[1]  # after None: what stands above every heading
     minutes[first] += minutes.pop(None)
     minutes.pop("Going further")
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     whole = {name: max(1, round(reckoned)) for name, reckoned in minutes.items()}
     return whole | {"Your turn": sum(map(int, EXERCISE.findall(text)))}
+
+
+def words(text):
+    """How many there are, without the signs of Markdown that stand alone."""
+    return sum(any(map(str.isalnum, word)) for word in text.split())
 
 
 def to_five(minutes):
