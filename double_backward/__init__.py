@@ -1,22 +1,42 @@
 """Second derivatives through custom PyTorch autograd Functions: right, silently wrong, or missing?
 
     diagnose(fn, *inputs)           one Function or model: whether, why, and what to do
-    assert_double_backward          the same for your own tests
     diagnose_all(step)              every custom Function that a training step applies
+    assert_double_backward, assert_all_double_backward
+                                    the same for your own tests
     detect_intermediates()          a context: a second derivative that would be wrong raises
     recompute_intermediates()       a context: it is made right, or it raises
     draw, draw_backward             the autograd graph as a picture with words
 
-They are loaded on first use, so that importing this package costs and changes nothing.
+They are loaded on first use, so that importing this package costs and changes nothing. From a
+shell: `python -m double_backward train.py`, `pytest --double-backward=detect`.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what `__getattr__` finds, for editors and type checkers
+    from .diagnosis import Diagnosis as Diagnosis
+    from .diagnosis import Finding as Finding
+    from .diagnosis import Verdict as Verdict
+    from .diagnosis import assert_double_backward as assert_double_backward
+    from .diagnosis import diagnose as diagnose
+    from .diagnosis.step import StepDiagnosis as StepDiagnosis
+    from .diagnosis.step import assert_all_double_backward as assert_all_double_backward
+    from .diagnosis.step import diagnose_all as diagnose_all
+    from .graphs import Drawing as Drawing
+    from .graphs import draw as draw
+    from .graphs import draw_backward as draw_backward
+    from .remedies import SecondDerivativeError as SecondDerivativeError
+    from .remedies import detect_intermediates as detect_intermediates
+    from .remedies import recompute_intermediates as recompute_intermediates
 
 __version__ = "0.2.0"
 
 _MODULE_OF = {
     "draw": "graphs",
     "draw_backward": "graphs",
+    "Drawing": "graphs",
     "diagnose": "diagnosis",
     "assert_double_backward": "diagnosis",
     "Diagnosis": "diagnosis",
@@ -33,11 +53,13 @@ _MODULE_OF = {
 __all__ = list(_MODULE_OF)
 
 
-def __getattr__(name):
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'double_backward' has no attribute '{name}'")
-    return getattr(import_module(f"double_backward.{_MODULE_OF[name]}"), name)
+if not TYPE_CHECKING:  # or a type checker takes any name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'double_backward' has no attribute '{name}'")
+        return getattr(import_module(f"double_backward.{_MODULE_OF[name]}"), name)
 
 
-def __dir__():
-    return sorted([*globals(), *__all__])
+def __dir__() -> list[str]:
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__])

@@ -1,0 +1,243 @@
+"""`python -m double_backward`: a script that knows nothing of it runs as it would without."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import weakref
+
+import pytest
+import torch
+
+from double_backward import __main__ as command
+from double_backward.diagnosis.step import Met
+from lessons_src.saving_inputs import Square
+
+SWISH = """
+import torch
+from torch.autograd import Function, grad
+
+
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, s)
+        return x * s
+
+    @staticmethod
+    def backward(ctx, g):
+        x, s = ctx.saved_tensors
+        return g * (s + x * s * (1 - s))
+
+
+class Right(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 3 * x**2
+
+
+class Once(Swish):
+    pass
+
+
+def penalty(x, f=Swish.apply):
+    (g,) = grad((f(x) ** 2 + Right.apply(x)).sum() + Once.apply(x.detach().requires_grad_()).sum(),
+                x, create_graph=True)
+    return grad((g**2).sum(), x)[0]
+
+
+x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+"""
+TELLS = (
+    SWISH
+    + """
+if __name__ == "__main__":
+    import pickle
+    import sys
+
+    pickle.loads(pickle.dumps(Swish))
+    print(sys.argv, sys.path[0], __file__, __name__, __package__, __spec__)
+    print(penalty(x).tolist())
+    sys.exit(7)
+"""
+)
+RAISES = (
+    SWISH
+    + """
+class Picky(Swish):
+    @staticmethod
+    def forward(ctx, x):
+        raise ValueError("training failed")
+
+
+def loss():
+    (g,) = grad(Swish.apply(x).sum(), x, create_graph=True)
+    g.detach().sum().backward()
+
+
+print("begun", flush=True)
+try:
+    loss()
+except RuntimeError as error:
+    Picky.apply(x)
+"""
+)
+WAITS = SWISH + '\nimport time\npenalty(x)\nprint("begun", flush=True)\ntime.sleep(600)\n'
+
+
+def python(*arguments, folder):
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    """In this process: what `main` prints, and how it leaves."""
+
+    def running(text, *arguments, name="train.py"):
+        (tmp_path / name).write_text(text)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["double_backward", *arguments])
+        monkeypatch.setattr(sys, "path", ["", *sys.path])
+        monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+        with pytest.raises(SystemExit) as left:
+            command.main()
+        out, err = capfd.readouterr()
+        return out, err, left.value.code
+
+    return running
+
+
+def test_a_script_runs_as_without(tmp_path):
+    (tmp_path / "train.py").write_text(TELLS)
+    plain = python("train.py", "--json", "3", folder=tmp_path)
+    watched = python("-m", "double_backward", "train.py", "--json", "3", folder=tmp_path)
+    assert (plain.returncode, plain.stderr) == (7, "")
+    assert (watched.stdout, watched.returncode) == (plain.stdout, plain.returncode)
+    head, *table = watched.stderr.strip().splitlines()
+    assert head == "double_backward: differentiated 2 times or more:"
+    assert table[0] == "2 custom Functions, 1 right, 1 not"
+    assert "silently_wrong  Swish     train.py:6" in watched.stderr
+    assert "supported       Right     train.py:19" in watched.stderr
+    assert "Once" not in watched.stderr
+
+
+@pytest.mark.slow
+def test_what_it_raises_is_shown_as_without(tmp_path):
+    (tmp_path / "train.py").write_text(RAISES)
+    plain = python("train.py", folder=tmp_path)
+    watched = python("-m", "double_backward", "train.py", folder=tmp_path)
+    assert watched.returncode == plain.returncode == 1
+    assert watched.stdout == plain.stdout == "begun\n"
+    assert "element 0 of tensors" in plain.stderr and "training failed" in plain.stderr
+    assert watched.stderr.startswith(plain.stderr)
+    assert "silently_wrong  Swish" in watched.stderr.removeprefix(plain.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is no signal there")
+def test_stopped_with_ctrl_c(tmp_path):
+    (tmp_path / "train.py").write_text(WAITS)
+    arguments = [sys.executable, "-m", "double_backward", "train.py"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(arguments, cwd=tmp_path, **pipes) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=300)
+    assert process.returncode == -signal.SIGINT
+    assert err.index("KeyboardInterrupt") < err.index("silently_wrong  Swish")
+
+
+def test_json(run, tmp_path):
+    _, _, code = run(RAISES, "--json", "out.json", "train.py", "--epochs", "3")
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert code == 1 and data["argv"] == ["train.py", "--epochs", "3"]
+    assert data["error"] == "ValueError: training failed" and not data["ok"]
+    assert [f["name"] for f in data["functions"]] == ["Swish"]
+    assert data["functions"][0]["file"] == str(tmp_path / "train.py")
+    assert data["torch"] == torch.__version__
+
+
+def test_detect_and_recompute(run):
+    text = SWISH + "\nprint(penalty(x).tolist())\n"
+    right = SWISH + "\nprint(penalty(x, lambda x: x * torch.sigmoid(x)).tolist())\n"
+    out, err, code = run(text, "--detect", "train.py")
+    assert code == 1 and out == "" and "SecondDerivativeError: Swish" in err
+    assert "double_backward/" not in err.split("double_backward: diff")[0]  # no frame of ours
+    out, _, code = run(text, "--recompute", "train.py")
+    expected, _, _ = run(right, "train.py")
+    assert code == 0
+    torch.testing.assert_close(*(torch.tensor(json.loads(t)) for t in (out, expected)))
+    plain, _, _ = run(text, "train.py")
+    assert abs(json.loads(plain)[0] - json.loads(expected)[0]) > 0.01
+
+
+def test_a_module_and_a_package(run, tmp_path):
+    text = SWISH + "\nimport sys\nprint(penalty(x) is not None, __package__, sys.argv[1:])\n"
+    out, err, code = run(text, "-m", "train", "a", "-m")
+    assert (out, code) == ("True  ['a', '-m']\n", 0) and "Swish     train.py:6" in err
+    package = tmp_path / "trained"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "swish.py").write_text(SWISH)
+    out, err, code = run(
+        "from .swish import penalty, x\npenalty(x)\nprint(__spec__.name)\n",
+        "-m",
+        "trained",
+        name="trained/__main__.py",
+    )
+    assert (out, code) == ("trained.__main__\n", 0) and "trained/swish.py:6" in err
+    _, _, code = run("", "-m", "not_there")
+    assert code.endswith("No module named not_there")
+
+
+def test_nothing_to_tell(run):
+    _, err, code = run("print(1)", "train.py")
+    assert err == "\ndouble_backward: no custom Function is differentiated 2 times or more.\n"
+    assert code == 0
+    _, err, code = run("def f(:", "train.py")
+    assert "SyntaxError" in err and code == 1
+
+
+def test_asked_for_what_cannot_be(run):
+    for arguments, said in {
+        ("none.py",): "there is no file none.py",
+        ("--json", "no/folder/out.json", "train.py"): "--json: [Errno 2]",
+        ("--detect", "--recompute", "train.py"): "not allowed with",
+        (): "the following arguments are required: SCRIPT",
+    }.items():
+        _, err, code = run("raise SystemExit(5)", *arguments)
+        assert said in err and code == 2
+
+
+def test_an_error_of_ours_does_not_take_the_place_of_the_script(run, monkeypatch):
+    monkeypatch.setattr(Met, "diagnosed", lambda *args, **options: 1 / 0)
+    _, err, code = run("raise SystemExit(5)", "train.py")
+    assert code == 5 and "ZeroDivisionError" in err
+
+
+def test_calls_are_recorded_once_and_not_retained():
+    met, alive = Met(), []
+    with met.listening():
+        for _ in range(50):
+            point = torch.rand(3, requires_grad=True)
+            out = Square.apply(point)
+            alive += [weakref.ref(point), weakref.ref(out.grad_fn)]
+            (g,) = torch.autograd.grad(out.sum(), point, create_graph=True)
+            (g**2).sum().backward()
+        point.grad = None
+        del point, out, g
+        gc.collect()
+        assert [each for each in alive if each() is not None] == []
+    (uses,) = met.functions.values()
+    assert uses.calls == 50 and uses.order == 2 and len(uses.kinds) == 1

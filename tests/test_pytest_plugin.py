@@ -1,0 +1,138 @@
+"""The pytest plugin, in small projects of somebody else, run in processes of their own."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROJECT = """
+import pytest
+import torch
+from torch.autograd import Function, grad
+
+from double_backward import assert_all_double_backward, assert_double_backward
+
+
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, s)
+        return x * s
+
+    @staticmethod
+    def backward(ctx, g):
+        x, s = ctx.saved_tensors
+        return g * (s + x * s * (1 - s))
+
+
+def second(y, x):
+    (g,) = grad(y.sum(), x, create_graph=True)
+    return grad(g.sum(), x)[0]
+
+
+@pytest.fixture
+def x():
+    return torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+
+
+@pytest.fixture
+def y(x):
+    return Swish.apply(x) ** 2
+
+
+def test_right(x, y):
+    expected = second((x * torch.sigmoid(x)) ** 2, x)
+    torch.testing.assert_close(second(y, x), expected)
+
+
+@pytest.mark.double_backward("off")
+def test_runs(x, y):
+    second(y, x)
+
+
+def test_also(x, y):
+    second(y, x)
+
+
+def test_whole_text():
+    x = torch.linspace(0, 2, 6, dtype=torch.float64).requires_grad_()
+    assert_double_backward(Swish.apply, x)
+
+
+def test_whole_table():
+    x = torch.linspace(0, 2, 6, dtype=torch.float64).requires_grad_()
+    assert_all_double_backward(lambda: second(Swish.apply(x), x))
+"""
+WRONG_MARKER = """
+import pytest
+
+
+@pytest.mark.double_backward("on")
+def test_marked():
+    pass
+"""
+PLAIN = """
+import sys
+
+
+def test_nothing_is_loaded():
+    assert "torch" not in sys.modules
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    def running(text, *options):
+        (tmp_path / "test_theirs.py").write_text(text)
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--strict-markers"]
+        command += ["-rA", f"--rootdir={tmp_path}", *options, tmp_path / "test_theirs.py"]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=300
+        ).stdout
+
+    return running
+
+
+def outcome(text, name):
+    (line,) = [x for x in text.splitlines() if x.split(" - ")[0].endswith(f"::{name}")]
+    return line.split()[0]
+
+
+def test_detect_raises_but_where_a_marker_says_off(run):
+    text = run(PROJECT, "--double-backward=detect", "-k", "right or runs or also")
+    assert outcome(text, "test_right") == outcome(text, "test_also") == "FAILED"
+    assert outcome(text, "test_runs") == "PASSED"
+    assert "SecondDerivativeError: Swish" in text
+
+
+@pytest.mark.slow
+def test_recompute_makes_it_right(run):
+    text = run(PROJECT, "--double-backward=recompute", "-k", "right or also")
+    assert outcome(text, "test_right") == outcome(text, "test_also") == "PASSED"
+    text = run(PROJECT, "-k", "right or also")
+    assert (outcome(text, "test_right"), outcome(text, "test_also")) == ("FAILED", "PASSED")
+
+
+@pytest.mark.slow
+def test_the_whole_text_of_an_assertion_is_shown(run):
+    text = run(PROJECT, "-k", "whole")
+    shown = [line.removeprefix("E").strip() for line in text.splitlines() if line[:2] == "E "]
+    for said in (
+        "Swish: silently wrong at second order",
+        "AssertionError: 1 custom Function, 0 right, 1 not",
+        "torch, or return this very tensor, too.",
+    ):
+        assert any(said in line for line in shown)
+    assert "..." not in "".join(shown)
+
+
+def test_a_wrong_marker_says_what_is_allowed(run):
+    text = run(WRONG_MARKER)
+    assert 'the marker is double_backward(way): "detect", "recompute" or "off"' in text
+    assert outcome(text, "test_marked") == "ERROR"
+
+
+def test_without_the_option_nothing_is_loaded(run):
+    assert outcome(run(PLAIN), "test_nothing_is_loaded") == "PASSED"
+    assert "--double-backward={off,detect,recompute}" in run(PLAIN, "--help")
