@@ -51,6 +51,16 @@ at_third = {"third": rows(WRONG)}
 FLOAT32 = {"dtype": torch.float32, "tolerance": 0.01}
 
 SPEAKS = [  # code, evidence, some of its words
+    (
+        "endless_recursion",
+        failing("EndlessRecursion: endless recursion: backward of F differentiates an output of F"),
+        "F saves its output",
+    ),
+    (
+        "endless_recursion",
+        failing("EndlessRecursion: endless recursion: 100 backwards inside one another"),
+        "call it again",
+    ),
     ("mutates_grad_out", habit(mutates=True), "writes into grad_out"),
     ("mutates_saved", habit(mutates_saved=True), "a tensor that forward saved"),
     ("backward_works_once", habit(only_once="gone"), "raises: gone"),

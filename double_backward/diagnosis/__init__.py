@@ -32,6 +32,7 @@
     third_order_not_tracked        5
     saved_tensor_edited            3
     checkpoint_refuses_grad        5
+    endless_recursion              5
     number_of_gradients            1
     gradient_for_no_tensor         1
     gradient_of_another_kind       1
@@ -65,6 +66,7 @@
     another_point                  4
 
 and, all of lesson 1, why nothing was checked: no_input_requires_grad, no_elements, meta_input,
+lazy_parameters, meta_parameters, took_too_long, beyond_diagnose,
 half_precision, memory_freed, not_finite_here, no_call, no_output, output_without_graph, fn_raises,
 fn_asks_for_leaves, random_output.
 """
@@ -73,6 +75,7 @@ import html
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -84,8 +87,9 @@ from .functions import Saved, custom_functions, uneven_step
 from .habits import observe, torch_func
 from .judge import Outcome, Row
 from .lifetime import Lifetime, lifetime
+from .limits import TookTooLong, limited, no_endless_recursion
 from .measure import Measured, as_given, measure
-from .prepare import NotChecked, Prepared, prepare, raised
+from .prepare import NotChecked, Prepared, prepare, raised, told
 from .report import text_of
 from .rules import Finding, findings_of
 from .settings import FORMULAS, Setting, first_line, typed
@@ -133,7 +137,7 @@ class Diagnosis:
         return f'<pre style="color: inherit; background: none">{html.escape(str(self))}</pre>'
 
 
-def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
+def diagnose(fn: Callable, *inputs: Any, order: int = 2, timeout: float | None = 60.0) -> Diagnosis:
     """Check first and second derivative of fn, and explain what is wrong.
 
     Args:
@@ -144,25 +148,49 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2) -> Diagnosis:
             any shape, real or complex, dense or sparse, converted to float64 (complex128) where fn
             allows it; they stay on their device.
         order: 3 to check the third derivative also.
+        timeout: seconds, after which it is "not_checked", and what was running is told; None for
+            no limit. A single call of compiled code is waited for.
 
     Returns:
-        `Diagnosis`; nothing is raised for a wrong fn, except what is no `Exception` (SystemExit,
-        KeyboardInterrupt). Gradients, random state and the tensors that
+        `Diagnosis`; nothing is raised, whatever fn and the inputs are, except what is no
+        `Exception` (SystemExit, KeyboardInterrupt). Gradients, random state and the tensors that
         fn holds (buffers, parameters, what it closes over) are put back; a Python object that fn
         changes is not.
 
     What is about 100,000 times smaller than the largest part of an output, or of a derivative, is
     lost beside it: hand such parts over by themselves.
     """
-    name = getattr(getattr(fn, "__self__", fn), "__name__", type(fn).__name__)
-    with undisturbed(fn) as met:
-        try:
-            prepared = prepare(fn, inputs)
-            measured, moved = _measured(prepared, order)
-        except NotChecked as reason:
-            finding = Finding(reason.code, reason.message, lesson=1)
-            saved = [saved for function in reason.functions for saved in function.saved]
-            return Diagnosis(name, Verdict.NOT_CHECKED, [finding], saved=saved)
+    name = _name_of(fn)
+    try:
+        return _diagnosed(name, fn, inputs, order, timeout)
+    except NotChecked as reason:
+        return _not_checked(name, reason)
+    except TookTooLong as late:
+        running = f", while this was running: {late.running}" if late.running else ""
+        return _not_checked(name, NotChecked("took_too_long", timeout, running))
+    except Exception as error:  # of objects that fn or inputs are, which do what they like
+        return _not_checked(name, NotChecked("beyond_diagnose", told(error)))
+
+
+def _not_checked(name, reason):
+    finding = Finding(reason.code, reason.message, lesson=1)
+    saved = [saved for function in reason.functions for saved in function.saved]
+    return Diagnosis(name, Verdict.NOT_CHECKED, [finding], saved=saved)
+
+
+def _name_of(fn: object) -> str:
+    for named in ("__self__.__name__", "__name__"):
+        with suppress(Exception):  # of the object's own
+            name = attrgetter(named)(fn)
+            if isinstance(name, str):
+                return name
+    return type(fn).__name__
+
+
+def _diagnosed(name, fn, inputs, order, timeout):
+    with undisturbed(fn) as met, no_endless_recursion(), limited(timeout):
+        prepared = prepare(fn, inputs)
+        measured, moved = _measured(prepared, order)
         evidence = _gather(measured, prepared)
         how, formulas = "", FORMULAS
         if evidence.measured.wrong:

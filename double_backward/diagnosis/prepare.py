@@ -24,6 +24,13 @@ from .units import units_of
 
 NOT_CHECKED = {
     "no_input_requires_grad": "Pass x.double().requires_grad_(), also for an integer x.",
+    "lazy_parameters": "The parameters of a lazy module have no shape before its first call. Call "
+    "it once, and diagnose again.",
+    "meta_parameters": "Parameters are on the meta device, and have no numbers. Move the module "
+    "to the CPU with to_empty, and fill them.",
+    "took_too_long": "It took longer than timeout={:g} seconds{}. Hand in smaller inputs, or pass "
+    "a longer timeout.",
+    "beyond_diagnose": "fn, or an input, does not let itself be looked at: {}",
     "meta_input": "An input is on the meta device, and has no numbers. Pass one on the CPU.",
     "no_elements": "{} has no elements, so there is nothing to differentiate. Pass one that has.",
     "half_precision": "16 bits are too few for finite differences, and fn does something else in "
@@ -54,7 +61,7 @@ class NotChecked(Exception):
         functions: what is known of the custom Functions all the same.
     """
 
-    def __init__(self, code: str, *values: str, functions: tuple[Custom, ...] = ()):
+    def __init__(self, code: str, *values: object, functions: tuple[Custom, ...] = ()):
         self.code, self.message = code, NOT_CHECKED[code].format(*values)
         self.functions = functions
         super().__init__(self.message)
@@ -81,6 +88,7 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
         raise NotChecked("no_call", fn.__name__)
     if any(t.device.type == "meta" for t in tree_leaves(inputs) if isinstance(t, torch.Tensor)):
         raise NotChecked("meta_input")
+    _ask_parameters(fn, inputs)
     target = Target.of(fn, inputs)
     if not target.point:
         raise NotChecked("no_input_requires_grad")
@@ -92,8 +100,18 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
         raise
     except Exception as error:  # of fn
         if _asks_for_leaves(target):
-            raise NotChecked("fn_asks_for_leaves", _told(error)) from error
+            raise NotChecked("fn_asks_for_leaves", told(error)) from error
         raise raised(error) from error
+
+
+def _ask_parameters(fn, inputs):
+    given = [t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor)]
+    if isinstance(fn, torch.nn.Module):
+        given += [*fn.parameters(), *fn.buffers()]
+    if any(map(torch.nn.parameter.is_lazy, given)):
+        raise NotChecked("lazy_parameters")
+    if any(t.device.type == "meta" for t in given):
+        raise NotChecked("meta_parameters")
 
 
 def _asks_for_leaves(target):
@@ -250,9 +268,13 @@ def _outputs(target):
 
 def raised(error: Exception) -> NotChecked:
     """The reason that fn raises."""
-    return NotChecked("fn_raises", _told(error))
+    return NotChecked("fn_raises", told(error))
 
 
-def _told(error):
+def told(error: Exception) -> str:
     place = raised_in(error)
-    return f"{type(error).__name__}: {error}{f' (in {place})' if place else ''}."
+    try:
+        text = str(error)
+    except Exception:  # of the error's own __str__
+        text = ""
+    return f"{type(error).__name__}: {text}{f' (in {place})' if place else ''}."

@@ -478,6 +478,21 @@ def checkpoint_refuses_grad(e: Evidence) -> str | None:
     )
 
 
+@rule(lesson=5, cause=True)
+def endless_recursion(e: Evidence) -> str | None:
+    said = [text for text in e.texts if "endless recursion: " in text]
+    if not said:
+        return None
+    if said[0].endswith("inside one another"):
+        return "backward applies Functions whose backwards call it again, without end."
+    name = said[0].split()[-1]
+    return (
+        f"{name} saves its output, whose grad_fn is {name} itself, whatever graph it had inside "
+        "forward. backward differentiates it, which calls the same backward again, without end. "
+        "Compute it anew in backward, from the saved inputs under torch.enable_grad()."
+    )
+
+
 @rule(lesson=1, cause=True)
 def number_of_gradients(e: Evidence) -> str | None:
     if not _error_says(e, "incorrect number of gradients"):

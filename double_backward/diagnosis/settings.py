@@ -228,7 +228,11 @@ def _derivative(probe, scalar, t, create_graph, strict):
 def raised_in(error: Exception) -> str:
     """The innermost place in the reader's code in the way of an error, else in a package's; "" if
     it is in torch, in Python or here."""
-    way = traceback.extract_tb(error.__traceback__)
+    return innermost(traceback.extract_tb(error.__traceback__))
+
+
+def innermost(way: traceback.StackSummary) -> str:
+    """ "backward, line 7": the last frame of the reader's own code, else of a package's."""
     frames = [f for f in way if not f.filename.startswith((HERE, TORCH)) and not _of_python(f)]
     own = [f for f in frames if not INSTALLED & set(Path(f.filename).parts)] or frames
     return f"{own[-1].name}, line {own[-1].lineno}" if own else ""

@@ -1,0 +1,161 @@
+"""A limit of time, and of backwards that call themselves: whatever fn does, `diagnose` returns."""
+
+import ctypes
+import functools
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from .settings import innermost
+
+DEEPEST = 100  # backwards that call each other
+ENGINE = os.path.join("torch", "autograd", "function.py")  # what calls a backward in Python
+
+
+class TookTooLong(BaseException):
+    """Not an `Exception`, since fn may catch those.
+
+    Attributes:
+        running: "backward, line 7": the reader's code that was running; "" if none was.
+    """
+
+    running = ""
+
+
+class EndlessRecursion(RuntimeError):
+    """A backward differentiates what leads to itself."""
+
+
+@contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Raise `TookTooLong` inside after so many seconds; None: never.
+
+    It comes as soon as Python runs again in this thread, or in one in which autograd calls a
+    backward; a single call of compiled code is waited for.
+    """
+    if seconds is None:
+        yield
+        return
+    limit = _Limit(threading.get_ident())
+    timer = threading.Timer(seconds, limit.end)
+    timer.daemon = True
+    with _signal_raises(limit):
+        timer.start()
+        try:
+            yield
+        except TookTooLong as error:
+            error.running = limit.running
+            raise
+        finally:
+            timer.cancel()
+            limit.over()
+
+
+class _Limit:
+    """Ends the work of one thread, and of those that autograd began for it."""
+
+    def __init__(self, thread: int):
+        self.thread, self.before = thread, set(sys._current_frames())
+        self.lock, self.is_over, self.ended = threading.Lock(), False, False
+        self.running = ""
+
+    def end(self) -> None:
+        with self.lock:
+            if self.is_over:
+                return
+            frames = dict(sys._current_frames())
+            mine = frames.pop(self.thread, None)
+            others = {k: f for k, f in frames.items() if k not in self.before and _backward(f)}
+            stacks = [traceback.extract_stack(f) for f in [*others.values(), mine] if f]
+            self.running = next(filter(None, map(innermost, stacks)), "")
+            self.ended = True
+            for thread in [*others, self.thread]:
+                _raise_in(thread, TookTooLong)
+            if self.thread == threading.main_thread().ident:
+                with suppress(Exception):  # wakes one that sleeps; not on every system
+                    signal.pthread_kill(self.thread, signal.SIGALRM)
+
+    def over(self) -> None:
+        """What was sent and has not come is taken back."""
+        with self.lock:
+            self.is_over = True
+            if self.ended:
+                _raise_in(self.thread, None)
+
+
+def _backward(frame: FrameType | None) -> bool:
+    """Whether a thread runs nothing but a backward."""
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.endswith(ENGINE)
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    wanted = ctypes.py_object(error) if error else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), wanted)
+
+
+@contextmanager
+def _signal_raises(limit: _Limit) -> Iterator[None]:
+    """In the main thread, where nobody else uses it, SIGALRM wakes a sleeping call."""
+
+    def wake(*_: Any) -> None:
+        if limit.ended and not limit.is_over:
+            raise TookTooLong
+
+    usable = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
+    if not usable or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGALRM, wake)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+@contextmanager
+def no_endless_recursion() -> Iterator[None]:
+    """Raise `EndlessRecursion` where a backward differentiates the output of its own node.
+
+    A saved output has the Function as its grad_fn, whatever graph it had inside forward: to
+    differentiate it calls the same backward, and so on. Torch itself does not end that.
+    """
+    autograd: Any = torch.autograd
+    engine = autograd._engine_run_backward
+    running: list[Any] = []  # the nodes that are differentiated, the innermost last
+
+    @functools.wraps(engine)
+    def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
+        mine = [node for node in nodes if isinstance(node, BackwardCFunction)]
+        for node in mine:
+            if any(node is other for other in running):
+                raise EndlessRecursion(_recursion(node))
+        if len(running) > DEEPEST:
+            raise EndlessRecursion(f"endless recursion: {DEEPEST} backwards inside one another")
+        running.extend(mine)
+        try:
+            return engine(t_outputs, *args, **kwargs)
+        finally:
+            del running[len(running) - len(mine) :]
+
+    autograd._engine_run_backward = run
+    try:
+        yield
+    finally:
+        autograd._engine_run_backward = engine
+
+
+def _recursion(node: Any) -> str:
+    name = getattr(getattr(node, "_forward_cls", None), "__name__", "the Function")
+    return f"endless recursion: backward of {name} differentiates an output of {name}"

@@ -1,0 +1,205 @@
+"""Whatever fn and the inputs are, `diagnose` returns in time, with a sentence."""
+
+import collections
+import dataclasses
+import functools
+import threading
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import Function
+
+from double_backward import Diagnosis, diagnose
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@dataclasses.dataclass
+class Result:
+    a: object
+    b: object = None
+
+
+class NoText(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+class NoAttributes:
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+    def __call__(self, x):
+        return x**2
+
+
+class Mine(torch.Tensor):
+    pass
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def scaled(self, x):
+        return (self.weight * x) ** 2
+
+
+def raises_without_text(x):
+    raise NoText
+
+
+def x(*values):
+    return torch.tensor(values or (0.3, 0.9, -0.4), dtype=torch.float64, requires_grad=True)
+
+
+def rows():
+    return torch.ones(2, 4, requires_grad=True)
+
+
+def jagged():
+    parts = [torch.ones(2), torch.ones(3)]
+    return torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True)
+
+
+def cycle():
+    found: list = []
+    found.append(found)
+    return found
+
+
+@torch.jit.script
+def scripted(x: torch.Tensor):
+    return x**3
+
+
+CALLS = {
+    "nothing": (None, [x()], "fn_raises"),
+    "no tensor": (torch.sin, [3], "no_input_requires_grad"),
+    "no arguments": (torch.sin, [], "no_input_requires_grad"),
+    "a list": (lambda a: a[0] * a[1], [[x(), x()]], ""),
+    "a dict": (lambda a: a["u"] ** 2, [{"u": x()}], ""),
+    "returns None": (lambda x: None, [x()], "no_output"),
+    "returns a dict": (lambda x: {"y": x**2}, [x()], ""),
+    "returns a named tuple": (lambda x: Pair(x**2, None), [x()], ""),
+    "returns a dataclass": (lambda x: Result(x**2), [x()], ""),
+    "lazy": (nn.LazyLinear(3), [rows()], "lazy_parameters"),
+    "lazy inside": (nn.Sequential(nn.LazyLinear(3), nn.Tanh()), [rows()], "lazy_parameters"),
+    "a lazy parameter": (lambda p: p * 2, [nn.UninitializedParameter()], "lazy_parameters"),
+    "meta parameters": (nn.Linear(4, 2, device="meta"), [rows()], "meta_parameters"),
+    "meta": (torch.sin, [torch.ones(3, device="meta", requires_grad=True)], "meta_input"),
+    "sparse": (lambda s: s.to_dense() ** 2, [torch.eye(3).to_sparse().requires_grad_()], ""),
+    "nested": (torch.sin, [jagged()], "beyond_diagnose"),
+    "a subclass": (lambda x: x**2, [x().detach().as_subclass(Mine).requires_grad_()], ""),
+    "half a module": (nn.Linear(4, 2).half(), [rows()], "fn_raises"),
+    "two precisions": (nn.Sequential(nn.Linear(4, 2).double()), [rows()], "fn_raises"),
+    "partial": (functools.partial(torch.pow, exponent=3), [x()], ""),
+    "bound": (Scaled().scaled, [x()], ""),
+    "script": (scripted, [x()], ""),
+    "a script module": (torch.jit.script(nn.Linear(4, 2)), [rows()], "fn_raises"),
+    "vmap": (torch.vmap(lambda x: x**2), [x()], ""),
+    "func.grad": (torch.func.grad(lambda x: (x**3).sum()), [x()], ""),
+    "an error without text": (raises_without_text, [x()], "fn_raises"),
+    "no attributes": (NoAttributes(), [x()], "beyond_diagnose"),
+    "a list that holds itself": (lambda a, x: x**2, [cycle(), x()], "beyond_diagnose"),
+    "a class": (nn.Linear, [x()], "fn_raises"),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_diagnosis_comes_back(case):
+    fn, inputs, code = CALLS[case]
+    found = diagnose(fn, *inputs)
+    assert isinstance(found, Diagnosis) and str(found)
+    if not code:
+        assert found.ok, found
+    else:
+        assert found.verdict == "not_checked" and found.findings[0].code == code
+        assert found.findings[0].message.endswith(".")
+
+
+class OwnOutput(Function):
+    """backward differentiates the output that it saved, whose grad_fn is this Function."""
+
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            y = x.detach().requires_grad_() ** 3
+        ctx.save_for_backward(y, x)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        y, x = ctx.saved_tensors
+        (grad,) = torch.autograd.grad(y, x, grad_out, retain_graph=True)
+        return grad
+
+
+def test_a_backward_that_calls_itself_ends():
+    found = diagnose(OwnOutput.apply, x())
+    assert found.verdict == "raises" and found.findings[0].code == "endless_recursion"
+    assert "OwnOutput saves its output" in found.findings[0].message
+
+
+class Itself(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            return torch.autograd.grad(Itself.apply(x), x, grad_out)[0]
+
+
+def test_a_backward_that_applies_itself_and_differentiates_that_ends():
+    found = diagnose(Itself.apply, x())
+    assert found.verdict == "raises" and found.findings[0].code == "endless_recursion"
+
+
+class Forever(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        while True:
+            pass
+
+
+def sleeps(x):
+    time.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("fn", "where"), [(Forever.apply, "backward, line "), (sleeps, "sleeps, line ")]
+)
+def test_after_a_while_it_ends_and_says_what_was_running(fn, where):
+    before = time.monotonic()
+    found = diagnose(fn, x(), timeout=0.5)
+    assert time.monotonic() - before < 30
+    assert found.verdict == "not_checked" and found.findings[0].code == "took_too_long"
+    assert f"while this was running: {where}" in found.findings[0].message
+
+
+def test_the_limit_holds_in_other_threads():
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(diagnose(Forever.apply, x(), timeout=0.5)), daemon=True
+    )
+    thread.start()
+    thread.join(30)
+    assert found and found[0].findings[0].code == "took_too_long"
+
+
+def test_a_limit_that_is_not_reached_leaves_nothing():
+    assert diagnose(lambda x: x**2, x(), timeout=30).ok
+    assert diagnose(lambda x: x**2, x(), timeout=None).ok
+    assert not [t for t in threading.enumerate() if isinstance(t, threading.Timer)]
