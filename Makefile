@@ -46,7 +46,7 @@ site: environment+site
 rehearse: environment+workshop
 	@$(RUN) scripts/rehearse.py $(LEARNERS)
 
-# Published packages, in .survey, on top of what learning needs; some ten minutes and 500 MB.
+# Published packages, in .survey, on top of what learning needs; half an hour or more, and 750 MB.
 survey: environment
 	@$(RUN) survey/environment.py
 	@OMP_NUM_THREADS=1 .survey/bin/python -m survey $(FUNCTION)

@@ -1,13 +1,20 @@
-"""`python -m survey` runs every call and writes the results; names after it run these and print."""
+"""`python -m survey` runs every call and writes the results; names after it run and store these."""
 
+import csv
+import difflib
 import importlib.metadata
+import os
 import sys
 
-from . import CALLS, table
+from . import CALLS, page, table
+from .documented import documented
 from .run import run_all
+
+NUMBERS = table.HERE / "documented.csv"
 
 
 def main(names):
+    need_known(names)
     wanted = names or sorted(CALLS, key=lambda name: CALLS[name].package.lower())
     answers = {}
     for name, answer in run_all(wanted):
@@ -18,20 +25,57 @@ def main(names):
             print(answer.get("text", ""), *answer.get("numbers", ()), sep="\n")
     failed = [name for name in wanted if "failed" in answers[name]]
     if failed:
-        sys.exit(f"no answer from {', '.join(failed)}")
-    if not names:
-        store([row(name, answers[name]) for name in wanted])
+        sys.exit(f"Nothing is stored: no answer from {', '.join(failed)}.")
+    store([row(name, answers[name]) for name in wanted], read_numbers() | typed(names))
+
+
+def need_known(names):
+    """A mistyped name is told before anything runs."""
+    for name in names:
+        if name not in CALLS:
+            near = difflib.get_close_matches(name, CALLS, n=5, cutoff=0.4)
+            sys.exit(f"{name} is not on the list. Near it: {', '.join(near) or 'nothing'}.")
 
 
 def row(name, answer):
     return table.row_of(name, answer, importlib.metadata.version(CALLS[name].package))
 
 
-def store(rows):
-    differences = list(table.differences(table.read() if table.CSV.exists() else [], rows))
-    table.write(rows)
+def typed(names):
+    """Name -> numbers of the documented calls, or of those whose Functions are named."""
+    wanted = {n: each for n, each in documented().items() if not names or each.function in names}
+    return {name: digits(each.numbers()) for name, each in wanted.items()}
+
+
+def digits(numbers):
+    return {key: format(value, ".3f") for key, value in numbers.items()}
+
+
+def read_numbers():
+    if not NUMBERS.exists():
+        return {}
+    with NUMBERS.open(newline="", encoding="utf-8") as file:
+        return {line.pop("name"): line for line in csv.DictReader(file)}
+
+
+def store(rows, numbers):
+    """Put the rows in the place of the stored ones; write what is made of all of them."""
+    before = table.read() if table.CSV.exists() else []
+    differences = list(table.differences(before, rows))
+    ran = {row["function"]: row for row in rows}
+    on_list = [call.function for call in CALLS.values()]
+    after = {row["function"]: row for row in before} | ran
+    after = [after[function] for function in sorted(on_list, key=str.lower) if function in after]
+    table.write(after)
+    with NUMBERS.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.DictWriter(file, ["name", "got", "expected", "instead"], lineterminator="\n")
+        lines.writeheader()
+        lines.writerows({"name": name, **numbers[name]} for name in sorted(numbers))
+    page.write(after, numbers)
     print(*differences, sep="\n")
     print(f"{len(rows)} Functions; {len(differences)} differences from the stored results.")
+    if differences and os.environ.get("CI") == "true":
+        sys.exit(1)  # so that the weekly run is red
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VENV = HERE.parent / ".survey"
-PYTHON = VENV / "bin" / "python"
 LISTS = [HERE / "packages.txt", HERE / "support.txt"]
 
 
@@ -21,12 +20,8 @@ def main():
     stamp, wanted = VENV / "finished", digest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    print("Setting up .survey, once: the surveyed packages, some minutes.", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=True)
-    look_in_course()
-    install = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    for each in LISTS:
-        subprocess.run([*install, "--no-deps", "--requirement", each], check=True)
+    print("Setting up .survey, once: the surveyed packages, some minutes and 750 MB.", flush=True)
+    make(VENV, pins())
     stamp.write_text(wanted)
 
 
@@ -35,9 +30,24 @@ def digest():
     return hashlib.sha256(b"".join(texts)).hexdigest() + f"\n{sys.prefix}\n"
 
 
-def look_in_course():
-    """What .survey does not hold is looked for in the course's environment."""
-    places = {"base": str(VENV), "platbase": str(VENV)}
+def pins():
+    """All of both lists, "name==version"."""
+    lines = [line.split("#")[0].strip() for path in LISTS for line in path.read_text().splitlines()]
+    return [line for line in lines if line]
+
+
+def make(venv, packages):
+    """An environment with these packages, and for the rest what the course's own has."""
+    subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
+    look_in_course(venv)
+    install = [venv / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    install += ["--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*install, *packages], check=True)
+
+
+def look_in_course(venv):
+    """What it does not hold is looked for in the course's environment."""
+    places = {"base": str(venv), "platbase": str(venv)}
     own = Path(sysconfig.get_path("purelib", scheme="venv", vars=places))
     (own / "course.pth").write_text(sysconfig.get_path("purelib") + "\n")
 

@@ -4,7 +4,7 @@ import warnings
 
 import torch
 
-from .compare import compare
+from .compare import compare, first_derivative
 from .listed import CALLS
 
 
@@ -19,6 +19,7 @@ def look_at(name):
     fn, inputs, *reference = CALLS[name].make()  # diagnose may have met state that it changes
     reference = reference[0] if reference else None
     surrogate = CALLS[name].surrogate or diagnosis.verdict == "surrogate_gradient"
+    first = None if surrogate else first_derivative(fn, inputs)
     numbers = compare(fn, inputs, reference, surrogate)
     numbers = [vars(number) | {"wrong": number.wrong} for number in numbers]
     causes = [finding.code for finding in diagnosis.findings if finding.cause]
@@ -29,4 +30,5 @@ def look_at(name):
         "findings": [finding.code for finding in diagnosis.findings],
         "text": str(diagnosis),
         "numbers": numbers,
+        "first": first and vars(first) | {"wrong": first.wrong},
     }

@@ -1,28 +1,33 @@
-"""results.csv and RESULTS.md, from the answers."""
+"""results.csv: a row for each Function, from the answers; and what is counted in it."""
 
 import csv
+import datetime
 from collections import Counter
 from pathlib import Path
 
 from .listed import CALLS
+from .places import places
+from .reached import KNOWN, Known
 
 HERE = Path(__file__).parent
 CSV = HERE / "results.csv"
-PAGE = HERE / "RESULTS.md"
 
 RIGHT = "right"
 WRONG = "silently wrong"
+BACKWARD = "wrong by .backward() alone"
 GUARDED = "guarded"
 LOUD = "error or NaN"
 SURROGATE = "surrogate"
-OTHER = "first derivative"
+FIRST = "first derivative wrong"
 READINGS = {
-    RIGHT: "the second derivative is right in all four settings",
+    FIRST: "backward does not return the derivative of forward, undeclared",
     WRONG: "a number, no error, and not the second derivative, in at least one setting",
-    GUARDED: "declared `@once_differentiable`: no second derivative is promised",
+    BACKWARD: "`torch.autograd.grad` is refused in words; by `.backward(create_graph=True)` a "
+    "number that is not the second derivative, without an error",
     LOUD: "differentiating twice raises an error, or gives NaN, and never a wrong number",
-    SURROGATE: "backward is no derivative of forward, by design, and is itself derived rightly",
-    OTHER: "backward gives no derivative of forward, undeclared, or depends on layout or grad_out",
+    GUARDED: "declared `@once_differentiable`: no second derivative is promised",
+    RIGHT: "the second derivative is right in all four settings",
+    SURROGATE: "backward is no derivative of forward, by design",
 }
 FIELDS = [
     "package",
@@ -32,11 +37,16 @@ FIELDS = [
     "verdict",
     "cause",
     "surrogate",
+    "apart",
     "setting",
+    "route",
     "expected",
     "got",
     "reference",
     "agrees",
+    "source",
+    "reached",
+    "date",
     "seconds",
 ]
 
@@ -44,57 +54,80 @@ FIELDS = [
 def row_of(name, answer, version):
     """A row of the table, all values text, from what `one.look_at` said."""
     entry = CALLS[name]
-    number = telling(answer["numbers"])
-    reading = reading_of(answer["verdict"], entry.surrogate)
+    known = KNOWN.get(name, Known())
+    reading = reading_of(answer, entry.surrogate)
+    number = answer["first"] if reading == FIRST and wrong(answer["first"]) else telling(answer)
+    where = places(entry.function)
     return {
         "package": entry.package,
         "version": version,
         "function": entry.function,
         "reading": reading,
         "verdict": answer["verdict"],
-        "cause": answer["cause"],
+        "cause": known.cause or answer["cause"],
         "surrogate": "by design" if entry.surrogate else "",
+        "apart": known.apart,
         "setting": number.get("setting", ""),
+        "route": number.get("route", ""),
         "expected": digits(number.get("expected")),
         "got": digits(number.get("got")) or ("raises" if number.get("error") else ""),
         "reference": answer["reference"],
-        "agrees": agrees(reading, answer["numbers"]),
+        "agrees": agrees(reading, answer),
+        "source": where.defined,
+        "reached": known.by or "; ".join(where.applied),
+        "date": str(datetime.date.today()),
         "seconds": str(round(answer["seconds"])),
     }
 
 
-def reading_of(verdict, surrogate):
-    if verdict == "surrogate_gradient":
-        return SURROGATE if surrogate else OTHER
+def reading_of(answer, surrogate):
+    """A wrong first derivative outranks all else; then what a user meets."""
+    verdict = answer["verdict"]
+    routes = {number["route"] for number in answer["numbers"] if wrong(number)}
+    if surrogate and verdict not in ("silently_wrong", "supported"):
+        return SURROGATE
+    if not surrogate and (wrong(answer["first"]) or verdict in ("surrogate_gradient", *OTHERS)):
+        return FIRST
+    if routes == {"backward"}:
+        return BACKWARD
     return {
         "supported": RIGHT,
         "silently_wrong": WRONG,
         "once_differentiable": GUARDED,
         "raises": LOUD,
         "not_finite": LOUD,
-        "first_derivative_wrong": OTHER,
-        "layout_dependent": OTHER,
         "not_checked": "",
     }[verdict]
 
 
-def telling(numbers):
-    """The first wrong number, else the first that raises, else the first."""
-    wrong = [n for n in numbers if n.get("wrong")]
+OTHERS = "first_derivative_wrong", "layout_dependent"
+
+
+def wrong(number):
+    return bool(number and number.get("wrong"))
+
+
+def telling(answer):
+    """The first wrong number that is silent; else the first that raises; else the largest."""
+    numbers = answer["numbers"]
+    silent = [n for n in numbers if wrong(n)]
     raised = [n for n in numbers if n.get("error")]
-    return (wrong or raised or numbers)[0]
+    largest = sorted(numbers, key=lambda n: -abs(n.get("expected") or 0))
+    return (silent or raised or largest)[0]
 
 
-def agrees(reading, numbers):
+def agrees(reading, answer):
     """Whether the second opinion comes to the same; "" where it has nothing to say."""
-    wrong = any(n.get("wrong") for n in numbers)
+    numbers = answer["numbers"]
+    silent = any(wrong(n) for n in numbers)
     raised = any(n.get("error") for n in numbers)
     same = {
-        RIGHT: not wrong and not raised,
-        SURROGATE: not wrong,
-        WRONG: wrong,
-        GUARDED: wrong or raised,
-        LOUD: not wrong,
+        RIGHT: not silent and not raised,
+        WRONG: silent,
+        BACKWARD: silent,
+        GUARDED: silent or raised,
+        LOUD: not silent,
+        FIRST: wrong(answer["first"]),
     }
     return {True: "yes", False: "no"}.get(same.get(reading), "")
 
@@ -111,7 +144,6 @@ def write(rows):
         table = csv.DictWriter(file, FIELDS, lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-    PAGE.write_text(page(rows), encoding="utf-8")
 
 
 def read():
@@ -120,11 +152,11 @@ def read():
 
 
 def differences(old, new):
-    """Sentences: what differs between two runs, apart from seconds and a last digit."""
+    """Sentences: what differs between two runs, apart from dates, seconds and a last digit."""
     before = {row["function"]: row for row in old}
     for row in new:
         was = before.get(row["function"])
-        for key in FIELDS[:-1]:
+        for key in FIELDS[:-2]:
             if was and was[key] != row[key] and not near(was[key], row[key]):
                 yield f"{row['function']}: {key} was {was[key]!r}, is {row[key]!r}"
 
@@ -141,9 +173,13 @@ def counts(rows):
     return Counter(row["reading"] for row in rows)
 
 
+def counted(rows):
+    """The rows that stand for what a user meets: no surrogates, nothing set apart."""
+    return [row for row in rows if not row["surrogate"] and not row["apart"]]
+
+
 def wrong_rows(rows):
-    """The silently wrong ones that are no surrogates by design: README's K."""
-    return [row for row in rows if row["reading"] == WRONG and not row["surrogate"]]
+    return [row for row in counted(rows) if row["reading"] == WRONG]
 
 
 KINDS = {
@@ -152,112 +188,17 @@ KINDS = {
         "intermediate_on_ctx",
         "input_copy_saved",
     ),
-    "backward is not followed": ("untracked_backward", "grad_out_path_cut"),
+    "backward is not followed": (
+        "untracked_backward",
+        "grad_out_path_cut",
+        "numpy_in_backward",
+        "second_function_gradient",
+        "path_counted_twice",
+    ),
 }
 
 
 def kinds(rows):
-    """Kind of mistake -> number of silently wrong rows that are no surrogates; the rest: other."""
+    """Kind of mistake -> number of silently wrong rows; the rest: other."""
     kind_of = {cause: kind for kind, causes in KINDS.items() for cause in causes}
     return Counter(kind_of.get(row["cause"], "other") for row in wrong_rows(rows))
-
-
-def page(rows):
-    wrong, met = wrong_rows(rows), counts(rows)
-    packages = len({row["package"] for row in rows})
-    lines = [HEAD.format(functions=len(rows), packages=packages, wrong=len(wrong)).strip(), ""]
-    lines += ["## What came out", "", "| reading | Functions | what it means |", "|---|---:|---|"]
-    for reading, meaning in READINGS.items():
-        lines.append(f"| {reading} | {met[reading]} | {meaning} |")
-    lines += [
-        "",
-        f"Of the {met[WRONG]} silently wrong ones, {met[WRONG] - len(wrong)} are surrogates "
-        "by design: for them nobody may want a second derivative, and they are left out below.",
-        "",
-        f"What the other {len(wrong)} have in common:",
-        "",
-        "| first cause that `diagnose` names | Functions |",
-        "|---|---:|",
-    ]
-    for cause, number in Counter(row["cause"] or "cause_unknown" for row in wrong).most_common():
-        lines.append(f"| `{cause}` | {number} |")
-    guarded = [row for row in rows if row["reading"] == GUARDED]
-    leaking = [row for row in guarded if row["got"] not in ("raises", row["expected"])]
-    lines += [
-        "",
-        f"Of the {len(guarded)} guarded ones, {len(leaking)} give a wrong number without "
-        "an error in at least one setting: the guard raises only where `grad_out` itself "
-        "requires grad (lesson 4).",
-        "",
-    ]
-    lines += [
-        "## Every Function",
-        "",
-        "| Function | package | reading | cause | setting | expected | got | by | agrees |",
-        "|---|---|---|---|---|---:|---:|---|---|",
-    ]
-    order = [WRONG, OTHER, LOUD, GUARDED, SURROGATE, RIGHT]
-    for row in sorted(
-        rows,
-        key=lambda r: (
-            order.index(r["reading"]),
-            bool(r["surrogate"]),
-            r["package"],
-            r["function"],
-        ),
-    ):
-        cells = [
-            f"`{row['package']}:{row['function'].rsplit('.', 1)[1]}`",
-            f"{row['package']} {row['version']}",
-        ]
-        said = row["reading"] + (
-            ", surrogate" if row["surrogate"] and row["reading"] != SURROGATE else ""
-        )
-        cells += [
-            said,
-            row["cause"],
-            row["setting"],
-            row["expected"],
-            row["got"],
-            row["reference"],
-            row["agrees"],
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-HEAD = """
-<!-- Written by `make survey`, not by hand. -->
-# Published Functions, differentiated twice
-
-{functions} custom autograd Functions of {packages} published packages, each called with small,
-realistic inputs, each put through `diagnose`. {wrong} of them, surrogates left aside, give a wrong
-second derivative without an error. (One of the list, `torch:spectral_norm`, is no Function but a
-parametrisation that computes under `no_grad`, with the same effect.)
-
-This is no list of bugs. Hardly any of these packages promises a second derivative, and for
-training by first derivatives, which is what they are made for, nothing is wrong here. The list is
-for those who take one of them into a gradient penalty, a force loss, a PINN or a Hessian-vector
-product.
-
-## How to read a row, and check it
-
-`make survey` fetches the packages at the versions below into an environment of their own,
-`.survey`, and writes this page and `results.csv`. One row again, by hand, is three lines for
-`.survey/bin/python`, with the name in the row's first column:
-
-```python
-from survey import diagnose, call
-
-fn, inputs = call("gpytorch:RBFCovariance")
-print(diagnose(fn, *inputs))
-```
-
-`reading` and `cause` are what `diagnose` says. `expected` and `got` are a second opinion that uses
-nothing of it (`survey/compare.py`): one number uᵀHv with fixed u and v, H the second derivative of
-a loss made from fn `alone`, or with a `graph after` it, a `graph before` it, or `both`; the first
-setting where the two differ is shown. `got` is autograd through the Function. `expected` is by
-`formula`, autograd through plain PyTorch operations that compute the same, or by `differences`,
-central differences of the Function's own first derivative. `agrees` says whether the second
-opinion comes to the same as `diagnose`.
-"""

@@ -1,0 +1,104 @@
+"""Documented calls of published packages whose second derivative is a wrong number.
+
+Each is a program in `documented/`, as a user would type it: f, a number that depends on x. Its
+docstring says what it is, which Function stands behind it, where it goes wrong, and what to call
+instead. The lines below `INSTEAD` compute the same by that.
+"""
+
+import ast
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import by_hand
+from .listed import CALLS
+
+PROGRAMS = Path(__file__).parent / "documented"
+INSTEAD = "\n# Instead\n"
+OURS = re.compile(r"^from survey\.by_hand import .*\n\n", re.M)
+# The best known packages first.
+ORDER = (
+    "gpytorch_matern",
+    "torch_checkpoint",
+    "torchdiffeq_adjoint",
+    "linear_operator_inv_quad",
+    "gpytorch_log_normal_cdf",
+    "zuko_unaf",
+    "entmax_loss",
+    "finufft_type2",
+    "roma_procrustes",
+    "xitorch_quad",
+)
+
+
+@dataclass(frozen=True)
+class Documented:
+    """A documented call.
+
+    Attributes:
+        title: what is differentiated.
+        call: the public call.
+        function: the name of the Function behind it, as the survey lists it.
+        where: under which conditions it is wrong.
+        thread: address of a public thread about it, or "".
+        promise: what the package says of second derivatives, or "".
+        instead: what gives the right number, or "".
+        program: the lines that a user types.
+        code: all lines, as they are executed.
+    """
+
+    title: str
+    call: str
+    function: str
+    where: str
+    thread: str
+    promise: str
+    instead: str
+    program: str
+    code: str
+
+    def numbers(self):
+        """Autograd's second derivative, that by differences, and the one by what is said instead.
+
+        Returns:
+            dict: "got", "expected" and, where something else can be called, "instead"; floats.
+        """
+        CALLS[self.function].ready()
+        names = {"slope": by_hand.by_grad}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(compile(self.code.partition(INSTEAD)[0], self.title, "exec"), names)
+            f, x, slope = names["f"], names["x"], names["slope"]
+            numbers = {
+                "got": by_hand.second(f, x, slope),
+                "expected": by_hand.differences(f, x, slope),
+            }
+            if self.instead:
+                exec(compile(self.code.partition(INSTEAD)[2], self.title, "exec"), names)
+                numbers["instead"] = names["instead"]
+        return numbers
+
+
+def read(path):
+    code = path.read_text(encoding="utf-8")
+    said = ast.get_docstring(ast.parse(code))
+    title, _, rest = said.partition("\n\n")
+    named = dict(line.split(": ", 1) for line in rest.splitlines())
+    program = code.partition('"""\n\n')[2].partition(INSTEAD)[0].strip()
+    return Documented(
+        title=title,
+        call=named["Call"],
+        function=named["Function"],
+        where=named["Where"],
+        thread=named.get("Thread", ""),
+        promise=named.get("Promise", ""),
+        instead=named.get("Instead", ""),
+        program=OURS.sub("", program).strip(),
+        code=code,
+    )
+
+
+def documented():
+    """All of them, by the name of their file."""
+    return {name: read(PROGRAMS / f"{name}.py") for name in ORDER}

@@ -1,0 +1,17 @@
+"""pytorch-finufft: moving points, a non-uniform Fourier transform
+
+Call: pytorch_finufft.functional.finufft_type2(points, coefficients)
+Function: pytorch-finufft:FinufftType2
+Where: always, by the points
+"""
+
+import torch
+from pytorch_finufft.functional import finufft_type2
+
+x = torch.tensor(1.0, requires_grad=True)
+coefficients = torch.tensor([0.5, 1.0, 0.0, -0.5, 0.2]).to(torch.complex128)
+
+
+def f():
+    points = torch.tensor([[0.3, 1.1, 2.0]]) * x
+    return finufft_type2(points, coefficients).abs().square().sum()

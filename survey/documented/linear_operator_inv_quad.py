@@ -1,0 +1,26 @@
+"""linear_operator: the curvature of a quadratic form's square
+
+Call: linear_operator.inv_quad(A, b)
+Function: linear-operator:InvQuad
+Where: always, once something non-linear follows
+Thread: https://github.com/cornellius-gp/gpytorch/pull/603
+Promise: "twice differentiable", in that thread
+Instead: `b @ torch.linalg.solve(A, b)`
+"""
+
+import linear_operator
+import torch
+
+from survey.by_hand import second
+
+A, b = torch.tensor([[2.0, 0.5], [0.5, 1.0]]), torch.tensor([1.0, 2.0])
+x = torch.tensor(0.3, requires_grad=True)
+
+
+def f():
+    return linear_operator.inv_quad(A + x * torch.eye(2), b) ** 2 / 2
+
+
+# Instead
+
+instead = second(lambda: (b @ torch.linalg.solve(A + x * torch.eye(2), b)) ** 2 / 2, x)

@@ -1,0 +1,17 @@
+"""Zuko: the curvature of a density, an unconstrained neural autoregressive flow
+
+Call: zuko.flows.UNAF(features).log_prob(x)
+Function: zuko:GaussLegendre
+Where: by x; the Function is declared `once_differentiable`, whose guard is not reached here
+"""
+
+import torch
+import zuko
+
+torch.manual_seed(0)
+x = torch.tensor([0.5], requires_grad=True)
+flow = zuko.flows.UNAF(1, transforms=1).requires_grad_(False)
+
+
+def f():
+    return flow().log_prob(x)

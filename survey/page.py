@@ -1,0 +1,318 @@
+"""RESULTS.md, its chart, the reports, and README's sentence: all made from the stored numbers."""
+
+import re
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+
+from . import chart, table
+from .by_hand import __file__ as BY_HAND
+from .documented import documented
+from .listed import CALLS
+from .reached import KNOWN, Known
+from .table import FIRST, GUARDED, READINGS, RIGHT, SURROGATE, WRONG
+
+HERE = Path(__file__).parent
+PAGE, CHART, REPORTS = HERE / "RESULTS.md", HERE / "chart.svg", HERE / "reports"
+README = HERE.parent / "README.md"
+LESSONS = {
+    "intermediate_saved": "3_saving_intermediates",
+    "input_copy_saved": "1_saving_inputs",
+    "intermediate_on_ctx": "4_what_not_to_do",
+    "changed_by_create_graph": "4_what_not_to_do",
+}
+OTHER_LESSON = "5_untracked_backward"
+SENTENCE = re.compile(r"(<!-- survey -->\n).*?(\n<!-- /survey -->)", re.S)
+
+
+def write(rows, numbers):
+    PAGE.write_text(page(rows, numbers), encoding="utf-8")
+    CHART.write_text(picture(rows), encoding="utf-8")
+    REPORTS.mkdir(exist_ok=True)
+    for name, text in reports(rows, numbers).items():
+        (REPORTS / f"{name}.md").write_text(text, encoding="utf-8")
+    readme = README.read_text(encoding="utf-8")
+    README.write_text(SENTENCE.sub(rf"\g<1>{sentence(rows)}\2", readme), encoding="utf-8")
+
+
+def sentence(rows):
+    """What README says of the survey."""
+    counted = table.counted(rows)
+    kept, cut = (table.kinds(rows)[kind] for kind in table.KINDS)
+    wrong = len(table.wrong_rows(rows))
+    first = sum(row["reading"] == FIRST for row in counted)
+    packages = len({row["package"] for row in rows})
+    return (
+        f"It is common. We called {len(rows)} Functions of {packages} published packages. Of the "
+        f"{len(counted)} that are\nnot meant as surrogates, {wrong} give a wrong second derivative "
+        f"without an error: {kept} keep what forward computed\n(lessons 3 and 4), {cut} compute in "
+        f"backward where autograd cannot follow (lesson 5), {wrong - kept - cut} do something "
+        f"else.\n{first} more have a wrong first derivative. "
+        "[The survey](survey/RESULTS.md) has them all, and ten documented calls to type."
+    )
+
+
+def page(rows, numbers):
+    parts = [head(rows), calls(rows, numbers), came_out(rows), every(rows), HOW]
+    return "\n".join(part.strip() + "\n" for part in parts)
+
+
+def head(rows):
+    packages = len({row["package"] for row in rows})
+    wrong, counted = len(table.wrong_rows(rows)), len(table.counted(rows))
+    return f"""
+<!-- Written by `make survey`, not by hand. -->
+# Published Functions, differentiated twice
+
+{len(rows)} custom autograd Functions of {packages} packages, called with small, realistic inputs
+{when(rows)}. {wrong} of the {counted} that are not meant as surrogates give a wrong second
+derivative without an error.
+
+This is no list of bugs. Most of these packages promise first derivatives, and keep that promise.
+The list is for those who take one of them into a gradient penalty, a force loss, a PINN or a
+Hessian-vector product.
+"""
+
+
+def when(rows):
+    first, last = min(row["date"] for row in rows), max(row["date"] for row in rows)
+    return f"on {last}" if first == last else f"from {first} to {last}"
+
+
+def calls(rows, numbers):
+    """The documented calls: a table, then each program with what it printed."""
+    version = {row["function"]: f"{row['package']} {row['version']}" for row in rows}
+    listed = documented()
+    lines = [
+        "## Ten documented calls",
+        "",
+        "Each is a public call, as its package documents it. Autograd differentiates it twice, and "
+        "gives a number.",
+        "",
+        "| call | autograd's second derivative | the right one | what to call instead |",
+        "|---|---:|---:|---|",
+    ]
+    for name, each in listed.items():
+        found = numbers[name]
+        lines.append(
+            f"| [`{each.call}`](#{anchor(each.title)}) | {found['got']} | {found['expected']} "
+            f"| {each.instead or '-'} |"
+        )
+    text = Path(BY_HAND).read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
+    lines += [
+        "",
+        "To type one of them, begin with these lines. `second` asks autograd twice, `differences` "
+        "takes differences of the first derivative:",
+        "",
+        f"```python\n{text}\n```",
+    ]
+    for name, each in listed.items():
+        found = numbers[name]
+        lines += [
+            "",
+            f"### {each.title}",
+            "",
+            f"`{each.call}`, {version[CALLS[each.function].function]}. Wrong: {each.where}.",
+            "",
+            f"```python\n{typed(each)}\n```",
+            "",
+            f"```\n{found['got']} {found['expected']}\n```",
+        ]
+        said = [f"Instead: {each.instead}, which gives {found['instead']}."] if each.instead else []
+        said += [f"Promised: {each.promise}."] if each.promise else []
+        said += [f"Discussed: <{each.thread}>"] if each.thread else []
+        lines += ["", " ".join(said)] if said else []
+    return "\n".join(lines)
+
+
+def typed(each):
+    """The program, and the line that prints both numbers."""
+    given = "f, x, slope" if "\nslope = " in each.program else "f, x"
+    return f"{each.program}\n\n\nprint(second({given}), differences({given}))"
+
+
+def anchor(title):
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def picture(rows):
+    met = table.counts(table.counted(rows))
+    listed = [(reading, met[reading], reading == WRONG) for reading in READINGS if met[reading]]
+    return chart.bars(f"{len(table.counted(rows))} Functions, differentiated twice", listed)
+
+
+def came_out(rows):
+    counted = table.counted(rows)
+    met = table.counts(counted)
+    lines = [
+        "## What came out",
+        "",
+        "![A bar for each reading, with the numbers of the table below; silently wrong stands "
+        f"out with {met[WRONG]}.](chart.svg)",
+        "",
+        "| reading | Functions | what it means |",
+        "|---|---:|---|",
+    ]
+    lines += [f"| {name} | {met[name]} | {said} |" for name, said in READINGS.items() if met[name]]
+    surrogates = [row for row in rows if row["surrogate"]]
+    apart = [row for row in rows if row["apart"] and not row["surrogate"]]
+    lines += [
+        "",
+        f"Not counted: {len(surrogates)} surrogates (straight-through estimators, spikes, gradient "
+        "reversal), for which nobody may want a second derivative, and "
+        f"{len(apart)} more, each with its reason below: deprecated, applied nowhere in its "
+        "package, or meant as it is.",
+        "",
+        f"What the {met[WRONG]} silently wrong ones have in common:",
+        "",
+        "| cause | Functions | lesson |",
+        "|---|---:|---|",
+    ]
+    causes = Counter(row["cause"] or "cause_unknown" for row in table.wrong_rows(rows))
+    for cause, number in causes.most_common():
+        lesson = LESSONS.get(cause, OTHER_LESSON)
+        lines.append(f"| `{cause}` | {number} | [{lesson[0]}](../notebooks/{lesson}.ipynb) |")
+    guarded = [row for row in counted if row["reading"] == GUARDED]
+    leaking = [row for row in guarded if row["got"] not in ("raises", row["expected"])]
+    lines += [
+        "",
+        f"Of the {len(guarded)} guarded ones, {len(leaking)} give a wrong number without an error "
+        "in at least one setting: the guard raises only where `grad_out` itself requires grad "
+        "(lesson 4).",
+    ]
+    return "\n".join(lines)
+
+
+def every(rows):
+    """The rows, folded by package; surrogates in one fold of their own."""
+    lines = ["## Every Function", ""]
+    plain = [row for row in rows if row["reading"] != SURROGATE]
+    plain = sorted(plain, key=lambda row: (row["package"].lower(), row["function"]))
+    for package, listed in groupby(plain, key=lambda row: row["package"]):
+        listed = list(listed)
+        met = Counter(row["reading"] for row in listed)
+        said = ", ".join(f"{met[name]} {name}" for name in READINGS if met[name])
+        lines += folded(f"{package} {listed[0]['version']}: {said}", listed)
+    surrogates = [row for row in rows if row["reading"] == SURROGATE]
+    surrogates = sorted(surrogates, key=lambda row: (row["package"].lower(), row["function"]))
+    lines += folded(f"{len(surrogates)} surrogates, right by their own measure", surrogates)
+    return "\n".join(lines)
+
+
+def folded(summary, rows):
+    lines = [
+        f"<details><summary>{summary}</summary>",
+        "",
+        "| Function | reading | setting | right | autograd | agrees | reached by, when, why |",
+        "|---|---|---|---:|---:|---|---|",
+    ]
+    for row in rows:
+        name = f"{row['package']}:{row['function'].rsplit('.', 1)[1]}"
+        cells = [
+            f"`{name}`<br>{row['source']}",
+            row["reading"]
+            + (", surrogate" if row["surrogate"] and row["reading"] != SURROGATE else ""),
+            row["setting"] + (", by .backward()" if row["route"] == "backward" else ""),
+            row["expected"],
+            row["got"],
+            row["agrees"],
+            notes(name, row),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", "</details>", ""]
+
+
+def notes(name, row):
+    known = KNOWN.get(name, Known())
+    said = [f"`{row['reached']}`" if row["reached"] else ""]
+    said += [known.where, f"not counted: {known.apart}" if known.apart else ""]
+    if row["reading"] != RIGHT:
+        said += [known.why or (f"`{row['cause']}`" if row["cause"] else "cause not known")]
+    said += [f"[thread]({known.thread})" if known.thread else ""]
+    return "; ".join(part for part in said if part)
+
+
+def reports(rows, numbers):
+    """Name -> a text ready to send upstream, for each documented call."""
+    version = {row["function"]: f"{row['package']} {row['version']}" for row in rows}
+    torch = next(row["version"] for row in rows if row["package"] == "torch").partition("+")[0]
+    text = Path(BY_HAND).read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
+    made = {}
+    for name, each in documented().items():
+        found = numbers[name]
+        instead = f"\n{each.instead} gives {found['instead']}.\n" if each.instead else ""
+        thread = f"\nRelated: {each.thread}\n" if each.thread else ""
+        made[name] = REPORT.format(
+            call=each.call,
+            versions=f"{version[CALLS[each.function].function]}, torch {torch}",
+            program=f"{text}\n\n\n{typed(each)}",
+            got=found["got"],
+            expected=found["expected"],
+            where=each.where,
+            function=CALLS[each.function].function,
+            instead=instead,
+            thread=thread,
+        )
+    return made
+
+
+REPORT = """# The second derivative through `{call}` is a wrong number, without an error
+
+{versions}. The first derivative is right; differentiated a second time, it gives a number that
+disagrees with differences of the first derivative, and nothing is raised.
+
+```python
+{program}
+```
+
+```
+{got} {expected}
+```
+
+The first number is autograd's, the second is right. Where it happens: {where}.
+`{function}` stands behind it: in the second backward autograd takes for a constant something that
+depends on the input.
+{instead}{thread}
+A cure that keeps the speed at first order: in `backward`, `if torch.is_grad_enabled():` compute
+what is needed from the saved inputs, in torch; else use what `forward` kept. Where a second
+derivative is not meant to be supported, `@once_differentiable` turns most of the wrong numbers
+into errors.
+"""
+
+
+HOW = """
+## How the list was chosen, what it says, how to correct it
+
+By hand: packages on PyPI that define Functions and can be imported without a GPU, with a preference
+for those whose users differentiate twice (Gaussian processes, neural ODEs, non-uniform transforms,
+invertible networks, rotations, losses). It is no sample: it does not tell how frequent the mistake
+is in code at large. A row says of one Function, at one version and small inputs, whether its second
+derivative is right. It says nothing of anything else in the package, which may never differentiate
+it twice. Where a row has a condition, it holds under that condition alone.
+
+If a row about your package is wrong, unfair or out of date, open an issue with the form "A row of
+the survey", or send the call as it should be made. `make survey FUNCTION=package:Name` runs and
+stores one row.
+
+## How to read a row, and check it
+
+`make survey` fetches the packages into an environment of their own, `.survey`, and writes
+`results.csv`, `documented.csv`, this page, the chart and `reports/`. One row again, by hand, is
+three lines for `.survey/bin/python`:
+
+```python
+from survey import diagnose, call
+
+fn, inputs = call("gpytorch:RBFCovariance")
+print(diagnose(fn, *inputs))
+```
+
+The reading and the cause are what `diagnose` says, unless a note says what the source shows.
+`right` and `autograd` are a second opinion that uses nothing of it (`survey/compare.py`): one
+number uᵀHv with fixed u and v, H the second derivative of a loss made from fn `alone`, or with a
+`graph after` it, a `graph before` it, or `both`; the first setting where the two differ is shown.
+`autograd` is what `torch.autograd.grad` gives, asked twice, or `.backward(create_graph=True)` where
+that is said. `right` is autograd through plain PyTorch operations that compute the same, or else
+central differences of the Function's own first derivative, which is first compared with differences
+of its value. `agrees` says whether the second opinion comes to the same as `diagnose`.
+"""

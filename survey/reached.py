@@ -1,0 +1,124 @@
+"""What is known of single rows: under which conditions, why, where it is discussed.
+
+Everything here was read in the package's source at the version that is pinned, or run. Which
+function of a package applies a Function is not written down but looked up (`places`).
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a row says besides numbers.
+
+    Attributes:
+        by: the public call, where `places` cannot find it.
+        where: under which conditions a user meets it; "" for by default.
+        apart: why it is not counted: deprecated, applied nowhere, deliberate; else "".
+        why: the mechanism as the source shows it, where that says more than the cause.
+        cause: the finding that the source shows, where `diagnose` names another or none.
+        thread: address of a public thread about it, or "".
+    """
+
+    by: str = ""
+    where: str = ""
+    apart: str = ""
+    why: str = ""
+    cause: str = ""
+    thread: str = ""
+
+
+OLD_MEMCNN = Known(
+    where="with implementation_fwd=0 or 1",
+    apart="deprecated by the package, which says so when it is used",
+)
+LARGE = "matrices of more than 800 rows (settings.max_cholesky_size); smaller ones by Cholesky"
+CHECKPOINT = "by .backward(create_graph=True) alone: `torch.autograd.grad` is refused, in words"
+TANGENT = (
+    "its gradient is one for a step on the group, kept in as many numbers as the element has; "
+    "the second backward differentiates the saved element as if they were its coordinates"
+)
+RECOMPUTED = "grad_out_path_cut"
+INVERTED = "the inputs are computed back from the outputs where nothing is recorded"
+
+KNOWN = {
+    "deepinv:LinearSplineDerivativeFunc": Known(apart="applied nowhere in its package"),
+    "deepinv:QuadraticSplineFunc": Known(apart="applied nowhere in its package"),
+    "fairscale:CheckpointFunction": Known(where=CHECKPOINT),
+    "geomstats:_Logm": Known(
+        by="geomstats.backend.linalg.logm",
+        where="with the PyTorch backend; imported here with NumPy's former name `trapz` put back",
+    ),
+    "gpytorch:RBFCovariance": Known(
+        where="one lengthscale for all inputs (the default), inputs that need no gradient",
+        thread="https://github.com/cornellius-gp/gpytorch/issues/831",
+    ),
+    "gpytorch:MaternCovariance": Known(
+        where="one lengthscale for all inputs (the default), inputs that need no gradient",
+        thread="https://github.com/cornellius-gp/gpytorch/issues/831",
+    ),
+    "gpytorch:LogNormalCDF": Known(where="below x = -1"),
+    "gpytorch:ComputePredictiveUpdates": Known(
+        where="in training, with more data in a batch than inducing points"
+    ),
+    "invtorch:CheckpointFunction": Known(by="invtorch.utils.checkpoint.checkpoint"),
+    "kornia:_NullSpaceBasis": Known(
+        where="six to eight points; with five, or nine and more, it is not used"
+    ),
+    "liger-kernel:LigerTiledMLPFunction": Known(
+        where="its package imports Triton; run here by the module alone"
+    ),
+    "linear-operator:InvQuadLogdet": Known(where=LARGE),
+    "linear-operator:Diagonalization": Known(where=LARGE),
+    "linear-operator:RootDecomposition": Known(where=LARGE),
+    "linear-operator:SqrtInvMatmul": Known(by="LinearOperator.sqrt_inv_matmul"),
+    "mambapy:PScan": Known(by="mambapy.pscan.pscan"),
+    "memcnn:AdditiveBlockFunction": OLD_MEMCNN,
+    "memcnn:AdditiveBlockFunction2": OLD_MEMCNN,
+    "memcnn:AffineBlockFunction": OLD_MEMCNN,
+    "memcnn:AffineBlockFunction2": OLD_MEMCNN,
+    "memcnn:InvertibleCheckpointFunction": Known(where=CHECKPOINT, why=INVERTED, cause=RECOMPUTED),
+    "performer-pytorch:_ReversibleFunction": Known(
+        where="with reversible=True", why=INVERTED, cause=RECOMPUTED
+    ),
+    "reformer-pytorch:_ReversibleFunction": Known(why=INVERTED, cause=RECOMPUTED),
+    "revtorch:_ReversibleModuleFunction": Known(why=INVERTED, cause=RECOMPUTED),
+    "pypose:SO3_Act": Known(why=TANGENT),
+    "pypose:SO3_Inv": Known(why=TANGENT),
+    "pypose:SO3_Mul": Known(why=TANGENT),
+    "pypose:SO3_AdjXa": Known(why=TANGENT),
+    "pypose:SE3_Act": Known(why=TANGENT),
+    "pypose:SE3_Inv": Known(why=TANGENT),
+    "pypose:SE3_Mul": Known(why=TANGENT),
+    "pypose:SE3_AdjXa": Known(why=TANGENT),
+    "pysdtw:SoftDTWcpu": Known(
+        by="pysdtw.SoftDTW(use_cuda=False)",
+        why="backward computes in NumPy",
+        cause="numpy_in_backward",
+    ),
+    "pytorch-wavelets:SmoothMagFn": Known(apart="applied nowhere in its package"),
+    "speechbrain:QuaternionLinearCustomBackward": Known(where="with autograd=False"),
+    "roma:_ProcrustesManualDerivatives": Known(
+        by="roma.procrustes", where='method "svd": the default, but for rotations in 3 x 3'
+    ),
+    "torch:spectral_norm": Known(
+        by="torch.nn.utils.parametrizations.spectral_norm",
+        apart="no Function; its vectors are held constant on purpose",
+        why="the power iteration runs under no_grad",
+    ),
+    "torch:CheckpointFunction": Known(
+        where="use_reentrant=True; " + CHECKPOINT,
+        thread="https://github.com/pytorch/pytorch/issues/33999",
+    ),
+    "torchdiffeq:OdeintAdjointMethod": Known(
+        thread="https://github.com/rtqichen/torchdiffeq/issues/29"
+    ),
+    "transformers:_InputOnlyGrad": Known(
+        apart="gradients by the parameters are left out on purpose",
+        why="backward differentiates a graph that forward kept, without create_graph",
+    ),
+    "xitorch:_Quadrature": Known(
+        why="a nested autograd.grad goes along a path that the second backward goes again",
+        cause="path_counted_twice",
+    ),
+}
