@@ -48,6 +48,7 @@ _MODULE_OF = {
     "detect_intermediates": "remedies",
     "recompute_intermediates": "remedies",
     "SecondDerivativeError": "remedies",
+    "UncheckedFunctionWarning": "remedies",
 }
 
 __all__ = list(_MODULE_OF)

@@ -1,6 +1,7 @@
 """detect_intermediates and recompute_intermediates, on Functions whose answer is known."""
 
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.functional import hvp
 
 from double_backward import detect_intermediates, diagnose, recompute_intermediates
-from double_backward.remedies import SecondDerivativeError, meet
+from double_backward.remedies import SecondDerivativeError, UncheckedFunctionWarning, meet
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
 from lessons_src.saving_outputs import Exp
@@ -738,25 +739,22 @@ def test_torch_func():
 
 
 def hooked():
-    return [c for c in meet.functions() if isinstance(c.forward, meet._Hook)]
+    return meet._replaced or meet._pending
 
 
 def test_torch_is_as_before():
-    node, meta = meet.internals.BackwardCFunction, meet.internals.FunctionMeta
-    before = dict(vars(node)), dict(vars(meta)), dict(vars(SinhBad)), dict(vars(NewStyle))
+    node, func = meet.internals.BackwardCFunction, meet.transforms
+    owners = node, func, SinhBad, NewStyle, Member
+    before = [dict(vars(owner)) for owner in owners]
     with pytest.raises(ZeroDivisionError), detect_intermediates():
         with recompute_intermediates(), detect_intermediates():
-            assert SinhBad in hooked()
-        assert SinhBad in hooked()
-
-        class Later(SinhBad):
-            pass
-
-        assert isinstance(Later.forward, meet._Hook)
+            assert hooked()
+        assert hooked()
+        SinhBad.apply(x()), NewStyle.apply(x()), Member.apply(x())
+        assert [dict(vars(owner)) for owner in owners[2:]] == before[2:]
         raise ZeroDivisionError
     assert not hooked() and not meet._listeners
-    after = dict(vars(node)), dict(vars(meta)), dict(vars(SinhBad)), dict(vars(NewStyle))
-    assert after == before
+    assert [dict(vars(owner)) for owner in owners] == before
     assert second(lambda x: SinhBad.apply(x) ** 2, x())[0][0].item() == pytest.approx(2.5431, 1e-4)
 
 
@@ -814,3 +812,66 @@ def test_a_torch_that_has_moved_its_hooks(monkeypatch):
     with unknown, detect_intermediates():
         pass
     assert not hooked() and not meet._listeners
+
+
+# What could not be checked is said.
+
+
+def validating(accept):
+    """A Function that takes no other input than this, and keeps an intermediate."""
+
+    def forward(ctx, x):
+        if not torch.equal(x.detach(), accept):
+            raise ValueError("not on the grid")
+        ctx.cosh = torch.cosh(x)
+        return torch.sinh(x)
+
+    return function(forward, lambda ctx, g: g * ctx.cosh)
+
+
+def test_what_could_not_be_checked_is_said_once():
+    f, point = validating(x().detach()), x()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with detect_intermediates():
+            for _ in range(6):
+                second(lambda x: f(x) ** 2, point)
+    assert len(said) == 1 and said[0].category is UncheckedFunctionWarning
+    assert (
+        "could not check forward, because calling it again raises ValueError: not on the grid"
+        in (str(said[0].message))
+    )
+    assert said[0].filename == __file__
+    with detect_intermediates(), pytest.warns(UncheckedFunctionWarning):
+        second(lambda x: f(x) ** 2, point)  # in the next block, again
+    with recompute_intermediates(), pytest.raises(SecondDerivativeError, match="not on the grid"):
+        second(lambda x: f(x) ** 2, point)
+
+
+def test_a_forward_before_detect_is_said():
+    point = x()
+    out = (SinhBad.apply(point) ** 2).sum()
+    with detect_intermediates(), pytest.warns(UncheckedFunctionWarning, match="forward ran before"):
+        grad(out, point, create_graph=True)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_is_said_of_right_ones(name):
+    with warnings.catch_warnings(), detect_intermediates():
+        warnings.simplefilter("error", UncheckedFunctionWarning)
+        second(SETTINGS["graph after"](RIGHT[name]), x(0.7, 0.4))
+
+
+def test_inference_mode():
+    point, plus = x(), function(lambda ctx, x, s: x + s, lambda ctx, g: (g, None))
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with remedy():
+            with torch.inference_mode():
+                shift = torch.ones(2, dtype=torch.float64)
+                assert torch.equal(SinhBad.apply(shift), torch.sinh(shift))
+                assert torch.equal(SinhBad.apply(point), torch.sinh(point))
+                assert torch.equal(NewStyle.apply(point), torch.sinh(point))
+            (first,) = grad((plus(point, shift) ** 3).sum(), point, create_graph=True)
+            near(grad(first.sum(), point), [6 * (point + 1)])
+    with torch.inference_mode(), detect_intermediates():
+        SinhBad.apply(shift)

@@ -5,21 +5,33 @@ into an error. `with recompute_intermediates():` computes what the Function kept
 autograd, so that the number becomes right, or raises where that cannot be had.
 """
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch.autograd import Function
 
 from . import explain
 from .again import WAYS, fitting, is_guarded
+from .known import Known, recall
 from .meet import Listener, is_listening, listening, outside, plain
+from .state import Surroundings
 from .truth import AnotherResult, Truth, Unknown, close, error_line
 
-__all__ = ["SecondDerivativeError", "detect_intermediates", "recompute_intermediates"]
+__all__ = [
+    "SecondDerivativeError",
+    "UncheckedFunctionWarning",
+    "detect_intermediates",
+    "recompute_intermediates",
+]
 
 
 class SecondDerivativeError(RuntimeError):
     """A second derivative was asked for that would have been a wrong number."""
+
+
+class UncheckedFunctionWarning(UserWarning):
+    """`detect_intermediates` has met a Function of which it cannot say whether it is right."""
 
 
 @contextmanager
@@ -27,18 +39,31 @@ def detect_intermediates():
     """Inside, a second derivative that a custom Function would get wrong raises.
 
     Like `torch.autograd.detect_anomaly`, for debugging: forward and the first backward must both
-    run inside. Each time a first derivative is recorded (`create_graph=True`), every custom
-    Function in it is called again beside its inputs, and what autograd says of its backward is
-    compared with finite differences. Where the two disagree, an error waits on the path from the
-    gradient to the Function's inputs; it is raised when a second derivative comes along there. A
-    Function that is right is left as it is, and so is one that cannot be called again with the
-    same result. First derivatives are as without, and are not checked: one that is wrong, or not
-    linear in grad_out, is for `diagnose`. What is cut off outside custom Functions is not seen.
+    run inside. Where a first derivative is recorded (`create_graph=True`), the custom Functions in
+    it are called again beside their inputs, and what autograd says of their backward is compared
+    with finite differences. Where the two disagree, an error waits on the path from the gradient to
+    the Function's inputs; it is raised when a second derivative comes along there. A Function that
+    is right is left as it is. First derivatives are as without, and are not checked: one that is
+    wrong, or not linear in grad_out, is for `diagnose`. What is cut off outside custom Functions is
+    not seen.
+
+    A Function is tried at the first call of each kind (same code, dtypes, shapes, layouts, inputs
+    that require grad, integers and flags), then trusted, and tried again at the 4th, 16th, 64th …
+    call of that kind. One that is wrong only at some values (behind a branch, a clamp) is missed
+    until a trial meets such a value; of one that is called with more than 32 sizes, further sizes
+    are trusted.
+
+    Nothing of yours is changed by a trial: memory, running statistics, random numbers and gradients
+    are put back, also where a Function writes past the version counters (`.data[...] =`, NumPy).
 
     Covers all threads. May be nested.
 
     Raises:
         SecondDerivativeError: names the Function and what it keeps, and the lesson.
+
+    Warns:
+        UncheckedFunctionWarning: once for each Function that could not be called again, or not with
+            the same result, or that ran before the `with`: its second derivative is torch's own.
     """
     with listening(_DETECT):
         yield
@@ -52,7 +77,8 @@ def recompute_intermediates():
     under autograd, from its own arguments, and what it keeps then takes the place of what it kept.
     That is used only if the gradients are the same as the Function's own and their derivatives
     agree with finite differences. A right Function is left as it is; so is one whose backward is
-    meant to be another derivative (straight-through), but if it is wrong, it raises.
+    meant to be another derivative (straight-through), but if it is wrong, it raises. A Function is
+    tried as seldom as in `detect_intermediates`, and what that may miss is the same.
 
     Raises:
         SecondDerivativeError: where that cannot be had: forward leaves torch (NumPy, a kernel), it
@@ -113,14 +139,32 @@ def _wait(text, wrong, call, grad_outs, grads):
 
 
 class _Detect(Listener):
+    def __init__(self):
+        self.said = set()
+
+    def begins(self):
+        self.said.clear()
+
     def after_backward(self, node, call, grad_outs, grads):
-        if call is None or is_listening(_RECOMPUTE):
+        if is_listening(_RECOMPUTE):
             return grads
         try:
-            problem = _once_a_call(_problem, call, grad_outs)
-        except Unknown:
+            if call is None:
+                raise Unknown("its forward ran before detect_intermediates() began")
+            problem, memory = _found(_problem, call, grad_outs)
+        except Unknown as reason:
+            self.warn(node._forward_cls if call is None else call.function, str(reason))
             return grads
-        return grads if problem is None else _wait(*problem, call, grad_outs, grads)
+        if problem is None:
+            return grads
+        memory.next_trial = 0  # an error is worth being sure of
+        return _wait(*problem, call, grad_outs, grads)
+
+    def warn(self, function, reason):
+        """Once for each Function and reason, from when the first block is entered."""
+        if (function.__qualname__, reason) not in self.said:
+            self.said.add((function.__qualname__, reason))
+            explain.warn(explain.not_checked(function, reason), UncheckedFunctionWarning)
 
 
 class _Recompute(Listener):
@@ -128,25 +172,48 @@ class _Recompute(Listener):
         try:
             if call is None:
                 raise Unknown("its forward ran before recompute_intermediates() began")
-            objections = _once_a_call(_objections, call, grad_outs)
-            return grads if objections is None else _again(call, grad_outs, grads, objections)
+            objections, memory = _found(_objections, call, grad_outs)
+            if objections is None:
+                return grads
+            return _again(call, grad_outs, grads, objections, memory)
         except Unknown as reason:
             function = node._forward_cls if call is None else call.function
             text = explain.not_had(function, reason)
             return _wait(text, None, call, grad_outs, grads)
 
 
-def _once_a_call(find, call, grad_outs):
-    """What `find` makes of the `Truth`; the same for every grad_out with as many graphs."""
-    recorded = tuple(isinstance(g, torch.Tensor) and g.requires_grad for g in grad_outs)
-    if (find, recorded) not in call.known:
+def _found(find, call, grad_outs):
+    """What `find` makes of the `Truth`, by a trial or from one of the same kind; and `Known`.
+
+    Raises `Unknown` where nothing could be found.
+    """
+    memory = recall(find, call, grad_outs)
+    if memory.is_due():
         with outside(call):
             if call.transformed:
-                call_outside, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
-                call.known[find, recorded] = find(Truth(call_outside, grad_outs))
-            else:
-                call.known[find, recorded] = find(Truth(call, grad_outs))
-    return call.known[find, recorded]
+                call, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
+            memory.outcome = _try(find, call, grad_outs, memory)
+    call.written |= memory.written
+    if isinstance(memory.outcome, _NotFound):
+        raise Unknown(memory.outcome.reason)
+    return memory.outcome, memory
+
+
+def _try(find, call, grad_outs, memory):
+    try:
+        truth = Truth(call, grad_outs)
+        try:
+            return find(truth)
+        finally:
+            memory.written |= call.written
+            memory.touches |= truth.around.changed
+    except Unknown as reason:
+        return _NotFound(str(reason))
+
+
+@dataclass(frozen=True)
+class _NotFound:
+    reason: str  # the error itself would keep what its frames hold
 
 
 def _with_graph(grad_out):
@@ -188,21 +255,33 @@ def _objection(truth, way):
     return None
 
 
-def _again(call, grad_outs, grads, objections):
+def _again(call, grad_outs, grads, objections, memory):
     """The same gradients, computed in the first way to which there is no objection."""
     if call.inputs_changed:
         raise Unknown("its inputs have been changed in place since")
+    grad_outs = [_copy_of(g) if -1 - i in call.written else g for i, g in enumerate(grad_outs)]
     reasons = [reason for reason in objections.values() if reason is not None]
     for way, objection in objections.items():
         if objection is None:
             try:
-                with call.state.again():
+                with call.state.again(), _put_back(call, memory):
                     return _put_in(way(call, call.inputs, grad_outs), grads, call)
             except Unknown as reason:
                 reasons.append(str(reason))
             except Exception as error:  # of the Function
                 reasons.append(f"calling it again raises {error_line(error)}")
     raise Unknown(reasons[-1] if None in objections.values() else reasons[0])
+
+
+def _copy_of(grad_out):
+    return None if grad_out is None else grad_out.clone()
+
+
+def _put_back(call, memory: Known):
+    """Nothing that the Function changes stays so, where a trial has seen it change something."""
+    if not memory.touches:
+        return nullcontext()
+    return Surroundings(call.function, *call.args, call.kwargs).unchanged()
 
 
 def _put_in(again, grads, call):

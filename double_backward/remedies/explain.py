@@ -1,5 +1,8 @@
 """Why a second derivative through a Function would be wrong, in words."""
 
+import sys
+import warnings
+
 import numpy as np
 import torch
 
@@ -23,6 +26,29 @@ def wrong(truth, verdict):
 def not_had(function, reason):
     """What `recompute_intermediates` says where it has no number."""
     return f"{function.__name__}: its second derivative could not be had, because {reason}."
+
+
+def not_checked(function, reason):
+    """What `detect_intermediates` says of a Function that it cannot judge."""
+    return (
+        f"detect_intermediates() could not check {function.__name__}, because {reason}. A second "
+        "derivative through it is torch's own number, right or wrong."
+    )
+
+
+def warn(text, category):
+    """A warning at the line that asked for the gradient, outside torch and this package."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(OURS_OR_TORCHS):
+        frame = frame.f_back
+    if frame is None:  # a thread of autograd's
+        warnings.warn(text, category, stacklevel=2)
+        return
+    place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+    warnings.warn_explicit(text, category, *place)
+
+
+OURS_OR_TORCHS = ("torch.", "double_backward.")
 
 
 def _cause(truth):

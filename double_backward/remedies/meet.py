@@ -1,28 +1,39 @@
 """Meeting every custom Function that is called, wherever the call comes from.
 
 `Function.apply` is bound when a module is imported (`swish = Swish.apply`), so replacing it comes
-too late. `forward` and `setup_context` are looked up on the class at each call, and every backward
-goes through `BackwardCFunction.apply`: these are replaced while somebody listens, in all threads,
-and put back when the last listener has gone.
+too late. But each `apply` makes a node first, and then looks `forward` up on the class: the node's
+`__init__` puts a hook there, which the call takes away again before it goes on. Every backward goes
+through `BackwardCFunction.apply`, every forward-mode derivative through `apply_jvp`. These methods
+of torch's are replaced while somebody listens, in all threads, and put back when the last listener
+has gone. No class of the user's stays changed for longer than a moment, so that `torch.compile`
+sees inside what it sees outside.
 
-The hooks are private to torch (2.11 to 2.15 have them): `FunctionMeta.__init__`, which makes each
-class; `BackwardCFunction.apply` and, since 2.13, `apply_boxed`; `ctx._forward_cls`, the class of a
-node; `ctx.metadata`, where a node carries what we know of it. `_rehearse` calls a small Function
-before anybody relies on them, so that a torch that has moved one of them is an error in words.
+The hooks are private to torch (2.11 to 2.15 have them): `BackwardCFunction.__init__`, `apply`,
+`apply_jvp` and, since 2.13, `apply_boxed`; `generate_single_level_function`, which makes the class
+that a `torch.func` transform calls; `ctx._forward_cls`, the class of a node; `ctx.metadata`, where
+a node carries what we know of it; `set_eval_frame` and `set_code_exec_strategy`, with which Dynamo
+leaves alone what is ours. `_rehearse` calls a small Function before anybody relies on them, so that
+a torch that has moved one of them is an error in words.
 """
 
 import functools
-import inspect
 import threading
 from contextlib import contextmanager, nullcontext
 
 import torch
+from torch._C._dynamo.eval_frame import (
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+    set_eval_frame,
+)
 from torch._C._functorch import (
     get_unwrapped,
     is_batchedtensor,
     is_functorch_wrapped_tensor,
     maybe_get_bdim,
 )
+from torch._functorch import autograd_function as transforms
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import Function
 from torch.autograd import function as internals
@@ -36,6 +47,7 @@ LEFT_ALONE = ("torch.distributed", "torch._functorch", "torch._dynamo", "torch._
 
 _lock = threading.RLock()
 _listeners = []
+_pending = {}  # id of a class -> the _Forward that it has at the moment
 _replaced = []  # (owner, name, what was there, what is there now)
 _thread = threading.local()
 _rehearsed = False
@@ -64,6 +76,10 @@ class Alias(Function):
         return grad
 
 
+def _version(tensor):
+    return None if tensor.is_inference() else tensor._version
+
+
 class Call:
     """What a Function was called with.
 
@@ -77,7 +93,6 @@ class Call:
         written: set of the places that forward has written into.
         transformed: True if the inputs are those of a `torch.func` transform.
         in_backward: True if a backward applied the Function.
-        known: dict for whoever finds out something about this call that stays true.
     """
 
     transformed = False
@@ -90,27 +105,30 @@ class Call:
             for place, value in enumerate(args):
                 if not isinstance(value, torch.Tensor):
                     continue
-                self._before[place] = value, value._version
+                self._before[place] = value, _version(value)
                 if value.requires_grad:
                     self.inputs[place] = value.clone() if copies else Alias.apply(value)
                     self.args[place] = None
                 elif copies:
                     self.args[place] = value.clone()
-        self._versions = {place: x._version for place, x in self.inputs.items()}
-        self.written, self.lost, self.known = set(), False, {}
+        self._versions = {place: _version(x) for place, x in self.inputs.items()}
+        self.written, self.lost = set(), False
 
     def forward_has_run(self):
         for place, (value, version) in self._before.items():
-            if value._version != version:
+            if _version(value) != version:
                 self.written.add(place)
         self._before = {}
-        self.lost = any(x._version != self._versions[p] for p, x in self.inputs.items())
-        self._versions = {place: x._version for place, x in self.inputs.items()}
+        self.lost = any(_version(x) != self._versions[p] for p, x in self.inputs.items())
+        self._versions = {place: _version(x) for place, x in self.inputs.items()}
+
+    def hands_over(self, place, tensor):
+        """forward is about to be called again with this tensor."""
 
     @property
     def inputs_changed(self):
         """True if the inputs are no longer what forward was given."""
-        return self.lost or any(x._version != self._versions[p] for p, x in self.inputs.items())
+        return self.lost or any(_version(x) != self._versions[p] for p, x in self.inputs.items())
 
 
 class TransformedCall(Call):
@@ -123,7 +141,7 @@ class TransformedCall(Call):
         self.in_backward = getattr(_thread, "backwards", 0) > 0
         self.inputs = {p: x for p, x in enumerate(inputs) if _any_grad([x])}
         self.args = [None if p in self.inputs else x for p, x in enumerate(inputs)]
-        self.written, self.known = set(), {}
+        self.written = set()
 
     @property
     def inputs_changed(self):
@@ -155,6 +173,9 @@ def plain(value):
 class Listener:
     """Somebody who wants to know of calls. All do nothing here."""
 
+    def begins(self):
+        """It listens from now on, and did not before."""
+
     def called(self, call):
         """forward has run (and setup_context)."""
 
@@ -174,6 +195,8 @@ def listening(listener):
             except BaseException:
                 _take_hooks()
                 raise
+        if listener not in _listeners:
+            listener.begins()
         _listeners.append(listener)
     try:
         yield
@@ -211,17 +234,6 @@ def _is_unheard():
     return getattr(_thread, "unheard", False)
 
 
-def functions():
-    """Every subclass of `torch.autograd.Function`, each after its bases."""
-    found, todo = {}, [Function]
-    while todo:
-        for cls in todo.pop(0).__subclasses__():
-            if cls not in found:
-                found[cls] = None
-                todo.append(cls)
-    return list(found)
-
-
 def is_left_alone(cls):
     """True for Functions that are only counted."""
     return cls.__module__.startswith(LEFT_ALONE)
@@ -232,13 +244,13 @@ def is_left_alone(cls):
 
 def _put_hooks():
     try:
-        meta, node = internals.FunctionMeta, internals.BackwardCFunction
-        _replace(meta, "__init__", _new_class(meta.__init__))
+        node = internals.BackwardCFunction
+        _replace(node, "__init__", _made(node.__init__))
         _replace(node, "apply", _backward(node.apply))
         if hasattr(node, "apply_boxed"):
             _replace(node, "apply_boxed", _backward(node.apply_boxed))
-        for cls in functions():
-            _hook_class(cls)
+        generate = "generate_single_level_function"
+        _replace(transforms, generate, _generate(getattr(transforms, generate)))
     except BaseException as error:
         _take_hooks()
         if isinstance(error, AttributeError):
@@ -251,10 +263,9 @@ def _take_hooks():
         owner, name, before, now = _replaced.pop()
         if vars(owner).get(name) is not now:
             continue  # somebody has put something else there since
-        if before is _MISSING:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
+        _put(owner, name, before)
+    for hook in list(_pending.values()):
+        hook.take_away()
 
 
 def _replace(owner, name, value):
@@ -262,115 +273,115 @@ def _replace(owner, name, value):
     setattr(owner, name, value)
 
 
-def _hook_class(cls):
-    if getattr(cls, "is_ours", False):
-        return
-    for name, hook in (("forward", _forward), ("setup_context", _setup_context)):
-        method, raw = getattr(cls, name), inspect.getattr_static(cls, name)
-        if method is getattr(Function, name) or getattr(method, "is_ours", False):
-            continue  # not overridden, or a base class has the hook
-        if isinstance(raw, classmethod):
-            _replace(cls, name, classmethod(_of_class(raw.__func__, hook)))
-        else:
-            _replace(cls, name, staticmethod(_Hook(method, hook(method, cls))))
+def _put(owner, name, value):
+    if value is _MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
 
 
-def _of_class(method, hook):
-    """The hook for a classmethod: each class that inherits it hands over itself."""
-
-    @functools.wraps(method)
-    def hooked(cls, *args, **kwargs):
-        return hook(functools.partial(method, cls), cls)(*args, **kwargs)
-
-    hooked.is_ours = True
-    return hooked
+def _not_for_dynamo(hook):
+    """`hook`, which Dynamo, where it runs the code around it, does not try to compile."""
+    set_code_exec_strategy(
+        hook.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT)
+    )
+    return hook
 
 
-def _new_class(init):
-    @functools.wraps(init)
-    def hooked(cls, *args, **kwargs):
-        init(cls, *args, **kwargs)
-        with _lock:
-            if _replaced and issubclass(cls, Function):
-                _hook_class(cls)
+def _made(init):
+    def hooked(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        cls = self._forward_cls
+        if _listeners and issubclass(cls, Function) and not getattr(cls, "is_ours", False):
+            before = set_eval_frame(None)
+            try:
+                _hook_forward(cls, self)
+            finally:
+                set_eval_frame(before)
 
-    return hooked
+    return _not_for_dynamo(hooked)
 
 
-class _Hook:
-    """Stands in for a method. Torch reads the names of forward's arguments from its code."""
+def _hook_forward(cls, ctx):
+    """Have this thread's next call of `cls.forward` tell of itself; it is that of `ctx`."""
+    with _lock:
+        hook = vars(cls).get("forward")
+        if not isinstance(hook, _Forward):
+            hook = _Forward(cls)
+            _pending[id(cls)] = hook
+            type.__setattr__(cls, "forward", hook)
+        hook.waiting[threading.get_ident()] = ctx
+
+
+class _Forward:
+    """Stands in for a class's `forward` until the threads that have made a node have called it."""
 
     is_ours = True
 
-    def __init__(self, method, call):
-        functools.update_wrapper(self, method)
-        for name in ("__code__", "__defaults__", "__kwdefaults__"):
-            if hasattr(method, name):
-                setattr(self, name, getattr(method, name))
-        self._call = call
+    def __init__(self, cls):
+        self.cls, self.method = cls, cls.forward
+        self.own = vars(cls).get("forward", _MISSING)
+        self.waiting = {}  # thread -> its node
 
     def __call__(self, *args, **kwargs):
-        return self._call(*args, **kwargs)
-
-
-def _forward(method, cls):
-    in_place = _mentions(cls, "mark_dirty")  # then what forward is given is gone afterwards
-
-    def forward(*args, **kwargs):
-        if not _listeners or torch.compiler.is_compiling():
-            return method(*args, **kwargs)
-        if args and getattr(args[0], "is_ours", False):  # a stand-in for ctx
-            return method(*args, **kwargs)
-        ctx = args[0] if args and isinstance(args[0], internals.BackwardCFunction) else None
-        if _is_unheard():
-            if ctx is not None:
-                ctx.metadata[OURS] = True
-            return method(*args, **kwargs)
-        if ctx is None:  # the new style: setup_context will say for which node this was
-            call = Call(cls, args, kwargs, in_place)
-            out = method(*args, **kwargs)
-            _thread.last = call, args
-            return out
-        if CALL in ctx.metadata:  # another class's forward lends its ctx
-            return method(*args, **kwargs)
-        call = ctx.metadata[CALL] = Call(ctx._forward_cls, args[1:], kwargs, in_place)
-        out = method(*args, **kwargs)
-        _tell(call)
+        before = set_eval_frame(None)
+        try:
+            with _lock:
+                ctx = self.waiting.pop(threading.get_ident(), None)
+                if not self.waiting:
+                    self.take_away()
+            call = None if ctx is None else _begin(self.cls, ctx, args, kwargs)
+            set_eval_frame(before)
+            out = self.method(*args, **kwargs)
+            set_eval_frame(None)
+            if call is not None:
+                _tell(call)
+        finally:
+            set_eval_frame(before)
         return out
 
-    return forward
+    def take_away(self):
+        if vars(self.cls).get("forward") is self:
+            if self.own is _MISSING:
+                type.__delattr__(self.cls, "forward")
+            else:
+                type.__setattr__(self.cls, "forward", self.own)
+        _pending.pop(id(self.cls), None)
 
 
-def _setup_context(method, cls):
-    def setup_context(ctx, inputs, output):
-        known = isinstance(ctx, internals.BackwardCFunction)
-        if not known or not _listeners or torch.compiler.is_compiling():
-            return method(ctx, inputs, output)
-        if _is_unheard():
-            ctx.metadata[OURS] = True
-            return method(ctx, inputs, output)
-        call, args = getattr(_thread, "last", (None, ()))
-        result = method(ctx, inputs, output)
-        if issubclass(ctx._forward_cls, Function):
-            _thread.last = None, ()
-            if call is None or any(a is not b for a, b in zip(args, inputs, strict=False)):
-                return result
-            call.function = ctx._forward_cls
-        elif _any_grad(inputs):  # made by torch.func around the class that is meant
-            call = TransformedCall(_behind(ctx._forward_cls, cls), inputs, State.now())
-        else:
+def _begin(cls, ctx, args, kwargs):
+    if _is_unheard():
+        ctx.metadata[OURS] = True
+        return None
+    if cls.setup_context is Function.setup_context:
+        args = args[1:]
+    call = ctx.metadata[CALL] = Call(cls, args, kwargs, _writes_into_arguments(cls))
+    return call
+
+
+def _generate(method):
+    """What `torch.func` makes of a Function at one level of its transforms, listened to."""
+
+    @functools.wraps(method)
+    def generate(interpreter, function):
+        made = method(interpreter, function)
+        set_up = made.setup_context
+
+        def setup_context(ctx, inputs, output):
+            result = set_up(ctx, inputs, output)
+            known = isinstance(ctx, internals.BackwardCFunction) and _listeners
+            if known and _is_unheard():
+                ctx.metadata[OURS] = True
+            elif known and _any_grad(inputs):
+                call = ctx.metadata[CALL] = TransformedCall(function, inputs, State.now())
+                _tell(call)
             return result
-        ctx.metadata[CALL] = call
-        _tell(call)
-        return result
 
-    return setup_context
+        if not getattr(function, "is_ours", False):
+            made.setup_context = staticmethod(setup_context)
+        return made
 
-
-def _behind(generated, default):
-    cells = generated.backward.__closure__ or ()
-    classes = (c.cell_contents for c in cells)
-    return next((c for c in classes if isinstance(c, internals.FunctionMeta)), default)
+    return generate
 
 
 def _tell(call):
@@ -389,17 +400,24 @@ def _backward(method):
         finally:
             _thread.backwards -= 1
         recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        cls, known = self._forward_cls, self.metadata
-        ours = getattr(cls, "is_ours", False) or OURS in known
-        if not recorded or ours or _is_unheard() or (is_left_alone(cls) and CALL not in known):
+        if not recorded or not _is_heard(self):
             return grads
-        if CALL in known and is_left_alone(known[CALL].function):
-            return grads
-        for listener in _once_each():
-            grads = listener.after_backward(self, known.get(CALL), given, grads)
+        before = set_eval_frame(None)
+        try:
+            for listener in _once_each():
+                grads = listener.after_backward(self, self.metadata.get(CALL), given, grads)
+        finally:
+            set_eval_frame(before)
         return grads
 
-    return apply
+    return _not_for_dynamo(apply)
+
+
+def _is_heard(node):
+    cls, known = node._forward_cls, node.metadata
+    if getattr(cls, "is_ours", False) or OURS in known or _is_unheard():
+        return False
+    return not is_left_alone(known[CALL].function if CALL in known else cls)
 
 
 def _is_boxed(node, grad_outs):
@@ -416,11 +434,11 @@ def _any_grad(args):
     return any(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
 
 
-def _mentions(function, name):
-    """Whether `name` stands in the code of forward or setup_context."""
+def _writes_into_arguments(function):
+    """Whether forward says so: then what it is given is gone afterwards."""
     for method in (function.forward, function.setup_context):
         while method is not None:
-            if name in getattr(getattr(method, "__code__", None), "co_names", ()):
+            if "mark_dirty" in getattr(getattr(method, "__code__", None), "co_names", ()):
                 return True
             method = getattr(method, "__wrapped__", None)
     return False

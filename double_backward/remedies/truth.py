@@ -13,6 +13,7 @@ float64 where the Function can do that. An element whose two differences disagre
 noise) is left out.
 """
 
+import weakref
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -118,7 +119,53 @@ def arguments(call, inputs):
             args[place] = arg.to(torch.promote_types(arg.dtype, torch.float64))
         if place in call.written:
             args[place] = args[place].clone()
+        call.hands_over(place, args[place])
     return args
+
+
+class _OnTrial:
+    """A call to be made again: with copies of its arguments, which are watched.
+
+    A Function that writes into an argument past the version counter (`.data[...] =`) is found
+    here; its place is then in `written`, as one is whose version counter has moved.
+    """
+
+    def __init__(self, call):
+        self.__dict__.update(vars(call))
+        self.args = [copied(a) if isinstance(a, torch.Tensor) else a for a in call.args]
+        self._handed = []
+
+    def hands_over(self, place, tensor):
+        self._handed.append((place, tensor, copied(tensor.detach())))
+
+    def look_for_writes(self):
+        for place, tensor, before in self._handed:
+            if not same_bytes(tensor.detach(), before):
+                self.written.add(place)
+                if place >= 0 and isinstance(self.args[place], torch.Tensor):
+                    self.args[place] = before.to(self.args[place].dtype)
+        self._handed = []
+
+
+def copied(tensor):
+    """A copy in memory of its own that has the same strides, also where they are 0."""
+    if tensor.layout is not torch.strided:
+        return tensor.clone()
+    narrow = tensor
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            narrow = narrow.narrow(dim, 0, 1)
+    return narrow.clone().expand(tensor.shape)
+
+
+def same_bytes(a, b):
+    if a.layout is not torch.strided or b.layout is not torch.strided:
+        return True
+    a, b = _real(a), _real(b)
+    if a.is_floating_point():
+        whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+        a, b = a.view(whole), b.view(whole)
+    return torch.equal(a, b)
 
 
 class Truth:
@@ -133,8 +180,11 @@ class Truth:
     """
 
     def __init__(self, call, grad_outs):
-        self.call, self.grad_outs = call, grad_outs
-        self.around = Surroundings(call.function, *call.args, call.kwargs)
+        self.call, self.grad_outs = _OnTrial(call), grad_outs
+        held = [arg for arg in call.args if not isinstance(arg, torch.Tensor)]
+        self.around = Surroundings(call.function, *held, call.kwargs)
+        if self.around.may_be_written_unseen:
+            raise Unknown("it could write into memory that is not its own, and may hold too much")
         kinds = [x.dtype for x in call.inputs.values()]
         self.double = all(d in (torch.float64, torch.complex128) for d in kinds)
         for precision in [torch.float64] if self.double else [torch.float64, torch.float32]:
@@ -198,21 +248,29 @@ class Truth:
         return self.line.first_is_right()
 
     def run(self, way, inputs, grad_outs):
+        own = [u if u is None or u.requires_grad else copied(u) for u in grad_outs]
+        for index, u in enumerate(own):
+            if u is not None:
+                self.call.hands_over(-1 - index, u)
         with self.apart():
-            return way(self.call, inputs, grad_outs)
+            return way(self.call, inputs, own)
 
     @contextmanager
     def apart(self):
         """Nobody listens, nothing stays changed, and random draws are those of the call."""
-        with unheard(), self.around.unchanged(), self.call.state.again():
-            yield
+        try:
+            with unheard(), self.around.unchanged(), self.call.state.again():
+                yield
+        finally:
+            self.call.look_for_writes()
 
 
 class _Line:
     """The line x + h d, and grad_out + k e: in float64, or in the Function's own precision."""
 
     def __init__(self, truth, precision, symmetric=True):
-        self.truth, self.precision, self.symmetric = truth, precision, symmetric
+        self.truth = weakref.proxy(truth)  # no circle: what it holds is large
+        self.precision, self.symmetric = precision, symmetric
         self.kept_symmetric = False  # set where an input is a symmetric matrix
         self.generator = torch.Generator().manual_seed(2)
         self.x, self.d, self.u, self.e = {}, {}, [], {}

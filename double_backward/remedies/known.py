@@ -1,0 +1,177 @@
+"""What is known of a Function, by the kind of call: it is tried once, then trusted.
+
+To try a Function means to call it dozens of times. What comes out holds for the next call too, if
+that is of the same kind: the same code, dtypes, shapes and layouts, the same inputs that require
+grad, the same numbers and flags, grad_outs that have a graph or none. It need not hold at other
+values (a branch, a clamp), so each kind is tried again at its 4th, 16th, 64th … call.
+
+Nothing here keeps a Function, a tensor or an object of the user's alive.
+"""
+
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+AGAIN = 4  # the next trial comes after so many times as many calls
+MANY = 32  # kinds of one Function; from then on sizes and numbers are not told apart
+DEPTH = 3  # of lists in lists that are looked into
+
+
+@dataclass
+class Known:
+    """What trials of one kind of call have found.
+
+    Attributes:
+        outcome: what the last trial gave; whoever tries knows what it means.
+        written: places among the arguments into which the Function writes; -1 - i for grad_out i.
+        touches: True if it changes something besides what it returns, so that this has to be put
+            back when it is called again.
+        calls: how many there have been.
+    """
+
+    outcome: Any = None
+    written: set[int] = field(default_factory=set)
+    touches: bool = False
+    calls: int = 0
+    next_trial: int = 1
+
+    def is_due(self) -> bool:
+        """Count one more call; whether it is one to try the Function at."""
+        self.calls += 1
+        if self.calls < self.next_trial:
+            return False
+        self.next_trial = AGAIN * self.calls
+        return True
+
+
+# Code of forward (or the class, if that is not Python) -> identity -> kind -> what is known.
+_of_code: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
+_of_class: weakref.WeakKeyDictionary[type, tuple[tuple, dict]] = weakref.WeakKeyDictionary()
+
+
+def recall(find: Callable, call: Any, grad_outs: Any) -> Known:
+    """The `Known` of this kind of call, made where it is the first of its kind."""
+    kinds = _kinds(call.function)
+    kind = (find, *_kind(call, grad_outs))
+    if kind not in kinds and len(kinds) >= MANY:
+        kind = (find, *_coarse(kind[1:]))
+    return kinds.setdefault(kind, Known())
+
+
+def forget() -> None:
+    """Try every Function anew."""
+    _of_code.clear()
+    _of_class.clear()
+
+
+def _kinds(function: Any) -> dict:
+    """Kind -> `Known` for one Function, shared by classes that are made of the same code.
+
+    A class that is written inside a function is another one each time that this is called.
+    """
+    codes = tuple(_code(getattr(function, name)) for name in ("forward", "backward", "vjp"))
+    if function in _of_class and _of_class[function][0] == codes:
+        return _of_class[function][1]
+    identity = tuple(_attributes(c) for c in function.__mro__ if not _is_torchs(c))
+    owner = codes[0] if isinstance(codes[0], types.CodeType) else function
+    kinds = _of_code.setdefault(owner, {}).setdefault(identity, {})
+    _of_class[function] = codes, kinds
+    return kinds
+
+
+def _is_torchs(cls: type) -> bool:
+    return cls is object or cls.__module__.partition(".")[0] == "torch"
+
+
+def _attributes(cls: type) -> tuple:
+    pairs = sorted((n, v) for n, v in vars(cls).items() if n[:1] != "_")
+    return cls.__qualname__, *((name, _described(value)) for name, value in pairs)
+
+
+def _code(method: Any) -> Any:
+    """The code of a method, below its decorators."""
+    while hasattr(method, "__wrapped__"):
+        method = method.__wrapped__
+    method = getattr(method, "__func__", method)
+    return getattr(method, "__code__", None)
+
+
+def _kind(call: Any, grad_outs: Any) -> tuple:
+    args = tuple(_described(call.inputs.get(p, arg)) for p, arg in enumerate(call.args))
+    given = tuple(_described(g) for g in grad_outs)
+    keywords = tuple((name, _described(value)) for name, value in sorted(call.kwargs.items()))
+    return args, given, keywords, tuple(call.state.autocast.items()), call.transformed
+
+
+def _described(value: Any, depth: int = DEPTH) -> tuple:
+    """What can make one call right and another wrong, as something to be compared."""
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, (float, complex)):
+        return (type(value),)
+    if isinstance(value, (bool, int, str, bytes, torch.dtype, torch.device)):
+        return type(value), value
+    if depth:
+        held = _held(value)
+        if held is not None:
+            name, *parts = held
+            return name, *(_described(part, depth - 1) for part in parts)
+    return type(value).__qualname__, _this_one(value)
+
+
+def _held(value: Any) -> tuple | None:
+    """A name and the parts of which a value consists; None for an object."""
+    if isinstance(value, (staticmethod, classmethod)):
+        return type(value).__name__, value.__func__
+    if isinstance(value, types.FunctionType):
+        return value.__code__, *map(_content, value.__closure__ or ())
+    if isinstance(value, types.MethodType):
+        return "method", value.__func__, value.__self__
+    if isinstance(value, types.BuiltinMethodType):
+        return value.__name__, value.__self__
+    if isinstance(value, functools.partial):
+        return "partial", value.func, *value.args, *value.keywords.values()
+    if isinstance(value, (tuple, list)):
+        return type(value).__name__, *value
+    if isinstance(value, dict):
+        return "dict", *map(str, value), *value.values()
+    return None
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _tensor(value: torch.Tensor) -> tuple:
+    strided = value.layout is torch.strided
+    layout = (value.is_contiguous(), 0 in value.stride()) if strided else value.layout
+    return value.shape, value.dtype, value.device.type, layout, value.requires_grad
+
+
+def _this_one(value: Any) -> Any:
+    """Something that is equal for this very object alone and does not keep it alive."""
+    if type(value).__eq__ is not object.__eq__ and not isinstance(value, type):
+        return None
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return None
+
+
+def _coarse(kind: Any) -> Any:
+    """The same without sizes, numbers and objects."""
+    if isinstance(kind, torch.Size):
+        return len(kind)
+    if isinstance(kind, tuple):
+        return tuple(_coarse(part) for part in kind)
+    if isinstance(kind, (int, weakref.ref)) and not isinstance(kind, bool):
+        return None
+    return kind

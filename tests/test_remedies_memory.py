@@ -1,0 +1,197 @@
+"""Inside detect and recompute the user's memory is, bit for bit, what it is without them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import Function, grad
+
+from double_backward import (
+    SecondDerivativeError,
+    UncheckedFunctionWarning,
+    detect_intermediates,
+    recompute_intermediates,
+)
+from double_backward.remedies import known
+
+BUFFER = torch.zeros(2, dtype=torch.float64)
+ARRAY = np.zeros(2)
+HOLDER = SimpleNamespace(deep=[{"weight": torch.zeros(2, dtype=torch.float64, requires_grad=True)}])
+
+
+def into_data(x):
+    BUFFER.data[:] = x
+
+
+def into_a_numpy_view(x):
+    np.multiply(x.detach().numpy(), 2, out=BUFFER.numpy())
+
+
+def into_an_array(x):
+    ARRAY[:] = x.detach().numpy()
+
+
+def into_a_slice_of_an_array(x):
+    ARRAY[::2] = x.detach().numpy()[::2]
+
+
+def into_a_parameter(x):
+    HOLDER.deep[0]["weight"].data.copy_(x)
+
+
+def into_the_input(x):
+    x.data.add_(1)
+
+
+def nothing(x):
+    pass
+
+
+WRITERS = [into_data, into_a_numpy_view, into_an_array, into_a_slice_of_an_array,
+           into_a_parameter, into_the_input, nothing]  # fmt: skip
+
+
+def cube(write, right):
+    """x ** 3, which writes something somewhere; with 3 x ** 2 kept if it is to be wrong."""
+
+    def forward(ctx, x):
+        write(x)
+        ctx.save_for_backward(x)
+        ctx.slope = 3 * x**2
+        return x**3
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (3 * x**2 if right else ctx.slope)
+
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type(write.__name__, (Function,), body).apply
+
+
+def memory():
+    tensors = BUFFER, HOLDER.deep[0]["weight"].detach()
+    return [t.clone() for t in tensors], [t._version for t in tensors], ARRAY.copy()
+
+
+def run(f):
+    """Second derivative, and all memory afterwards."""
+    with torch.no_grad():
+        for t in (BUFFER, HOLDER.deep[0]["weight"].data):
+            t.zero_()
+    ARRAY[:] = 0
+    start = memory()[1]
+    x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    middle = x * 1
+    (first,) = grad((f(middle) ** 2).sum(), x, create_graph=True)
+    try:
+        result = grad(first.sum(), x)[0]
+    except SecondDerivativeError as error:
+        result = error
+    tensors, versions, array = memory()
+    moved = [b - a for a, b in zip(start, versions, strict=True)]
+    return (
+        result,
+        [*(t.numpy().tobytes() for t in tensors), array.tobytes()],
+        moved,
+        middle.tolist(),
+    )
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
+@pytest.mark.parametrize("write", WRITERS, ids=lambda f: f.__name__)
+def test_what_a_function_writes_past_the_version_counter(write, remedy, right):
+    f = cube(write, right)
+    expected, *plain = run(f)
+    known.forget()
+    for _ in range(2):  # tried, and then trusted
+        with remedy():
+            got, *inside = run(f)
+        assert inside == plain
+        if right:
+            assert torch.equal(got, expected)
+        elif remedy is detect_intermediates:
+            assert isinstance(got, SecondDerivativeError)
+        elif write is not into_the_input:
+            assert got.tolist() == pytest.approx(run(cube(write, True))[0].tolist())
+
+
+class UncheckedAssign(Function):
+    """As in torchdiffeq: the output is the input's memory, written into."""
+
+    @staticmethod
+    def forward(ctx, scratch, value, index):
+        ctx.index = index
+        scratch.data[index] = value
+        return scratch
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, g[ctx.index], None
+
+
+@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
+def test_assignment_into_scratch_memory(remedy):
+    def step():
+        a = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+        k = torch.zeros(3, dtype=torch.float64)
+        for index in range(3):
+            k = UncheckedAssign.apply(k, a ** (index + 1), index)
+        (g,) = grad((k**2).sum(), a, create_graph=True)
+        return g.item(), grad(g, a)[0].item(), k.tolist()
+
+    known.forget()
+    expected = step()
+    with remedy():
+        assert step() == expected
+        assert step() == expected
+
+
+def test_a_backward_that_writes_into_grad_out():
+    class Careless(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.e = torch.exp(x)
+            return ctx.e.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            result = g * ctx.e
+            g.data.mul_(2)
+            return result
+
+    def step():
+        x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+        given = torch.ones(2, dtype=torch.float64)
+        (first,) = grad(Careless.apply(x), x, given, create_graph=True)
+        return first.tolist(), given.tolist()
+
+    expected = step()
+    for remedy in (detect_intermediates, recompute_intermediates):
+        known.forget()
+        with remedy():
+            assert step() == expected
+            assert step() == expected
+
+
+def endless(depth):
+    return {"next": endless(depth - 1)} if depth else BUFFER
+
+
+def test_memory_that_could_not_be_found_is_left_alone_loudly():
+    holder = endless(20)
+
+    def deep(x):
+        here = holder
+        while isinstance(here, dict):
+            here = here["next"]
+        here.data[:] = x
+
+    expected = run(cube(deep, True))
+    known.forget()
+    with detect_intermediates(), pytest.warns(UncheckedFunctionWarning, match="memory"):
+        assert run(cube(deep, True))[1:] == expected[1:]
+    with recompute_intermediates():
+        result, *inside = run(cube(deep, True))
+    assert isinstance(result, SecondDerivativeError) and inside == list(expected[1:])
