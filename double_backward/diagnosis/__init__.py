@@ -125,7 +125,11 @@ class Diagnosis:
         """The name and the verdict in words."""
         second_is_right = all(row.outcome is Outcome.RIGHT for row in self.settings.values())
         order = "third" if self.third and second_is_right else "second"
-        return f"{self.name}: {self.verdict.headline.replace('second', order)}"
+        words = self.verdict.headline.replace("second", order)
+        first_is_wrong = self.first is not None and self.first.outcome is Outcome.WRONG
+        if self.verdict is Verdict.SILENTLY_WRONG and first_is_wrong:
+            words = f"{Verdict.SURROGATE_GRADIENT.headline}, and {words}"
+        return f"{self.name}: {words}"
 
     def __str__(self):
         return text_of(self)

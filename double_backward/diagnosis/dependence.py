@@ -406,9 +406,15 @@ def _led_on(node, slot, tensors):
     if isinstance(slot, int):
         own = [kept for kept in node.kept if not kept.on_ctx]
         places = [i for i, tensor in enumerate(node.tensors) if tensor is not None]
-        return [own[places.index(slot)].role in CONNECTED]
-    on_ctx = [kept for kept in node.kept if kept.on_ctx and kept.role in CONNECTED]
+        return [_is_connected(own[places.index(slot)])]
+    on_ctx = [kept for kept in node.kept if kept.on_ctx and _is_connected(kept)]
     return [any(kept.tensor is t for kept in on_ctx) for t in tensors]
+
+
+def _is_connected(kept):
+    """A leaf that is no input, made in forward, only looks as if a graph led on from it."""
+    made_here = kept.role == walk.ELSEWHERE and kept.tensor is not None and kept.tensor.is_leaf
+    return kept.role in CONNECTED and not made_here
 
 
 # What is kept, by its place: a number in saved_tensors, or an attribute of ctx.
@@ -690,5 +696,18 @@ def convict_surrogates(measured: Measured, customs: tuple[Custom, ...]) -> dict[
     for setting, row in measured.second.items():
         if row.outcome is Outcome.RIGHT and (by_inputs or (by_grad_out and setting.after)):
             row = replace(row, outcome=Outcome.RAISES if row.text else Outcome.WRONG)
+        if row.outcome is Outcome.RIGHT and (reason := _unanswered(customs, setting)):
+            row = replace(row, outcome=Outcome.NOT_ASKED, text=reason)
         rows[setting] = row
     return rows
+
+
+def _unanswered(customs, setting):
+    """Why nothing is known of one of these backwards, "" where all is."""
+    for custom in customs:
+        paths = [custom.by_inputs] + [custom.by_grad_out] * setting.after
+        if Path.UNKNOWN in paths:
+            raised = custom.refused.split("[")[0].split(". ")[0].rstrip(": ")
+            why = f"raises: {raised}" if raised else "could not be followed"
+            return f"backward of {custom.name}, called by itself, {why}"
+    return ""

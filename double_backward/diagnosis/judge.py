@@ -25,6 +25,7 @@ class Outcome(StrEnum):
     RAISES = "raises"
     NOT_FINITE = "not finite"
     UNCLEAR = "unclear"  # not smooth, or noise
+    NOT_ASKED = "not asked"  # there was no way to ask; the row has the reason
 
 
 @dataclass(frozen=True)

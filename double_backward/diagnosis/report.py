@@ -79,6 +79,8 @@ def outcome_text(row: Row) -> str:
         return f"{'WRONG':{OUTCOME}}expected {expected:>7}, got {got} at {row.where}"
     if row.outcome is Outcome.WRONG:
         return f"{'WRONG':{OUTCOME}}not the derivative of what backward returns"
+    if row.outcome is Outcome.NOT_ASKED:
+        return f"not asked: {row.text}"
     if row.outcome is Outcome.RIGHT and row.text:
         return f"{'right':{OUTCOME}}(0; autograd raises: nothing there depends on an input)"
     if row.outcome is Outcome.RAISES:
