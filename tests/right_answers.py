@@ -1422,3 +1422,54 @@ def solve_with_the_result_computed_again():
             return -torch.outer(w, F.apply(A, b)), w
 
     return F.apply
+
+
+@right("library")
+def library_all_in_backward():
+    class F(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.exp(-x * x / 2)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return -g * x * torch.exp(-x * x / 2)
+
+    return F.apply
+
+
+@right("library")
+def library_minus_x_returned():
+    class F(Function):
+        @staticmethod
+        def forward(ctx, x):
+            minus_x = -x
+            out = torch.exp(minus_x * x / 2)
+            ctx.save_for_backward(minus_x, out)
+            return out, minus_x
+
+        @staticmethod
+        def backward(ctx, g, g_minus_x):
+            minus_x, out = ctx.saved_tensors
+            return g * minus_x * out - g_minus_x
+
+    return lambda x: F.apply(x)[0]
+
+
+@right("library")
+def library_minus_taken_before():
+    class F(Function):
+        @staticmethod
+        def forward(ctx, x, minus_x):
+            out = torch.exp(minus_x * x / 2)
+            ctx.save_for_backward(minus_x, out)
+            return out
+
+        @staticmethod
+        def backward(ctx, g):
+            minus_x, out = ctx.saved_tensors
+            return g * minus_x * out, None
+
+    return lambda x: F.apply(x, -x)

@@ -141,6 +141,40 @@ class SinhRecomputed(Function):
         return grad_out * torch.cosh(x)
 
 
+class SinhFused(Function):
+    """As a kernel that computes value and derivative in one go."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x, torch.cosh(x))
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, cosh = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            cosh = torch.cosh(x)
+        return grad_out * cosh
+
+
+class SinhAlwaysFused(SinhFused):
+    @staticmethod
+    def backward(ctx, grad_out):
+        _, cosh = ctx.saved_tensors
+        return grad_out * cosh
+
+
+class SinhFusedOnCtx(SinhRecomputed):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.cosh = torch.cosh(x)
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.cosh
+
+
 class SinhForgets(Sinh):
     @staticmethod
     def backward(ctx, grad_out, grad_expx, grad_expnegx):
@@ -367,6 +401,13 @@ KINDS = {
             "intermediate_on_ctx": (SinhBad.apply, x),
             "extra_output_gradient_ignored": (lambda x: SinhForgets.apply(x)[0], x),
             "extra_output_gradient_wrong": (lambda x: SinhHalf.apply(x)[0], x),
+        },
+    ),
+    "the gradient itself, computed by forward (a fused kernel)": (
+        SinhFused.apply,
+        {
+            "intermediate_saved": (SinhAlwaysFused.apply, x),
+            "intermediate_on_ctx": (SinhFusedOnCtx.apply, x),
         },
     ),
     "a number or an array computed from an input": (
