@@ -9,6 +9,7 @@ ABSOLUTE_PATH = re.compile(r"(?<![\w.:/<~])(~|[A-Za-z]:)?[/\\](?:[\w.+ -]+[/\\])
 ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 TIME = re.compile(r"\d\s*(s|ms|µs|us|ns|secs?|seconds|milliseconds|minutes)\b")
 BARE_REPR = re.compile(r"<[^<>]*>\Z")
+HTML_BLOCK = re.compile(r"^(?:> ?)?<details>(?:(?!\n(?:> ?)?\n).)*", re.MULTILINE | re.DOTALL)
 MARKDOWN_IMAGE = re.compile(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"]+)")
 
 
@@ -72,6 +73,15 @@ def pictures_are_told(notebook):
                 yield f"cell {n} has a picture and no text that says the same"
 
 
+def folds_are_read_as_markdown(notebook):
+    """Up to an empty line a fold is HTML, where signs of Markdown are shown as they are."""
+    for n, cell in enumerate(notebook.cells):
+        if cell.cell_type == "markdown":
+            for block in HTML_BLOCK.findall(cell.source):
+                if "`" in block or "**" in block:
+                    yield f"cell {n} has Markdown in the HTML of a fold: {block[:60]}"
+
+
 def strictly_compared(notebook):
     for n, cell in code_cells(notebook):
         marks = [mark for mark in RELAXED if mark in tags(cell) or f"# {mark}" in cell.source]
@@ -120,6 +130,7 @@ RULES = (
     errors_are_announced,
     outputs_are_the_same_everywhere,
     pictures_are_told,
+    folds_are_read_as_markdown,
     strictly_compared,
     outputs_outlive_their_nodes,
     cells_are_small,

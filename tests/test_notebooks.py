@@ -69,6 +69,9 @@ BREAKAGES = {
     ),
     "a picture alone": lambda cells: cells[4].outputs[0].data.pop("text/plain"),
     "a picture without alt": lambda cells: cells[0].update(source="![](curve.png)"),
+    "Markdown in the HTML of a fold": lambda cells: cells[3].update(
+        source="> <details><summary>Answer</summary>Run `x`.\n> More.</details>\n\n`y`"
+    ),
     "an ignored output": lambda cells: cells[2].metadata.update(tags=["nbval-ignore-output"]),
     "an ignored output by comment": lambda cells: cells[2].update(source="# NBVAL_SKIP\n1 / 2"),
     "a node without its output": lambda cells: cells[2].update(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from torch.autograd import Function
 
+from .point import around_the_point
 from .review import review
 
 __all__ = ["check", "hint", "solution"]
@@ -44,7 +45,10 @@ def check(name=None, answer=_NOTHING):
     if answer is _NOTHING:
         _print(f'{name}: hand over your Function, too: check("{name}", Name.apply)')
         return
-    print(review(exercise.TASK, answer).told(f"{name}: "))
+    reply = review(exercise.TASK, answer)
+    if reply.status == "right":
+        reply.advice = around_the_point(exercise.TASK, answer)
+    print(reply.told(f"{name}: "))
 
 
 def _written(answer):

@@ -29,7 +29,8 @@ TASK = Task(
     [
         "Is the tensor that is saved the input?",
         "x = x.clamp(...) makes a new tensor under the old name, in forward.",
-        "Save first, clamp afterwards. The clamp has to stay: look at the value at x = 1.",
+        "Save the input first, clamp afterwards. Then backward gets an x of 1, and divides by 0: "
+        "clamp there, too, in torch.",
     ],
     points=((torch.tensor([0.5, 0.3, -0.8], dtype=torch.float64),),),
     edges=((numbers(1.0, -1.0),),),

@@ -16,7 +16,7 @@ TASK = Task(
     "x / sqrt(sum of x²)",
     lambda x: x / _length(x),
     [
-        "The root of the sum is the intermediate worth keeping. Call it r.",
+        "backward needs y and r. Which of the two is an output already, and what is the other?",
         "Every x is in r, so the derivative has two terms: "
         "(g - y * sum(g * y)) / r, with g for grad_out and y for the result.",
         "The derivative of r with respect to x is x / r, which is y. So add, with "
@@ -34,10 +34,11 @@ TASK = Task(
     },
     wide=(
         (numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),),
-        (numbers(300.0, -1000.0),),
+        (numbers(300.0, -3000.0),),
         (numbers(0.002, -0.001),),
     ),
     shapes=MATRICES,
+    extra="r",
 )
 
 # The solution

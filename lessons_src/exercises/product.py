@@ -17,7 +17,7 @@ TASK = Task(
     ],
     points=((X, torch.tensor([3.0, -1.5, 0.7], dtype=torch.float64)),),
     inputs=("a", "b"),
-    wide=((numbers(0.0, -1000.0, 2.0, -0.3), numbers(3.0, 0.0, 300.0, 12.0)),),
+    wide=((numbers(0.0, -3000.0, 2.0, -0.3), numbers(3.0, 0.0, 3000.0, 12.0)),),
 )
 
 # The solution

@@ -15,7 +15,7 @@ TASK = Task(
         "Write 1/x as a power, x to the -1. The power rule gives the derivative.",
         "The derivative is -1/x². backward returns grad_out times that.",
     ],
-    wide=((numbers(0.05, -0.3, 2.0, -7.0, 40.0, 1e-3, 300.0, -1000.0),),),
+    wide=((numbers(0.05, -0.3, 2.0, -7.0, 40.0, 1e-3, 3000.0, -3000.0),),),
 )
 
 # The solution

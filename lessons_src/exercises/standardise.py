@@ -74,7 +74,7 @@ wrong = WrongAnswers()
 
 @wrong(
     "sqrt_var through save_for_backward",
-    say="Lesson 4, break it 2: does save_for_backward give a tensor a graph?",
+    say="Lesson 3, break it 1: does save_for_backward give a tensor a graph?",
 )
 class SqrtVarThroughSaveForBackward(Standardise):
     @staticmethod

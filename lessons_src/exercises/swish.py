@@ -29,8 +29,7 @@ TASK = Task(
     "x * sigmoid(x), in the shape of x",
     F.silu,
     [
-        "With the x of the lessons, everything is right, in every formula. Try a transposed "
-        "matrix.",
+        "Ask in a cell whether the saved tensor is the input: for a matrix, and for its transpose.",
         "x.contiguous() is x itself where x is contiguous already. Otherwise it is a copy.",
         "Save the input first. Or leave out the line: nothing here needs it.",
     ],

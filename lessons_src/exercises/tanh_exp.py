@@ -11,8 +11,7 @@ TASK = Task(
     "(exp(x) - exp(-x)) / (exp(x) + exp(-x))",
     torch.tanh,
     [
-        "This is Sinh of lesson 3 with another formula: the two exponentials are kept.",
-        "The derivative is 4 / (e^x + e^-x)².",
+        "How many tensors does forward return, and how many gradients does backward get, then?",
         "Save both exponentials and return both besides the result. The function below the "
         "class returns the first output only.",
         "backward gets three gradients. Each extra one is multiplied by the derivative of its "
@@ -26,6 +25,7 @@ TASK = Task(
         "subtracted.": lambda g, x: g * (1 + torch.tanh(x) ** 2),
     },
     wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0),),),
+    extra="the exponentials",
 )
 
 # The solution
@@ -81,7 +81,7 @@ class SavedAndNotReturned(TanhExp):
 
 @wrong(
     "extra gradients ignored",
-    say="Print the three gradients in both passes, as the spy of lesson 3 does.",
+    say="Print the three gradients in both passes. In which are they not 0?",
 )
 class ExtraGradientsIgnored(TanhExp):
     @staticmethod

@@ -71,10 +71,9 @@ def _filled(like, numbers):
 SHAPES = {
     "of shape (2, n)": lambda x: x.reshape(2, -1),
     "transposed": lambda x: x.reshape(2, -1).t(),
-    "of shape (1, 2, n)": lambda x: x.reshape(1, 2, -1),
+    "of shape (n, 2, 1), not contiguous": lambda x: x.reshape(1, 2, -1).transpose(0, 2),
     "of one element": lambda x: x[:1],
     "a number, of shape ()": lambda x: x[0],
-    "empty": lambda x: x[:0],
 }
 EVERY_SHAPE = tuple(SHAPES)
 MATRICES = EVERY_SHAPE[:3]  # for a function of all elements together
@@ -104,6 +103,7 @@ class Task:
             the arguments.
         second_slips: the same for the derivative of backward by x, of h, grad_out, x.
         given: the Function with a bug that the reader starts from, else None.
+        extra: what the exercise wants kept as an extra output of forward, else "".
     """
 
     name: str
@@ -122,6 +122,7 @@ class Task:
     slips: dict[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
     second_slips: dict[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
     given: type[Function] | None = None
+    extra: str = ""
 
     @property
     def plain(self) -> list[Setting]:
