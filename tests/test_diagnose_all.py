@@ -14,6 +14,7 @@ import double_backward.diagnosis.step as step_module
 from double_backward import (
     SecondDerivativeError,
     assert_all_double_backward,
+    assert_double_backward,
     detect_intermediates,
     diagnose_all,
 )
@@ -469,3 +470,9 @@ def test_assert_all():
     assert text.startswith("2 custom Functions, 0 right, 2 not")
     assert "SinhBad: silently wrong at second order" in text and "Guarded: declared" in text
     assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+def test_assert_asks_for_the_order_that_is_wanted():
+    assert_double_backward(CubeNumPy.apply, x())
+    with pytest.raises(AssertionError, match="silently wrong at third order"):
+        assert_double_backward(CubeNumPy.apply, x(), order=3)

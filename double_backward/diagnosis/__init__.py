@@ -298,8 +298,13 @@ def _error_beside(target):
     return ""
 
 
-def assert_double_backward(fn: Callable, *inputs: Any) -> None:
-    """Raise AssertionError with the text of `diagnose` unless its verdict is "supported"."""
-    diagnosis = diagnose(fn, *inputs)
+def assert_double_backward(fn: Callable, *inputs: Any, **options: Any) -> None:
+    """Raise AssertionError with the text of `diagnose` unless its verdict is "supported".
+
+    Args:
+        fn, *inputs, **options: as for `diagnose`, such as order=3.
+    """
+    __tracebackhide__ = True  # pytest then shows the test, and the text whole
+    diagnosis = diagnose(fn, *inputs, **options)
     if not diagnosis.ok:
         raise AssertionError(str(diagnosis))

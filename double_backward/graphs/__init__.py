@@ -1,9 +1,12 @@
 """`draw` and `draw_backward`: an autograd graph as a picture, and the same in words."""
 
+from os import PathLike
+from pathlib import Path
+
 import torch
 
 from double_backward.graphs.flow import record
-from double_backward.graphs.layout import LayoutError, to_svg
+from double_backward.graphs.layout import LayoutError, to_png, to_svg
 from double_backward.graphs.outline import joined, outline_text, verdict
 from double_backward.graphs.picture import dot_text, finish, inline
 from double_backward.graphs.sketch import MOST, Sketch
@@ -34,6 +37,27 @@ class Drawing:
 
     def __repr__(self) -> str:
         return self.outline
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the picture to a file.
+
+        Args:
+            path: ends in .svg, or in .png where Graphviz's own `dot` is installed.
+
+        Raises:
+            ValueError: another ending, or there is no picture: the outline says why.
+            LayoutError: for .png, no `dot` that can write one.
+        """
+        path = Path(path)
+        ending = path.suffix.lower()
+        if ending not in (".svg", ".png"):
+            raise ValueError(f"a picture is saved as .svg or .png, not as '{path.name}'")
+        if self.svg is None or self.dot is None:
+            raise ValueError(f"there is no picture to save. {self.outline}")
+        if ending == ".svg":
+            path.write_text(self.svg, encoding="utf-8")
+        else:
+            path.write_bytes(to_png(self.dot))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         bundle = {"text/plain": self.outline}
