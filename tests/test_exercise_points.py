@@ -90,11 +90,15 @@ def test_a_right_answer_around_the_point_is_right_but(name, capsys):
     with torch.no_grad():
         check(name, function)
     said = " ".join(capsys.readouterr().out.split())
-    assert said.count(f"{name}: right.") == said.count(point) == 2
+    assert said.count(f"✓ {name}: right.") == said.count(point) == 2
 
 
 @pytest.mark.parametrize("name", AROUND)
 def test_an_answer_to_the_point_is_right_alone(name, capsys):
     check(name, SOLUTIONS[name][-1])
     said = capsys.readouterr().out
-    assert said.startswith(f"{name}: right.") and "But" not in said
+    assert (
+        said.startswith(f"✓ {name}: right.")
+        and "On to the next cell." in said
+        and "But" not in said
+    )

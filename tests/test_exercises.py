@@ -420,7 +420,7 @@ def test_an_answer_that_fails_on_one_call_is_told_without_an_exception(call):
 def test_the_place_the_two_numbers_and_what_to_change_are_named(capsys):
     check("reciprocal", reciprocal_with(lambda ctx, g: g / ctx.saved_tensors[0] ** 2))
     assert capsys.readouterr().out == (
-        "reciprocal: the first derivative is wrong at x[0] = 0.5: yours 4.0000, true -4.0000.\n"
+        "✗ reciprocal: the first derivative is wrong at x[0] = 0.5: yours 4.0000, true -4.0000.\n"
         "Everywhere, yours has the wrong sign.\n"
     )
 
@@ -469,7 +469,7 @@ def test_a_right_answer_is_right_where_nothing_is_recorded(capsys):
         check("sigmoid", EXERCISES["sigmoid"].SOLUTION[-1])
     with torch.inference_mode():
         check("sigmoid", EXERCISES["sigmoid"].SOLUTION[-1])
-    assert capsys.readouterr().out.count("sigmoid: right.") == 2
+    assert capsys.readouterr().out.count("✓ sigmoid: right.") == 2
 
 
 def test_an_error_of_the_course_is_told_as_its_own():

@@ -20,6 +20,7 @@ from .review import review
 
 __all__ = ["check", "hint", "solution"]
 
+_SIGNS = {"right": "✓ ", "wrong": "✗ "}
 _hints_given: Counter[str] = Counter()
 _NOTHING = object()
 
@@ -47,8 +48,14 @@ def check(name=None, answer=_NOTHING):
         return
     reply = review(exercise.TASK, answer)
     if reply.status == "right":
-        reply.advice = around_the_point(exercise.TASK, answer)
-    print(reply.told(f"{name}: "))
+        reply.advice = around_the_point(exercise.TASK, answer) or _next(exercise)
+    print(reply.told(f"{_SIGNS.get(reply.status, '')}{name}: "))
+
+
+def _next(exercise):
+    if not hasattr(exercise, "SOLUTION"):
+        return ""
+    return f'solution("{exercise.TASK.name}") shows how we wrote it. On to the next cell.'
 
 
 def _written(answer):
