@@ -25,7 +25,7 @@ TASK = Task(
         "-w u^T is -torch.outer(w, u). Nothing else is needed: both gradients are torch, or the "
         "Function itself.",
     ],
-    points=((A, numbers(1.0, -3.0)), (A.t(), numbers(0.5, 2.0))),
+    points=((A, numbers(1.1, -3.0)), (A.t(), numbers(0.5, 2.0))),
     inputs=("A", "b"),
     slips={
         "A is not transposed in the solve for w.": (
