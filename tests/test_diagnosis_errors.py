@@ -1,7 +1,10 @@
 """ERRORS.md quotes what torch says: every text on that page is produced here."""
 
+import re
+import warnings
 from pathlib import Path
 
+import nbformat
 import pytest
 import torch
 from test_diagnosis_facts import (
@@ -23,6 +26,12 @@ from torch_wordings import WORDINGS, as_stored
 
 from double_backward import detect_intermediates, diagnose, recompute_intermediates
 from double_backward.remedies import meet
+from lessons_src.untracked_backward import (
+    CubeNumPyBackward,
+    cube_backward,
+    cube_forward,
+    in_numpy,
+)
 
 PAGE = (Path(__file__).parents[1] / "ERRORS.md").read_text()
 QUOTED = [line.removeprefix("> ") for line in PAGE.splitlines() if line.startswith("> ")]
@@ -77,7 +86,67 @@ class WithSetup(Square):
         ctx.save_for_backward(*inputs)
 
 
+class CubeNumPySetup(WithSetup):
+    """Right where `torch.autograd.grad` differentiates it; torch.func has no memory for NumPy."""
+
+    @staticmethod
+    def forward(x):
+        return in_numpy(cube_forward, x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return CubeNumPyBackwardSetup.apply(grad_out, x)
+
+
+class CubeNumPyBackwardSetup(WithSetup):
+    @staticmethod
+    def forward(grad_out, x):
+        return in_numpy(cube_backward, grad_out, x)
+
+    backward = CubeNumPyBackward.backward
+
+
+def warned():
+    point = x()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Square.apply(point).sum().backward(create_graph=True)
+
+
+def under_autocast(product):
+    """The gradient of a product of float32 matrices, by the first."""
+    a, b = torch.ones(2, 3, requires_grad=True), torch.ones(3, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = product(a, b)
+    return grad(out.sum(), a)[0]
+
+
+def matrix_product(ctx, a, b):
+    ctx.save_for_backward(a, b)
+    return a @ b
+
+
+def matrix_product_backward(ctx, grad_out):
+    a, b = ctx.saved_tensors
+    return grad_out @ b.t(), a.t() @ grad_out
+
+
+product = function(matrix_product, matrix_product_backward).apply
+
+
+def save_view(ctx, x):
+    ctx.save_for_backward(x.view(-1))
+    return x**2
+
+
+square_of_a_view = function(save_view, Square.backward).apply
+
 PROVOKED = [
+    lambda: grad(Square.apply(x()).sum(), torch.ones(2)),
+    lambda: torch.func.grad(torch.func.grad(CubeNumPySetup.apply))(torch.tensor(0.5).double()),
+    lambda: under_autocast(product),
+    warned,
     lambda: twice(SinhBad.apply, x()),
     lambda: twice(Once.apply, x(), after=lambda y: y**2),
     lambda: guarded(),
@@ -147,6 +216,105 @@ def test_torch_says_this(quoted, said):
 
 def test_the_words_of_other_versions_are_on_the_page_too():
     assert [old for _, old, _, new in WORDINGS if new in PAGE and old not in PAGE] == []
+
+
+def test_what_the_page_says_of_a_view_saved_in_forward():
+    with pytest.raises(RuntimeError, match="appears? to not have been used in the graph"):
+        twice(square_of_a_view, x())
+    assert torch.allclose(twice(square_of_a_view, x(), torch.square)[0], 8 * x() ** 2)  # not 12
+
+
+def test_numpy_pair_is_right_without_torch_func():
+    assert twice(CubeNumPySetup.apply, x())[0].tolist() == [3.0, 6.0]
+
+
+def test_cure_for_a_product_under_autocast():
+    def cast_outside(a, b):
+        with torch.autocast("cpu", enabled=False):
+            return product(a.float(), b.float())
+
+    assert under_autocast(cast_outside).dtype == torch.float32
+
+
+PLACES = torch.tensor([[0, 1], [1, 0]])
+B = torch.tensor([1.0, 2.0], dtype=torch.float64)
+
+
+def sparse(values):
+    return torch.sparse_coo_tensor(PLACES, values, (2, 2)) @ B
+
+
+def by_index_add(values):
+    return values.new_zeros(2).index_add(0, PLACES[0], values * B[PLACES[1]])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sparse_matrix_built_from_values_loses_its_second_derivative():
+    assert torch.equal(sparse(x()), by_index_add(x()))
+    assert gradcheck(sparse, x())
+    with pytest.raises(RuntimeError, match="does not require grad and does not have a grad_fn"):
+        twice(sparse, x(), torch.square)
+    (wrong,) = twice(lambda x: sparse(x**2), x(), torch.square)
+    (right,) = twice(lambda x: by_index_add(x**2), x(), torch.square)
+    assert not torch.allclose(wrong, right)
+    assert gradgradcheck(by_index_add, x())
+
+
+LESSONS = {
+    path.name: "\n".join(
+        cell.source + "".join(str(output) for output in cell.get("outputs", []))
+        for cell in nbformat.read(path, as_version=4).cells
+    )
+    for path in (Path(__file__).parents[1] / "notebooks").glob("[0-9]_*.ipynb")
+}
+# The first words of a text on the page -> what each lesson that it points to has to say of it.
+WORDS = {
+    "element 0 of tensors": {
+        "1": ["create_graph", "linear"],
+        "3": ["intermediate"],
+        "4": ["intermediate"],
+        "5": ["detach"],
+    },
+    "The differentiated Tensor": {"1": ["view"], "4": ["once_differentiable"]},
+    "One of the differentiated": {"5": ["alias"]},
+    "trying to differentiate": {"4": ["once_differentiable"], "5": ["once_differentiable"]},
+    "the derivative for": {"5": ["torch operation that has no derivative"]},
+    "but no autograd formula": {"5": ["register_autograd"]},
+    "Can't call numpy()": {"5": ["numpy()"]},
+    "Cannot access data": {"5": ["NumPy"]},
+    "expected m1 and m2": {"1": ["enabled=False"]},
+    "one of the variables": {"1": ["modified by an inplace operation"]},
+    "unsupported operation": {"3": ["mul_"]},
+    "returned an incorrect": {"1": ["each argument of"]},
+    "unsupported operand": {"1": ["set_materialize_grads"]},
+    "save_for_backward can": {"4": ["number"], "1": ["save_for_backward"]},
+    "it must override": {"1": ["setup_context"]},
+    "it does not have vmap": {"1": ["generate_vmap_rule"]},
+    "Jacobian mismatch": {"4": ["Jacobian mismatch"]},
+    "Numerical gradient for": {"5": ["gradgradcheck"]},
+    "a second derivative": {"4": ["a second derivative through it would be wrong"]},
+    "its second derivative": {"5": ["a Function for backward"]},
+}
+
+
+def sections():
+    """The first words of each quoted text -> the lessons that the paragraphs below it name."""
+    found = {}
+    for block in re.split(r"^> ", PAGE, flags=re.M)[1:]:
+        quoted, below = block.split("\n", 1)
+        below = re.split(r"^## ", below, flags=re.M)[0]
+        if links := set(re.findall(r"notebooks/(\d_\w+\.ipynb)", below)):
+            found[quoted] = links
+    return found
+
+
+def test_every_lesson_that_the_page_names_has_the_word():
+    for quoted, links in sections().items():
+        (words,) = [w for start, w in WORDS.items() if quoted.startswith(start)]
+        assert {link[0] for link in links} == set(words), quoted
+        for link in links:
+            for word in words[link[0]]:
+                assert word in LESSONS[link], (quoted, link, word)
 
 
 def test_cure_for_the_forgotten_create_graph():

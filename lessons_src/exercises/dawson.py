@@ -31,7 +31,8 @@ TASK = Task(
     [
         "in_numpy(dawsn, x) calls dawsn on the array behind x and makes the result a tensor.",
         "Write a function of one array for D', with dawsn in it, and call it through in_numpy.",
-        "D'(x) = 1 - 2 x D(x). backward returns grad_out times that.",
+        "def first(x): return 1 - 2 * x * dawsn(x) is that function; backward returns grad_out "
+        "times in_numpy(first, x).",
     ],
     order=1,
     slips={

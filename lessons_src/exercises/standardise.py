@@ -40,7 +40,7 @@ TASK = Task(
     given=Given,
     wide=(
         (numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),),
-        (numbers(300.0, -1000.0, 20.0, 700.0),),
+        (numbers(300.0, -4000.0, 20.0, 3500.0),),
         (numbers(0.002, -0.001, 0.003, 0.0),),
     ),
     shapes=MATRICES,
