@@ -21,15 +21,34 @@ ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 FIRST, NEXT = "Reveal.slide(0, 0)", "Reveal.next()"
+# How tall letters are, of the slide's height; of a picture its smallest.
 SLIDE = """() => {
     const slide = Reveal.getCurrentSlide();
     const { height, width } = Reveal.getConfig();
+    const size = element => parseFloat(getComputedStyle(element).fontSize) / height;
+    const all = selector => [...slide.querySelectorAll(selector)];
+    const least = (selector, of = size) => Math.min(1, ...all(selector).map(of));
+    const inPicture = image => {
+        const svg = atob(image.src.split(",")[1]);
+        const sizes = [...svg.matchAll(/font-size="([\\d.]+)"/g)].map(f => parseFloat(f[1]));
+        const units = parseFloat(svg.match(/viewBox="[\\d.-]+ [\\d.-]+ ([\\d.]+)/)[1]);
+        const scale = Math.min(
+            image.width / image.naturalWidth, image.height / image.naturalHeight
+        ) * image.naturalWidth / units;
+        return Math.min(...sizes) * scale / height;
+    };
     return {
         text: slide.innerText,
         fits: slide.scrollHeight <= height && slide.scrollWidth <= width,
-        size: parseFloat(getComputedStyle(slide).fontSize),
-        last: Reveal.isLastSlide(),
-    }
+        plain: least("p, li, td"),
+        code: least("pre:not(.output)"),
+        output: least("pre.output"),
+        picture: least("img.output", inPicture),
+        outputs: all("pre.output")
+            .filter(output => !output.closest(".fragment:not(.visible)"))
+            .map(output => output.innerText),
+        last: Reveal.isLastSlide() && !Reveal.availableFragments().next,
+    };
 }"""
 
 
@@ -286,17 +305,38 @@ def test_slides(lesson, built, opened):
     page = opened(built / "slides" / f"{lesson.stem}.html")
     check_page(page, notebook)
     seen = list(through_the_slides(page))
-    assert len(seen) == page.evaluate("Reveal.getTotalSlides()") == number_of_slides(notebook)
-    assert [slide["text"][:40] for slide in seen if not slide["fits"] or slide["size"] < 15] == []
+    too_small = [
+        (slide["text"][:60], slide)
+        for slide in seen
+        if not slide["fits"]
+        or slide["plain"] < 0.025
+        or slide["code"] < 0.03
+        or slide["output"] < 0.025
+    ]
+    assert too_small == []
     for cell in notebook.cells:  # each on one slide
         if cell.cell_type == "code":
             assert sum(squeezed(cell.source) in squeezed(slide["text"]) for slide in seen) >= 1
     assert page.troubles == []
 
 
+@pytest.mark.slow
+@each_lesson
+def test_no_output_of_a_prediction_is_seen_before_its_key(lesson, built, opened):
+    asked = [c for c in nbformat.read(lesson, as_version=4).cells if "expected" in c.metadata]
+    page = opened(built / "slides" / f"{lesson.stem}.html")
+    seen = list(through_the_slides(page))
+    for cell in asked:
+        code, outputs = squeezed(cell.source), [squeezed(slides.printed(o)) for o in cell.outputs]
+        first = next(slide for slide in seen if code in squeezed(slide["text"]))
+        visible = squeezed("".join(first["outputs"]))
+        assert not any(output and output in visible for output in outputs), cell.source
+
+
 def through_the_slides(page):
+    """Each slide, and each again with every fragment that a key brings."""
     page.wait_for_function("Reveal.isReady()")
-    for _ in range(200):
+    for _ in range(300):
         slide = page.evaluate(SLIDE)
         yield slide
         if slide["last"]:
@@ -304,10 +344,22 @@ def through_the_slides(page):
         page.evaluate(NEXT)
 
 
-def number_of_slides(notebook):
-    """One for each text that follows code or opens a section; the rest are overflows."""
-    slides.cut_into_slides(notebook)
-    return sum(cell.metadata.slideshow.slide_type != "-" for cell in notebook.cells)
+@each_lesson
+def test_a_slide_is_one_thought(lesson):
+    """No answer, question or picture shares a slide with what comes before it."""
+    cells = list(slides.placed(slides.pieces(nbformat.read(lesson, as_version=4)), {}))
+    for cell in cells:
+        if cell.metadata.kind in ("question", "answer", "picture"):
+            assert cell.metadata.slideshow.slide_type == "subslide"
+    assert sum(cell.metadata.kind == "question" for cell in cells) >= 5
+
+
+def test_minutes_and_stumbling_blocks_are_on_the_slides():
+    lesson = LESSONS[0]
+    page = slides.slides(nbformat.read(lesson, as_version=4))
+    notes = teaching.sections(1)
+    assert page.count('class="minutes"') == sum(minutes > 0 for minutes, _ in notes.values())
+    assert page.count('<aside class="notes">') == sum(bool(stuck) for _, stuck in notes.values())
 
 
 def squeezed(text):

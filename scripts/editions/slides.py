@@ -1,26 +1,44 @@
-"""A lesson as slides: one HTML file that asks nobody on the network for anything."""
+"""A lesson as slides: one HTML file that asks nobody on the network for anything.
+
+A slide is one thought: a question, code with what it printed, a picture, an answer. What a
+prediction asks for comes on the next key, its answer on the one after.
+"""
 
 import base64
 import copy
+import html
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from nbconvert import SlidesExporter
+from nbformat.v4 import new_code_cell, new_markdown_cell
+from traitlets.config import Config
+
+from .folds import ANSWER
+from .teaching import sections
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-WIDTH, HEIGHT = 90, 26  # letters in a line and lines on a slide, about
-PICTURE = 15  # lines
-HEADING = re.compile(r"^##? ", re.MULTILINE)
+# Of a slide of 1600 by 900: how much a line takes, and how many letters fit into one. Text is 3.3 %
+# of the height, code 3 %, output 2.5 %: as many as can be read from the last row.
+HEIGHT = 830
+TEXT, CODE, OUTPUT = (41, 92), (34, 92), (28, 112)
+ROWS = 7  # of a table on one slide
+HEADING = re.compile(r"^(?=##? )", re.MULTILINE)
+QUESTION = re.compile(r"^(?=> \*\*Predict)", re.MULTILINE)
+DETAILS = re.compile(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
+TABLE = re.compile(r"(?:^\|.*\|\n?)+", re.MULTILINE)
 
 
 def slides(notebook):
     notebook = copy.deepcopy(notebook)
-    cut_into_slides(notebook)
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":  # the next lesson is a page, too
-            cell.source = re.sub(r"\]\((\d_\w+)\.ipynb\)", r"](\1.html)", cell.source)
+    notes = sections(int(re.match(r"# (\d)", notebook.cells[0].source)[1]))
+    notebook.cells = list(placed(pieces(notebook), notes))
+    config = Config()
+    config.NbConvertBase.display_data_priority = ["image/svg+xml", "text/html", "text/plain"]
     exporter = SlidesExporter(
+        config=config,
         template_name="slides",
         extra_template_basedirs=[str(TEMPLATES)],
         filters={"words": words, "data_address": data_address},
@@ -47,31 +65,131 @@ def data_address(output):
     return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
-def cut_into_slides(notebook):
-    """Mark where slides begin: at each heading one to the right, and below it one for each step.
+# Into pieces, each of one kind.
 
-    A step is a text and the code it speaks of; code that does not fit goes to a slide of its own.
-    """
-    used, before = 0, None
+
+def pieces(notebook) -> Iterator:
+    """Cells of one kind each, text, question, answer, code, output or picture: `metadata.kind`."""
     for cell in notebook.cells:
-        size = lines(cell)
-        kind = "-"
-        if cell.cell_type == "markdown" and HEADING.search(cell.source):
-            kind = "slide"
-        elif cell.cell_type == "markdown" and before == "code" or used + size > HEIGHT:
-            kind = "subslide"
-        cell.metadata["slideshow"] = {"slide_type": kind}
-        used, before = size + (used if kind == "-" else 0), cell.cell_type
-
-
-def lines(cell):
-    """About how many lines a cell takes on a slide."""
-    count = sum(max(1, math.ceil(len(line) / WIDTH)) for line in cell.source.splitlines()) + 1
-    for output in cell.get("outputs", []):
-        data = output.get("data", {})
-        if "image/svg+xml" in data:
-            count += PICTURE
+        if cell.cell_type == "markdown":
+            yield from text_pieces(cell.source)
         else:
-            text = output.get("text") or data.get("text/plain") or "\n".join(output.traceback)
-            count += len(text.splitlines()) + 1
-    return count
+            yield piece(new_code_cell(cell.source), "code")
+            asked = "expected" in cell.metadata
+            for output in cell.outputs:
+                shown = "image/svg+xml" in output.get("data", {})
+                made = new_code_cell(outputs=[output])
+                yield piece(made, "picture" if shown else "output", asked=asked)
+
+
+def piece(cell, kind, **metadata):
+    cell.metadata.update(kind=kind, **metadata)
+    return cell
+
+
+def text_pieces(source):
+    source = re.sub(r"\]\((\d_\w+)\.ipynb\)", r"](\1.html)", source)  # the next lesson is a page
+    answers = ANSWER.findall(source)
+    for number, part in enumerate(ANSWER.split(source)):
+        for section in HEADING.split(part):
+            text, *question = QUESTION.split(section, maxsplit=1)
+            for each in short(text):
+                yield piece(new_markdown_cell(each), "text")
+            for each in question:
+                yield piece(new_markdown_cell(each.strip()), "question")
+        if number < len(answers):
+            for each in short(unfolded(answers[number])):
+                yield piece(new_markdown_cell(each), "answer")
+
+
+def unfolded(answer):
+    """The text of a folded answer, without the fold and the quotation around it."""
+    text = re.sub(r"^> ?", "", answer, flags=re.MULTILINE)
+    return "**" + DETAILS.sub(r"\1.** \2", text).strip().replace("\n\n", " ", 1)
+
+
+def short(text):
+    """A text in as many parts as it takes slides: paragraphs stay whole, long tables do not."""
+    text = TABLE.sub(lambda found: halved(found[0]), text).strip()
+    part, used = [], 0
+    for paragraph in re.split(r"\n{2,}(?!>)", text):
+        size = height(paragraph, TEXT)
+        if part and used + size > HEIGHT:
+            yield "\n\n".join(part)
+            part, used = [], 0
+        part, used = [*part, paragraph], used + size
+    if text:
+        yield "\n\n".join(part)
+
+
+def halved(table):
+    """A table of many rows as several, each with the head."""
+    head, rule, *rows = table.strip().splitlines()
+    count = math.ceil(len(rows) / ROWS)
+    size = math.ceil(len(rows) / max(count, 1))
+    parts = [rows[start : start + size] for start in range(0, len(rows), max(size, 1))]
+    return "\n\n".join("\n".join([head, rule, *part]) for part in parts) + "\n"
+
+
+# Onto slides.
+
+
+def placed(cells, notes) -> Iterator:
+    """The pieces, each told where a slide begins: a heading goes right, the next thought down."""
+    used, before = 0, None
+    for cell in cells:
+        kind, size = cell.metadata.kind, size_of(cell)
+        heading = re.match(r"##? (.*)", cell.source) if kind == "text" else None
+        where = "-"
+        if heading:
+            where = "slide"
+        elif is_new_thought(kind, before) or used + size > HEIGHT:
+            where = "subslide"
+        hidden = kind == "output" and cell.metadata.asked
+        if hidden and where == "-":
+            where = "fragment"
+        cell.metadata["slideshow"] = {"slide_type": where}
+        if heading:
+            told(cell, heading[1], notes)
+        used = size + (used if where in ("-", "fragment") else 0)
+        before = kind
+        yield cell
+
+
+def is_new_thought(kind, before):
+    if kind == "text":
+        return before != "text"
+    if kind == "code":
+        return before not in ("text", "question")
+    return kind in ("question", "answer", "picture")
+
+
+def told(cell, heading, notes):
+    """Minutes in the corner, and for the speaker where people get stuck."""
+    minutes, stuck = notes.get(heading, (0, ""))
+    if minutes:
+        cell.source += f'\n\n<p class="minutes">{minutes} min</p>'
+    if stuck:
+        cell.source += f'\n\n<aside class="notes">{html.escape(stuck)}</aside>'
+
+
+def size_of(cell):
+    """About how many pixels of a slide's height."""
+    if cell.metadata.kind == "picture":
+        return HEIGHT
+    if cell.cell_type == "markdown":
+        return sum(height(part, TEXT) for part in cell.source.split("\n\n"))
+    if cell.source:
+        return height(cell.source, CODE)
+    return sum(height(printed(output), OUTPUT) for output in cell.outputs)
+
+
+def printed(output):
+    text = output.get("text") or output.get("data", {}).get("text/plain")
+    return text or "\n".join(output.get("traceback", []))
+
+
+def height(text, look):
+    pixels, letters = look
+    lines = sum(max(1, math.ceil(len(line) / letters)) for line in text.splitlines())
+    return pixels * (lines + 0.6)

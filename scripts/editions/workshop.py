@@ -18,6 +18,7 @@ TARGET = ROOT / "build" / "workshop"
 ASSETS = {
     "reveal.css": ("reveal.js", "dist", "reveal.css"),
     "reveal.js": ("reveal.js", "dist", "reveal.js"),
+    "notes.js": ("reveal.js", "dist", "plugin", "notes.js"),
     "tex-svg.js": ("mathjax", "es5", "tex-svg.js"),
 }
 
