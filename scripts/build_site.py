@@ -15,6 +15,8 @@ from editions import colab
 from editions.packages import package
 from editions.slides import words
 
+from lessons_src import stepper
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "site-source"
 TARGET = ROOT / "build" / "site"
@@ -88,8 +90,11 @@ def page(lesson, repository):
         notebook.cells[0].source += f" · [Source]({source})"
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            if "image/svg+xml" in output.get("data", {}):
+            data = output.get("data", {})
+            if "image/svg+xml" in data:
                 cell.metadata["mystnb"] = {"image": {"alt": words(output)}}
+            if stepper.STEPS in data:
+                data["text/html"] = stepper.page(data["image/svg+xml"], data[stepper.STEPS])
     return nbformat.writes(notebook)
 
 

@@ -5,12 +5,14 @@
 - The data of a curve: in its own units, to `CURVE`.
 - A picture by matplotlib: its elements, labels, ticks, colours and titles exactly; its coordinates
   to `PIXELS`, or to `PIXELS_ELSEWHERE` with another version of matplotlib than the pinned one.
+- The steps of a picture: exactly.
 - The HTML of a picture is not compared where the picture itself is, from which it was made.
 - A picture by Graphviz: titles, labels, edges, order and colours exactly; what depends on the
   version of Graphviz and on the fonts of the machine is taken out or put in one order.
 """
 
 import difflib
+import json
 import math
 import re
 import xml.etree.ElementTree as xml
@@ -20,6 +22,7 @@ from importlib.metadata import version
 from torch_wordings import as_stored, pinned
 
 CURVES = "application/vnd.lessons.curves+json"
+STEPS = "application/vnd.lessons.steps+json"
 CURVE = 1e-5
 PIXELS = 0.01
 PIXELS_ELSEWHERE = 1.5
@@ -65,6 +68,9 @@ def differences(stored, fresh, torch=None):
         for old, new in zip(stored[kind], fresh[kind], strict=False):
             if kind == CURVES:
                 found += curve_differences(old, new)
+            elif kind == STEPS:
+                old, new = (json.dumps(data, indent=1, ensure_ascii=False) for data in (old, new))
+                found += text_differences(old, new, kind)
             elif kind == PICTURE and drawn_by_matplotlib(old) and drawn_by_matplotlib(new):
                 found += plot_differences(old, new)
             else:

@@ -53,8 +53,11 @@ SHOWN = """async ([index, expected, patience]) => {
     const end = Date.now() + patience;
     const content = window.jupyterapp.shell.currentWidget.content;
     await content.scrollToItem(index, "start");
-    const shown = () => [...content.widgets[index].node.querySelectorAll(".jp-RenderedSVG img")]
-        .filter(image => image.naturalWidth > 0 && image.getBoundingClientRect().width > 0).length;
+    const drawn = (picture) =>
+        picture.naturalWidth !== 0 && picture.getBoundingClientRect().width > 0;
+    const shown = () => [...content.widgets[index].node.querySelectorAll(".jp-OutputArea-output")]
+        .filter(output => [...output.querySelectorAll(".jp-RenderedSVG img, svg[role=img]")]
+            .some(drawn)).length;
     while (shown() < expected && Date.now() < end) {
         await new Promise(done => setTimeout(done, 100));
     }
@@ -135,6 +138,7 @@ def test_lesson_runs_in_jupyterlab(address, window, lesson):
     assert [cell["count"] for cell in code] == list(range(1, len(code) + 1))
     assert [c["source"] for c in code if c["raised"] != c["tagged"]] == []
     check_pictures(page, cells)
+    check_names(page, next(n for n, cell in enumerate(cells) if cell["pictures"]))
     assert [cell["pictures"] for cell in cells] == stored_pictures(lesson)
 
     assert page.locator(".Toastify__toast, .jp-Dialog").count() == 0, "something popped up"
@@ -163,6 +167,21 @@ def check_pictures(page, cells):
     expected = {n: cell["pictures"] for n, cell in enumerate(cells) if cell["pictures"]}
     shown = {n: page.evaluate(SHOWN, [n, many, PATIENCE]) for n, many in expected.items()}
     assert shown == expected
+
+
+def check_names(page, index):
+    """The graph below a cell has a name and a description for a screen reader."""
+    page.evaluate(SHOWN, [index, 1, PATIENCE])  # JupyterLab renders what is near the window
+    found = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    told = [
+        (node["name"]["value"], node.get("description", {}).get("value", ""))
+        for node in found
+        if node.get("role", {}).get("value") in ("img", "image", "graphics-document")
+        and node["name"]["value"].startswith("Graph of ")
+    ]
+    assert told, [node.get("name") for node in found if "img" in str(node.get("role"))]
+    for name, description in told:
+        assert description.startswith(name.partition(":")[0]) and "made by" in description
 
 
 def is_local(url):

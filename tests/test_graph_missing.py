@@ -105,12 +105,27 @@ class MeanForLater(Function):
         return grad_out * 3 * ctx.saved_tensors[0] ** 2
 
 
+class Noisy(Function):
+    """Keeps noise that it drew, another in every call."""
+
+    @staticmethod
+    def forward(ctx, x):
+        noise = torch.randn_like(x)
+        ctx.save_for_backward(noise)
+        return x * noise
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.saved_tensors[0]
+
+
 RIGHT_IN = {
     "an input": Square.apply,
     "an output": Exp.apply,
     "extra outputs": sinh,
     "a mask and constants": Masked.apply,
     "a random mask": Dropped.apply,
+    "noise": Noisy.apply,
     "what is kept and not used": MeanForLater.apply,
 }
 

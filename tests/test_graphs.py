@@ -232,7 +232,7 @@ def test_a_saved_output_is_one_box():
 def test_a_saved_leaf_shows_both_roles():
     _, look = box(drawn(Square.apply, leaf()).dot, "x (2,)")
     assert "lightblue" in look and "orange" in look
-    assert "leaf (AccumulateGrad)" in look and "input of Square, saved" in look
+    assert "leaf (AccumulateGrad)" in look and "input of Square,\\nsaved" in look
 
 
 def test_sinh_and_sinhbad_differ_at_a_glance():

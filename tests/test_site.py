@@ -107,9 +107,8 @@ def test_lesson_has_everything_of_the_notebook(lesson, served, opened):
     page = opened(f"{served}notebooks/{lesson.stem}.html")
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate(TYPESET) == {"shown": formulas(notebook), "wrong": 0, "left": []}
-    assert page.evaluate("document.querySelectorAll('.cell_output img').length") == pictures(
-        notebook
-    )
+    drawn = "document.querySelectorAll('.cell_output img, .cell_output .stepper').length"
+    assert page.evaluate(drawn) == pictures(notebook)
     shown = "".join(page.inner_text("article").split())
     for cell in notebook.cells:
         if cell.cell_type == "code":

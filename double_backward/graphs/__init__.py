@@ -1,5 +1,6 @@
 """`draw` and `draw_backward`: an autograd graph as a picture, and the same in words."""
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from double_backward.graphs.flow import record
 from double_backward.graphs.layout import LayoutError, to_png, to_svg
 from double_backward.graphs.outline import joined, outline_text, verdict
-from double_backward.graphs.picture import dot_text, finish, inline
+from double_backward.graphs.picture import dot_text, finish, inline, pass_steps
 from double_backward.graphs.sketch import MOST, Sketch
 
 __all__ = ["Drawing", "draw", "draw_backward"]
@@ -30,10 +31,18 @@ class Drawing:
         outline: str, the graph in words.
         dot: str, the picture in the DOT language, or None where nothing is drawn.
         svg: str, the picture, or None where there is none; the outline then says why.
+        steps: list of (sentence, titles of elements in the SVG), a step for each operation that a
+            backward pass went through; empty from `draw`.
     """
 
-    def __init__(self, outline: str, dot: str | None = None, svg: str | None = None):
-        self.outline, self.dot, self.svg = outline, dot, svg
+    def __init__(
+        self,
+        outline: str,
+        dot: str | None = None,
+        svg: str | None = None,
+        steps: Sequence[tuple[str, list[str]]] = (),
+    ):
+        self.outline, self.dot, self.svg, self.steps = outline, dot, svg, list(steps)
 
     def __repr__(self) -> str:
         return self.outline
@@ -134,7 +143,8 @@ def _drawing(sketch: Sketch, notes: list[str], legend: bool) -> Drawing:
     except LayoutError as error:
         return Drawing(f"{words}\n{error}", dot)
     title = ": ".join(filter(None, [f"Graph of {joined(sketch.tensors)}", verdict(sketch)[0]]))
-    return Drawing(words, dot, finish(svg, title, words))
+    steps = pass_steps(sketch) if sketch.flow.arrived else []
+    return Drawing(words, dot, finish(svg, title, words), steps)
 
 
 def _tensors(named: dict[str, Values]) -> tuple[dict[str, torch.Tensor], list[str]]:

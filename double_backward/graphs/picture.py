@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from xml.sax.saxutils import escape
 
+from double_backward.graphs.flow import number_words
 from double_backward.graphs.outline import (
     NO_PATH,
     OPEN,
@@ -18,9 +19,11 @@ from double_backward.graphs.outline import (
     Colour,
     cut_off_words,
     is_circle,
+    joined,
     kept_words,
     leaf_name,
     pass_name,
+    reference,
     sentences,
     shape,
     verdict,
@@ -38,7 +41,7 @@ CONSTANT_LINE = "style=dotted"
 MISSING_LINE = "style=dashed color=red penwidth=2 fontcolor=red"
 COLOURS: dict[Colour, str] = {RIGHT: "darkgreen", WRONG: "red3", OPEN: "black"}
 BACK = "\N{UPWARDS ARROW} "  # before a number that a backward pass brought back
-WRAP = 27  # characters in a line of a box
+WRAP = 20  # characters in a line of a box
 CAPTION = 60  # and in a line below the graph
 PAGE = 800  # px: a wider picture is scaled down to what JupyterLab shows beside its file browser
 PANE = 600  # px: a higher one is scaled down to what a laptop shows at once, if that can be read
@@ -47,6 +50,46 @@ PANE = 600  # px: a higher one is scaled down to what a laptop shows at once, if
 def dot_text(sketch: Sketch, notes: Iterable[str] = (), legend: bool = True) -> str:
     """The graph in the DOT language, with `notes` below it: the same text in every process."""
     return _Dot(sketch, [*sentences(sketch), *notes], legend).text()
+
+
+def pass_steps(sketch: Sketch) -> list[tuple[str, list[str]]]:
+    """A recorded backward pass, operation by operation in the order in which they ran.
+
+    Returns:
+        list of (what the operation gets and sends, the SVG's titles of what it is drawn with).
+    """
+    dot = _Dot(sketch, [], False)
+    dot.text()
+    nodes = {node.fn: node for node in sketch.shown if node.leaf is None}
+    start = sketch.box_of(next(iter(sketch.tensors.values())))
+    began = f"The pass starts at {start.called} with {sketch.came_back(start)}."
+    steps = [(began, [dot.ids[start]])]
+    for fn in dict.fromkeys(fn for fn, _ in sketch.flow.arrived if fn in nodes):
+        node = nodes[fn]
+        sent, seen = [], [dot.ids[node]]
+        for position, source in enumerate(node.inputs):
+            number = sketch.sent_back(node, position)
+            if source is not None and number is not None:
+                box = sketch.box(*source)
+                above = dot.ids[source[0] if box is None else box]
+                sent.append(f"{number} to {reference(sketch, source)}")
+                seen += [f"{above}->{dot.ids[node]}", above]
+        if sent:
+            steps.append((f"{_got(sketch, node)} sends {joined(sent)}.", seen))
+    return steps
+
+
+def _got(sketch: Sketch, node: Node) -> str:
+    """ "Sinh", or "Sinh gets 1 for out and 0 for expx, and" where it has several outputs."""
+    many = sketch.outputs(node)
+    if many == 1:
+        return sketch.title(node)
+    got = [
+        f"{number_words(sketch.flow.arrived.get((node.fn, number)))} for "
+        f"{reference(sketch, (node, number))}"
+        for number in range(many)
+    ]
+    return f"{sketch.title(node)} gets {joined(got)}, and"
 
 
 def finish(svg: str, title: str, description: str) -> str:
