@@ -20,12 +20,20 @@ from lessons_src import stepper
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "site-source"
 TARGET = ROOT / "build" / "site"
+# The tool's pages in the order of reading; their links hold here and in the repository.
+TOOL = [f"site/tool/{name}.md" for name in ("start", "functions", "steps", "remedies", "limits")]
 CONTENTS = """
 
 ```{{toctree}}
 :caption: The lessons
 :hidden:
 {lessons}
+```
+
+```{{toctree}}
+:caption: The tool
+:hidden:
+{tool}
 ```
 
 ```{{toctree}}
@@ -61,9 +69,11 @@ def collect(source, repository):
         shutil.copy(ROOT / "site" / name, source)
     shutil.copy(ROOT / "LICENSE", source)
     pages = [path.relative_to(ROOT).as_posix() for path in texts()]
-    for name in pages:
-        (source / name).parent.mkdir(exist_ok=True)
+    for name in [*pages, *TOOL]:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
+    for picture in (ROOT / "survey").glob("*.svg"):
+        shutil.copy(picture, source / "survey")
     lessons = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
     (source / "notebooks").mkdir()
     for lesson in lessons:
@@ -103,6 +113,7 @@ def front_page(lessons, pages):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     return text + CONTENTS.format(
         lessons="\n".join(f"notebooks/{lesson.stem}" for lesson in lessons),
+        tool="\n".join(name.removesuffix(".md") for name in TOOL),
         pages="\n".join([*(name.removesuffix(".md") for name in pages), "reference"]),
     )
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 PAGES = ["index", "reference", *(f"notebooks/{lesson.stem}" for lesson in LESSONS)]
 PAGES += [path.relative_to(ROOT).with_suffix("").as_posix() for path in build_site.texts()]
+PAGES += [name.removesuffix(".md") for name in build_site.TOOL]
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 WITHOUT_WORDS = "[...document.images].filter(i => i.alt.length < 20).map(i => i.src)"
 ADDRESSES = """[...document.querySelectorAll("[href], [src]")].map(e => e.href || e.src)"""

@@ -302,7 +302,9 @@ def assert_double_backward(fn: Callable, *inputs: Any, **options: Any) -> None:
     """Raise AssertionError with the text of `diagnose` unless its verdict is "supported".
 
     Args:
-        fn, *inputs, **options: as for `diagnose`, such as order=3.
+        fn: as for `diagnose`.
+        *inputs: as for `diagnose`.
+        **options: as for `diagnose`, such as order=3.
     """
     __tracebackhide__ = True  # pytest then shows the test, and the text whole
     diagnosis = diagnose(fn, *inputs, **options)

@@ -228,7 +228,9 @@ def assert_all_double_backward(
     """Raise AssertionError with the table, and the full text of what is wrong, unless all is right.
 
     Args:
-        step, ignore, **options: as for `diagnose_all`.
+        step: as for `diagnose_all`.
+        ignore: as for `diagnose_all`.
+        **options: for `diagnose`.
     """
     __tracebackhide__ = True  # pytest then shows the test, and the text whole
     result = diagnose_all(step, ignore=ignore, progress=False, **options)
