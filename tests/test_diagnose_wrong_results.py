@@ -1,5 +1,7 @@
 """What `diagnose` may not say: that something is right which it did not ask, or a false cause."""
 
+import json
+
 import torch
 from torch.autograd import Function
 
@@ -72,3 +74,110 @@ def test_a_leaf_made_in_forward_is_not_connected():
 def test_a_wrong_first_derivative_stands_in_the_headline():
     found = diagnose(KeepsALeaf.apply, x())
     assert "backward is not the derivative of forward, and silently" in found.headline
+
+
+# What the caller says: how exact fn is, what is meant.
+
+
+class Halved(Function):
+    """A first derivative that is off by 1.3 %, in a way that scatters as an iteration's does."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * 3 * x**2 * (1 + 0.013 * torch.sin(1e5 * x.detach()))
+
+
+class Clipped(Function):
+    """Meant: a gradient that is clipped."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out.clamp(-0.1, 0.1)
+
+
+class SinhBad(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.up = x.exp()
+        return (ctx.up - 1 / ctx.up) / 2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * (ctx.up + 1 / ctx.up) / 2
+
+
+def test_what_an_iteration_leaves_is_judged_only_where_the_caller_says_how_exact_it_is():
+    silent = diagnose(Halved.apply, x())
+    assert not silent.ok and "pass rtol=0.0" in str(silent)
+    assert diagnose(Halved.apply, x(), rtol=0.03).ok
+
+
+def test_a_wrong_function_stays_wrong_with_a_tolerance():
+    assert diagnose(SinhBad.apply, x(), rtol=0.03).verdict == "silently_wrong"
+
+
+def test_what_is_meant_is_ok():
+    assert not diagnose(SurrogateSpike.apply, x()).ok
+    found = diagnose(SurrogateSpike.apply, x(), ignore=[SurrogateSpike])
+    assert found.ok and "meant" in codes(found)
+    assert diagnose(Clipped.apply, x(), ignore=[Clipped]).ok
+
+
+def test_to_ignore_one_function_excuses_no_other():
+    def both(x):
+        return SinhBad.apply(SurrogateSpike.apply(x) + x)
+
+    assert not diagnose(both, x(), ignore=[SurrogateSpike]).ok
+    assert not diagnose(SinhBad.apply, x(), ignore=[SurrogateSpike]).ok
+
+
+# What comes back.
+
+
+def test_a_finding_names_its_function_file_and_line():
+    found = diagnose(lambda x: SinhBad.apply(x) + SurrogateSpike.apply(x) * 0, x())
+    finding = next(f for f in found.findings if f.code == "intermediate_on_ctx")
+    assert (finding.function, finding.severity) == ("SinhBad", "error")
+    with open(finding.file) as file:
+        assert "class SinhBad" in file.read().splitlines()[finding.line - 1]
+    assert "(In SinhBad, tests/test_diagnose_wrong_results.py:" in " ".join(str(found).split())
+
+
+class Energy(Function):
+    """Of positions and a parameter; backward keeps the parameter's part as a constant."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x)
+        ctx.k = k.detach().clone()
+        return (k * x**3).sum()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * 3 * ctx.k * x**2, grad_out * x**3
+
+
+def test_a_matrix_says_which_derivative_of_which_gradient_is_lost():
+    found = diagnose(Energy.apply, x(), x(0.5, 0.7, 1.1))
+    assert found.matrix == {"x": {"x": "right", "k": "lost"}, "k": {"x": "right", "k": "0"}}
+    assert "grad_x              right    lost" in str(found)
+    assert not diagnose(lambda a, b: a * b, x(), x()).matrix
+
+
+def test_the_answer_goes_through_json():
+    for fn in (SinhBad.apply, lambda x: None, lambda x: x**2):
+        found = diagnose(fn, x())
+        known = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+        assert known["verdict"] == found.verdict and known["ok"] == found.ok
+        assert [f["code"] for f in known["findings"]] == codes(found)

@@ -9,6 +9,7 @@
     leaf_without_gradient          1
     returns_none                   1
     first_derivative_differs       1
+    meant                          1
     inexact_first_derivative       1
     changed_by_create_graph        4
     once_differentiable            4
@@ -72,7 +73,7 @@ fn_asks_for_leaves, random_output.
 """
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -81,6 +82,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .blocks import blocks
 from .dependence import convict_surrogates, follow
 from .evidence import Evidence
 from .functions import Saved, custom_functions, uneven_step
@@ -89,6 +91,7 @@ from .judge import Outcome, Row
 from .lifetime import Lifetime, lifetime
 from .limits import TookTooLong, limited, no_endless_recursion
 from .measure import Measured, as_given, measure
+from .places import place_of
 from .prepare import NotChecked, Prepared, prepare, raised, told
 from .report import text_of
 from .rules import Finding, findings_of
@@ -115,6 +118,10 @@ class Diagnosis:
     recipe: str = ""  # how to get the numbers of `settings` oneself, from
     formulas: dict[Setting, str] = field(default_factory=dict)  # these
     torch_func: str = ""  # "right", "zeros", "wrong" or the error that torch.func raises
+    # The derivative of the gradient of one input, by an input: "right", "lost", "wrong", "0" or
+    # "unclear". Only with several inputs, where something is wrong.
+    matrix: dict[str, dict[str, str]] = field(default_factory=dict)
+    functions: tuple[str, ...] = ()  # the custom Functions in fn
 
     @property
     def ok(self) -> bool:
@@ -131,6 +138,22 @@ class Diagnosis:
             words = f"{Verdict.SURROGATE_GRADIENT.headline}, and {words}"
         return f"{self.name}: {words}"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, for JSON; what is no number is None."""
+        return {
+            "name": self.name,
+            "ok": self.ok,
+            "verdict": self.verdict.value,
+            "headline": self.headline,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "first": self.first.to_dict() if self.first else None,
+            "second": {str(setting): row.to_dict() for setting, row in self.settings.items()},
+            "third": {str(setting): row.to_dict() for setting, row in self.third.items()},
+            "matrix": {name: dict(row) for name, row in self.matrix.items()},
+            "functions": list(self.functions),
+            "torch_func": self.torch_func,
+        }
+
     def __str__(self):
         return text_of(self)
 
@@ -141,7 +164,15 @@ class Diagnosis:
         return f'<pre style="color: inherit; background: none">{html.escape(str(self))}</pre>'
 
 
-def diagnose(fn: Callable, *inputs: Any, order: int = 2, timeout: float | None = 60.0) -> Diagnosis:
+def diagnose(
+    fn: Callable,
+    *inputs: Any,
+    order: int = 2,
+    rtol: float | None = None,
+    atol: float = 0.0,
+    ignore: Iterable[type] = (),
+    timeout: float | None = 60.0,
+) -> Diagnosis:
     """Check first and second derivative of fn, and explain what is wrong.
 
     Args:
@@ -152,6 +183,11 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2, timeout: float | None =
             any shape, real or complex, dense or sparse, converted to float64 (complex128) where fn
             allows it; they stay on their device.
         order: 3 to check the third derivative also.
+        rtol: how exact fn is, relative, where it is no closed formula: 0.02 for a solver that stops
+            at 1e-2, or for 16 bits. None: as exact as its dtype.
+        atol: the same, absolute, in the units of the numbers that are shown.
+        ignore: classes of Functions whose backward is meant as it is, such as a surrogate: what it
+            does is not judged.
         timeout: seconds, after which it is "not_checked", and what was running is told; None for
             no limit. A single call of compiled code is waited for.
 
@@ -166,7 +202,7 @@ def diagnose(fn: Callable, *inputs: Any, order: int = 2, timeout: float | None =
     """
     name = _name_of(fn)
     try:
-        return _diagnosed(name, fn, inputs, order, timeout)
+        return _diagnosed(name, fn, inputs, order, rtol, atol, tuple(ignore), timeout)
     except NotChecked as reason:
         return _not_checked(name, reason)
     except TookTooLong as late:
@@ -191,13 +227,17 @@ def _name_of(fn: object) -> str:
     return type(fn).__name__
 
 
-def _diagnosed(name, fn, inputs, order, timeout):
+def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout):
     with undisturbed(fn) as met, no_endless_recursion(), limited(timeout):
         prepared = prepare(fn, inputs)
+        prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
         measured, moved = _measured(prepared, order)
         evidence = _gather(measured, prepared)
-        how, formulas = "", FORMULAS
+        evidence = replace(evidence, functions=_marked(evidence.functions, ignore))
+        how, formulas, matrix = "", FORMULAS, {}
         if evidence.measured.wrong:
+            with suppress(Exception):  # of fn
+                matrix = blocks(evidence.measured)
             with suppress(Exception):  # of fn
                 how, formulas = typed(evidence.measured.probe)
     evidence = replace(
@@ -220,7 +260,15 @@ def _diagnosed(name, fn, inputs, order, timeout):
         recipe=how,
         formulas=formulas,
         torch_func=evidence.torch_func,
+        matrix=matrix,
+        functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
     )
+
+
+def _marked(functions, ignore):
+    """The same, with those that the caller ignores marked as meant."""
+    places = {(c.__name__, place_of(c)) for c in ignore}
+    return tuple(replace(f, meant=(f.name, f.place) in places) for f in functions)
 
 
 def _measured(prepared: Prepared, order: int) -> tuple[Measured, bool]:

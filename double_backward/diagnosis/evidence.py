@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from .functions import Custom, Extra, Kind, Path, Saved
 from .habits import Habits
+from .judge import TOLERANCE, Outcome
 from .lifetime import Lifetime
 from .measure import Measured
 
@@ -25,6 +28,37 @@ class Evidence:
     raises_beside: str = ""  # the error that fn raises beside the point
     unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
     forgotten: tuple[str, ...] = ()  # leaves that should stand there, and get no gradient
+
+    @property
+    def inexact(self) -> bool:
+        """The first derivative is as inexact as a solver or 16 bits leave it, and nobody said so.
+
+        So nothing smaller can be judged.
+        """
+        m = self.measured
+        if m.rtol is not None or m.first.outcome is not Outcome.RIGHT:
+            return False
+        rough = m.dtype is torch.float64 and m.first.relative > 10 * TOLERANCE[torch.float64]
+        return rough or m.dtype is torch.bfloat16
+
+    @property
+    def meant(self) -> bool:
+        """What is wrong is the doing of Functions of which the caller said that they mean it."""
+        if not any(f.meant for f in self.functions):
+            return False
+        if self.measured.first.outcome is Outcome.WRONG or self.not_linear:
+            return True
+        blamed = [f for f in self.functions if f.suspect or f.once]
+        return bool(blamed) and all(f.meant for f in blamed)
+
+    @property
+    def not_apart(self) -> bool:
+        """Another Function is beside one that is meant, and its first derivative cannot be told."""
+        return self.meant and not all(f.meant for f in self.functions)
+
+    @property
+    def not_linear(self) -> bool:
+        return bool(self.habits.not_linear)
 
     @property
     def wrong(self) -> bool:

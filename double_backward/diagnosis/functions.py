@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from double_backward.graphs import walk
 
 from .differences import flat, same
 from .names import argument_names, returned_names, saved_names
+from .places import Place, place_of
 from .target import Call, Target
 
 MOST = 200  # nodes that are looked at
@@ -105,6 +107,8 @@ class Custom:
     counts_twice: bool = False  # once more what grad_out has from an input
     refused: str = ""  # the error of backward, unguarded, where grad_out has a graph
     untracked_calls: tuple[str, ...] = ()  # seen in backward: "detach", for example
+    place: Place | None = None  # where the class is written
+    meant: bool = False  # the caller said so: what its backward does is not judged
     hidden: tuple[str, ...] | None = None  # where the state is that is not on ctx; None: no state
 
     @property
@@ -216,8 +220,14 @@ def custom_functions_in(here: Looked, target: Target) -> tuple[Custom, ...]:
     found = []
     for node, other in zip(here.nodes, moved, strict=True):
         saved = [*_saved_tensors(node, other, here.call, target), *_saved_values(node, other)]
-        found.append(Custom(node.function.__name__, node.once, tuple(saved)))
+        named = node.function.__name__
+        found.append(Custom(named, node.once, tuple(saved), place=_place_of(node.function)))
     return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _place_of(function: type) -> Place:
+    return place_of(function)
 
 
 def _beside(target, here):

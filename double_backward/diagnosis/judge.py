@@ -1,5 +1,6 @@
 """Comparing what autograd reports with finite differences: rows, outcomes, tolerances."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -46,6 +47,14 @@ class Row:
     of_backward: bool = False  # not compared: the first derivative is not that of forward
     within: float = 0.0  # of most elements: a relative error below this does not show
     uncertain: float = 0.0  # what `expected` may be off by
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        shown = ("outcome", "error", "relative", "expected", "got", "where", "text", "raised_in")
+        values = {name: getattr(self, name) for name in shown}
+        plain = {k: str(v) if isinstance(v, str) else v for k, v in values.items()}
+        broken = [k for k, v in plain.items() if isinstance(v, float) and not math.isfinite(v)]
+        return {**plain, **dict.fromkeys(broken)}
 
 
 @dataclass(frozen=True, eq=False)

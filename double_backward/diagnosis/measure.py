@@ -79,6 +79,7 @@ class Measured:
     changed_by_create_graph: bool = False  # the first derivative, which should not be
     situation: Situation | None = None  # None: as fn was given
     raises_frozen: tuple[str, str] | None = None  # an input, and the error where it is frozen
+    rtol: float | None = None  # what the caller said; None: nothing
     idle: bool = False  # the first derivative by some input is 0 altogether
 
     @property
@@ -177,12 +178,16 @@ def _compared(probe, order, gradient, said, dtype):
     both = slope(partial(_values_and_gradient, probe, d), dtype, target.scale)
     dy, a = Slope(*(v[:n] for v in both)), Slope(*(v[n:] for v in both))
     first = judge_first(probe, gradient, dy, a, dtype)
+    rtol = target.rtol
     tolerance = min(SURROGATE, max(SECOND[dtype], 10 * first.relative))
+    if rtol is not None:
+        tolerance = max(SECOND[dtype], rtol)
     common = {
         "probe": probe,
         "first": first,
         "dtype": dtype,
         "tolerance": tolerance,
+        "rtol": rtol,
         "a": a.value,
         "idle": any(not g.any() for g in shaped(gradient, target.point)),
         "changed_by_create_graph": _changed(gradient, said[Setting.ALONE].first, tolerance),
@@ -294,12 +299,15 @@ def judge_first(probe: Probe, gradient: Tensor, dy: Slope, a: Slope, dtype: torc
     if not (gradient.isfinite().all() and flat(probe.y0).isfinite().all()):
         return Row(Outcome.NOT_FINITE)
     whole = expected, got, _, _, terms = _change_of_loss(probe, gradient, dy, probe.d)
-    if (expected - got).abs() <= TOLERANCE[dtype] * terms:
+    close = TOLERANCE[dtype] if target.rtol is None else target.rtol
+    if (expected - got).abs() <= close * terms + target.atol:
         return _judge_parts([whole], target.place)
     names, parts = _parts(target)
     compared = _by_parts(probe, parts, dtype)
     row = _judge_parts(compared, names)
-    if row.outcome is not Outcome.RIGHT or row.relative <= 10 * TOLERANCE[dtype]:
+    if row.outcome is not Outcome.RIGHT or row.relative <= max(close, 10 * TOLERANCE[dtype]):
+        return row
+    if row.error is not None and row.error <= target.atol:
         return row
     deviations = [_deviations(probe, parts, dtype, shift) for shift in AROUND]
     apart = torch.cat(deviations)
@@ -401,6 +409,7 @@ def _judge_second(probe, said, gradient, a, b, tolerance):
         )
         terms = a.value.abs() + after * b.value.abs() + before * c.abs()
         limits = limits_of_second(terms, expected.error, gradient.abs(), sizes, tolerance)
+        limits = replace(limits, noise=limits.noise + target.atol)
         rows[setting] = judge(said[setting], expected, limits, target.place)
     return rows
 

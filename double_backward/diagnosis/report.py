@@ -27,7 +27,9 @@ class Line(NamedTuple):
 
 
 def text_of(diagnosis):
-    parts = [[diagnosis.headline], _table(_lines(diagnosis)), _findings(diagnosis.findings)]
+    findings = _findings(diagnosis.findings, several=len(diagnosis.functions) > 1)
+    table = _table(_lines(diagnosis))
+    parts = [[diagnosis.headline], table, _matrix(diagnosis.matrix), findings]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
@@ -151,13 +153,32 @@ def _table(lines: list[Line]) -> list[str]:
     return table
 
 
-def _findings(findings: list[Finding]) -> list[str]:
-    """The code, its message beside it, and the lesson at the right end of the last line."""
+def _matrix(matrix: dict[str, dict[str, str]]) -> list[str]:
+    """A line for the gradient of each input, a column for each input."""
+    if not matrix:
+        return []
+    names = list(matrix)
+    width = max(7, *map(len, names)) + 2
+    title = max(TITLE, *(len(name) + 7 for name in names))
+    head = f"{'differentiated by':{title}}" + "".join(f"{name:{width}}" for name in names)
+    rows = [
+        f"{'grad_' + name:{title}}" + "".join(f"{matrix[name][by]:{width}}" for by in names)
+        for name in names
+    ]
+    return [line.rstrip() for line in [head, *rows]]
+
+
+def _findings(findings: list[Finding], several: bool) -> list[str]:
+    """The code, its message beside it, and the lesson at the right end of the last line.
+
+    With several Functions in fn, the one it is about besides.
+    """
     code = max((len(finding.code) for finding in findings), default=0) + 2
     lines = []
     for finding in findings:
         mark = lesson_mark(finding.lesson)
-        head = f"{finding.code:{code}}{finding.message}"
+        where = f" (In {finding.where}.)" if several and finding.function else ""
+        head = f"{finding.code:{code}}{finding.message}{where}"
         text = wrapped(head, " " * code)
         if len(text[-1]) + len(mark) > WIDTH - 2:
             text.append("")

@@ -5,8 +5,10 @@ name is the code of the finding. `cause=True` says that it explains a wrong seco
 order in this file is the order in the report, and nothing else.
 """
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path as Path_
 
 import torch
 
@@ -26,6 +28,20 @@ class Finding:
     message: str
     lesson: int
     cause: bool = False  # it explains why the second derivative is wrong or raises
+    severity: str = "error"  # or "warning": right here, and may be wrong elsewhere; or "note"
+    function: str = ""  # the class of the Function it is about; "" where it is about fn
+    file: str = ""  # and where that is written
+    line: int = 0
+
+    @property
+    def where(self) -> str:
+        """ "Square, package/module.py:12", or ""."""
+        name = f"{_short(self.file)}:{self.line}" if self.file else ""
+        return ", ".join(filter(None, [self.function, name]))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return asdict(self)
 
 
 Applies = Callable[[Evidence], str | None]
@@ -53,8 +69,78 @@ def rule(lesson: int, cause: bool = False) -> Callable[[Applies], Applies]:
 
 def findings_of(evidence: Evidence) -> list[Finding]:
     said = {code: rule.applies(evidence) for code, rule in RULES.items()}
-    found = {code: text for code, text in said.items() if text}
-    return [Finding(c, text, RULES[c].lesson, RULES[c].cause) for c, text in found.items()]
+    return [_finding(code, text, evidence) for code, text in said.items() if text]
+
+
+WARNINGS = {
+    "input_on_ctx",
+    "output_on_ctx",
+    "reference_cycle",
+    "memory_leak",
+    "raises_if_frozen",
+    "elements_not_checked",
+    "edits_what_it_holds",
+    "other_leaves",
+    "in_place_without_mark_dirty",
+}
+NOTES = {
+    "no_setup_context",
+    "only_by_backward",
+    "far_from_one",
+    "computes_in_float32",
+    "seed_fixed",
+    "another_point",
+    "meant",
+}
+
+
+def _finding(code, text, evidence):
+    rule, about = RULES[code], _about(code, evidence)
+    severity = "note" if code in NOTES else "warning" if code in WARNINGS else "error"
+    if about is None:
+        return Finding(code, text, rule.lesson, rule.cause, severity)
+    file, line = (about.place.file, about.place.line) if about.place else ("", 0)
+    return Finding(code, text, rule.lesson, rule.cause, severity, about.name, file, line)
+
+
+def _about(code, e):
+    """The first Function that a finding is about, None where it is about the whole of fn."""
+    blamed = {on_ctx: [id(s) for s in e.blamed(on_ctx)] for on_ctx in (False, True)}
+    bad = Path.MISSING, Path.WRONG
+    kept = {"input_on_ctx": Kind.INPUT, "output_on_ctx": Kind.OUTPUT}
+    concerns = {
+        "once_differentiable": lambda f: f.once,
+        "extra_output_gradient_ignored": lambda f: f.extras,
+        "extra_output_gradient_wrong": lambda f: f.extras,
+        "input_copy_saved": lambda f: any(id(s) in blamed[False] for s in f.saved),
+        "intermediate_saved": lambda f: any(id(s) in blamed[False] for s in f.saved),
+        "intermediate_on_ctx": lambda f: any(id(s) in blamed[True] for s in f.saved),
+        "state_outside_ctx": lambda f: f.hidden is not None,
+        "second_function_gradient": lambda f: f.inner and any(map(f.inner_misses, bad)),
+        "grad_out_path_cut": lambda f: f.by_grad_out in bad,
+        "untracked_backward": lambda f: f.untracked,
+        "path_counted_twice": lambda f: f.counts_twice,
+        "in_place_without_mark_dirty": lambda f: any(s.edited for s in f.saved),
+        "memory_leak": lambda f: any(s.circular for s in f.saved),
+        "meant": lambda f: f.meant,
+    }
+    if code in kept:
+        found = [f for f in e.functions if any(s.on_ctx and s.kind is kept[code] for s in f.saved)]
+    elif code in concerns:
+        found = [f for f in e.functions if concerns[code](f)]
+    elif code in NOTES | WARNINGS:
+        found = []
+    else:
+        found = [f for f in e.functions if f.suspect] or list(e.functions)
+        found = found if len(found) == 1 else []
+    return found[0] if found else None
+
+
+def _short(file):
+    try:
+        return Path_(file).relative_to(Path_.cwd()).as_posix()
+    except (ValueError, OSError):
+        return "<notebook>" if "ipykernel" in file else "/".join(Path_(file).parts[-2:])
 
 
 # The first derivative.
@@ -151,11 +237,35 @@ def first_derivative_differs(e: Evidence) -> str | None:
     explained = explained or habits.not_repeatable or _situation(e, "linked")
     if e.measured.first.outcome is not Outcome.WRONG or explained:
         return None
+    first = e.measured.first
+    size = max(abs(first.expected), abs(first.got))
+    off = abs(first.expected - first.got) / size if size else 0.0
+    if 0 < off <= 0.1:
+        return (
+            f"The first derivative is off by {off:.1%}. If fn solves to about that, "
+            f"pass rtol={_rounded_up(2 * off)}; if not, backward is wrong."
+        )
+    names = _listed(f.name for f in e.functions)
+    meant = f"; pass ignore=[{names}] then" if names else ""
     return (
         "The first derivative is not that of forward. If you meant that (straight-through, "
-        "gradient reversal, surrogate, a solver stopped early), gradcheck fails by design; if not, "
-        "backward is wrong."
+        "gradient reversal, surrogate, a solver stopped early), gradcheck fails by "
+        f"design{meant}; if not, backward is wrong."
     )
+
+
+def _rounded_up(number):
+    """One digit, not below the number: 0.026 becomes 0.03."""
+    exponent = math.floor(math.log10(number))
+    return f"{math.ceil(number / 10**exponent) * 10**exponent:.1g}"
+
+
+@rule(lesson=1)
+def meant(e: Evidence) -> str | None:
+    names = _listed(f.name for f in e.functions if f.meant)
+    if not names:
+        return None
+    return f"What backward of {names} does is meant (ignore=), and was not judged."
 
 
 @rule(lesson=1)
@@ -164,9 +274,14 @@ def inexact_first_derivative(e: Evidence) -> str | None:
     rough = e.measured.dtype is not torch.float64  # which another finding says
     if rough or first.outcome is not Outcome.RIGHT or first.relative <= exact:
         return None
-    return (
+    told = (
         f"The first derivative is inexact by up to {first.relative:.2%}, as an iterative solver's "
-        f"is. So the second derivative was judged to {e.measured.tolerance:.0%} "
+        "is. "
+    )
+    if e.inexact:
+        told += f"If fn solves to about that, pass rtol={_rounded_up(2 * first.relative)}. "
+    return told + (
+        f"So the second derivative was judged to {e.measured.tolerance:.0%} "
         "only: solve more exactly to know more."
     )
 
@@ -729,7 +844,7 @@ def elements_not_checked(e: Evidence) -> str | None:
 
 @rule(lesson=1)
 def differences_disagree(e: Evidence) -> str | None:
-    if verdict_of(e) is not Verdict.NOT_CHECKED or e.raises_beside:
+    if verdict_of(e) is not Verdict.NOT_CHECKED or e.raises_beside or e.inexact or e.not_apart:
         return None
     return (
         "Finite differences can be trusted at no element: around this point fn or its derivative "
@@ -782,8 +897,9 @@ def computes_in_16_bits(e: Evidence) -> str | None:
         return None
     return (
         "fn or its backward computes in 16 bits (float16, bfloat16), or rounds as roughly, so "
-        f"errors below {_within(e):.0%} do not show. To know more, compute in float64 throughout, "
-        "and diagnose again."
+        f"errors below {_within(e):.0%} do not show. "
+        f"{'If it is meant to, pass rtol=0.02. ' if e.inexact else ''}"
+        "To know more, compute in float64 throughout, and diagnose again."
     )
 
 

@@ -56,6 +56,8 @@ class Target:
     is_linked: bool = False  # the mean change of the first input is added to the others
     takes_leaves: bool = False  # fn takes inputs that are leaves, and leaves them as they are
     seed: int = 0
+    rtol: float | None = None  # how exact fn is, as its caller says; None: nothing was said
+    atol: float = 0.0
     calls: Iterator[int] = field(default_factory=lambda: count(1))  # counted over all copies
 
     @classmethod

@@ -50,7 +50,14 @@ def _anywhere(e, outcome):
     return e.measured.first.outcome is outcome or _any_row(e, outcome)
 
 
+def _bad_beside_what_is_meant(e):
+    """A Function that is not meant is wrong by itself."""
+    return any(not f.meant and (f.suspect or f.once) for f in e.functions)
+
+
 PRECEDENCE = [  # the first that applies
+    (Verdict.NOT_CHECKED, lambda e: e.not_apart and not _bad_beside_what_is_meant(e)),
+    (Verdict.SUPPORTED, lambda e: e.meant and not e.not_apart),
     (
         Verdict.FIRST_DERIVATIVE_WRONG,
         lambda e: (
@@ -74,6 +81,7 @@ PRECEDENCE = [  # the first that applies
         Verdict.FIRST_DERIVATIVE_WRONG,
         lambda e: e.habits.second_call or e.habits.not_repeatable or e.forgotten,
     ),
+    (Verdict.NOT_CHECKED, lambda e: e.inexact),
     (Verdict.SUPPORTED, lambda e: e.measured.telling > 0),
     (Verdict.NOT_CHECKED, lambda e: True),
 ]
