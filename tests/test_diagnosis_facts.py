@@ -578,7 +578,7 @@ ROWS = {
     "solver stopped early": (
         StoppedEarly.apply,
         x(0.05, 0.1),
-        "supported",
+        "not_checked",
         "inexact_first_derivative",
     ),
     # dtypes, special points, layouts, second Functions.
@@ -655,6 +655,10 @@ ROWS = {
         "input_copy_saved",
     ),
 }
+
+
+def test_a_solver_is_right_to_the_tolerance_that_is_passed():
+    assert diagnose(StoppedEarly.apply, x(0.05, 0.1), rtol=0.02).ok
 
 
 @pytest.mark.parametrize("name", ROWS)

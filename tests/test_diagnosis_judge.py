@@ -159,5 +159,6 @@ def test_outcomes_are_words():
         "wrong",
         "raises",
         "not finite",
+        "not asked",
         "unclear",
     }

@@ -51,6 +51,7 @@ at_third = {"third": rows(WRONG)}
 FLOAT32 = {"dtype": torch.float32, "tolerance": 0.01}
 
 SPEAKS = [  # code, evidence, some of its words
+    ("meant", seen(functions=(custom(meant=True),)), "backward of F does is meant"),
     (
         "endless_recursion",
         failing("EndlessRecursion: endless recursion: backward of F differentiates an output of F"),
@@ -77,7 +78,8 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "inexact_first_derivative",
         seen(measured(relative=0.01, tolerance=0.1)),
-        "by up to 1.00%, as an iterative solver's is. So the second derivative was judged to 10%",
+        "by up to 1.00%, as an iterative solver's is. If fn solves to about that, pass rtol=0.02. "
+        "So the second derivative was judged to 10%",
     ),
     ("changed_by_create_graph", seen(measured(changed_by_create_graph=True)), "create_graph=True"),
     (
