@@ -9,8 +9,10 @@ import inspect
 import pkgutil
 import textwrap
 from collections import Counter
+from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 
 from torch.autograd import Function
@@ -20,6 +22,7 @@ from .review import review
 
 __all__ = ["check", "hint", "solution"]
 
+_MOST_LINES = 10  # of what an answer prints
 _SIGNS = {"right": "✓ ", "wrong": "✗ "}
 _hints_given: Counter[str] = Counter()
 _NOTHING = object()
@@ -46,10 +49,22 @@ def check(name=None, answer=_NOTHING):
     if answer is _NOTHING:
         _print(f'{name}: hand over your Function, too: check("{name}", Name.apply)')
         return
-    reply = review(exercise.TASK, answer)
-    if reply.status == "right":
-        reply.advice = around_the_point(exercise.TASK, answer) or _next(exercise)
+    with redirect_stdout(StringIO()) as printed:  # the answer is called a hundred times
+        reply = review(exercise.TASK, answer)
+        if reply.status == "right":
+            reply.advice = around_the_point(exercise.TASK, answer) or _next(exercise)
+    _print_once(printed.getvalue())
     print(reply.told(f"{_SIGNS.get(reply.status, '')}{name}: "))
+
+
+def _print_once(text):
+    """What the answer itself prints: each line once, the first ones."""
+    lines = list(dict.fromkeys(text.splitlines()))
+    if len(lines) > _MOST_LINES:
+        left_out = len(lines) - _MOST_LINES
+        lines[_MOST_LINES:] = [f"(Your code prints {left_out} other lines; they are left out.)"]
+    if lines:
+        print("\n".join(lines))
 
 
 def _next(exercise):
