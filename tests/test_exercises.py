@@ -706,8 +706,7 @@ def test_the_cells_of_the_notebook_are_neutral(path, capsys):
     names["in_numpy"] = in_numpy
     for number, source in enumerate(cells):
         run_as_cell(source, f"<cell {number} of {path.stem}>", names)
-        out = capsys.readouterr().out
-        assert out.count("\n") == 1
+        *_, out = capsys.readouterr().out.splitlines(keepends=True)  # a cell may print before
         assert out.endswith(("not attempted yet.\n", "not written yet.\n", "and mend it here.\n"))
 
 
