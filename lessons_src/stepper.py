@@ -105,8 +105,8 @@ def sliders(
         "products": {name: list(factors) for name, factors in products.items()},
         "first": first,
     }
-    lines = [drawing.outline.splitlines()[0]]
-    lines += [f"  {_spelled(name, products[name])} = {first[name]}" for name in products]
+    lines = [drawing.outline]
+    lines += [f"{_spelled(name, products[name])} = {first[name]}" for name in products]
     return Stepper("\n".join(lines), drawing.svg, data)
 
 

@@ -6,8 +6,8 @@ the lessons that open the copies from that repository on GitHub; they stay until
 What would differ from run to run is left out, and an output that is the same as the stored one by
 the rules of same_outputs.py is not written, so that refreshing on another machine changes nothing.
 To store one all the same, clear it in the notebook first. A notebook in which something unexpected
-happens is left as it was. The first picture of each lesson is also written to pictures/, for the
-README.
+happens is left as it was. The picture of the cell tagged "picture" is also written to pictures/,
+for the README, and so are those of front_pictures.py.
 """
 
 import os
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import front_pictures
 import nbformat
 from editions import colab
 from nbclient import NotebookClient
@@ -38,6 +39,8 @@ def main(lessons, repository=""):
     with tempfile.TemporaryDirectory() as folder:
         keep_apart(Path(folder))  # stored outputs must not depend on one's own settings
         problems = [problem for path in paths if (problem := refresh(path, repository))]
+    for name, svg in front_pictures.drawn().items():
+        write_whole(PICTURES / name, svg)
     colab.write_copies()
     if repository:
         readme = colab.README.read_text(encoding="utf-8")
@@ -66,7 +69,7 @@ def refresh(path, repository=""):
     after = nbformat.writes(notebook) + "\n"
     if after != before:
         write_whole(path, after)
-    if picture := first_picture(notebook):
+    if picture := tagged_picture(notebook):
         PICTURES.mkdir(exist_ok=True)
         write_whole(PICTURES / f"{path.stem}.svg", picture)
     print(f"{path.name}: {'refreshed' if after != before else 'unchanged'}", flush=True)
@@ -130,12 +133,13 @@ def rename_addresses(output, addresses):
                 texts[key] = ADDRESS.sub(name, text)
 
 
-def first_picture(notebook):
-    """The first SVG among the outputs, or None."""
+def tagged_picture(notebook):
+    """The SVG of the cell tagged "picture", or None."""
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if svg := output.get("data", {}).get("image/svg+xml"):
-                return svg
+        if "picture" in cell.metadata.get("tags", []):
+            for output in cell.outputs:
+                if svg := output.get("data", {}).get(PICTURE):
+                    return svg
     return None
 
 

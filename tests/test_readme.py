@@ -2,8 +2,13 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
+import front_pictures
 import nbformat
+import pytest
+import refresh
+from same_outputs import comparable
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,10 +42,33 @@ def test_the_minutes_are_those_of_the_lessons():
         assert f"**About {core} minutes, {whole} with the exercises.**" in first
 
 
-def test_a_picture_is_the_first_of_its_lesson():
+CLAIMS = ["leads back to x", "2 paths are missing", "cut off", "no path", "wrong"]
+
+
+@pytest.mark.parametrize("tag", re.findall(r"<img [^>]*>", README))
+def test_a_picture_shows_what_its_words_say(tag):
+    """And the other way round, for what tells a wrong Function from a right one."""
+    file, told = re.search(r'src="([^"]+)".*alt="([^"]+)"', tag).groups()
+    root = ElementTree.fromstring((ROOT / file).read_text(encoding="utf-8"))
+    shown = [e.text or "" for e in root.iter() if e.tag.endswith("}text")]
+    shown = " ".join(" ".join(shown).split())
+    for claim in CLAIMS:
+        assert claim not in told or claim in shown
+    assert ("cut off" in told, "missing" in told) == ("cut off" in shown, "are missing" in shown)
+    for number in re.findall(r"\d+\.\d{4}", told):
+        assert number in shown
+    for function in re.findall(r"\b(?:Square|Exp|SinhBad|Sinh|CubeBackward|Cube)\b", told):
+        assert re.search(rf"\b{function}\b", shown)
+
+
+def test_the_two_graphs_are_those_of_today():
+    assert list(front_pictures.drawn()) == ["sinh_squared.svg", "sinhbad_squared.svg"]
+    for name, svg in front_pictures.drawn().items():
+        stored = (ROOT / "pictures" / name).read_text(encoding="utf-8")
+        assert f'src="pictures/{name}"' in README and comparable(stored) == comparable(svg)
+
+
+def test_a_lesson_s_picture_is_that_of_its_tagged_cell():
     for path in (ROOT / "notebooks").glob("[0-9]_*.ipynb"):
-        outputs = [
-            o for cell in nbformat.read(path, as_version=4).cells for o in cell.get("outputs", [])
-        ]
-        svgs = [o.data["image/svg+xml"] for o in outputs if "image/svg+xml" in o.get("data", {})]
-        assert (ROOT / "pictures" / f"{path.stem}.svg").read_text(encoding="utf-8") == svgs[0]
+        picture = refresh.tagged_picture(nbformat.read(path, as_version=4))
+        assert (ROOT / "pictures" / f"{path.stem}.svg").read_text(encoding="utf-8") == picture
