@@ -285,6 +285,7 @@ WORDS = {
     "expected m1 and m2": {"1": ["enabled=False"]},
     "one of the variables": {"1": ["modified by an inplace operation"]},
     "unsupported operation": {"3": ["mul_"]},
+    "view size is": {"1": ["view size is not compatible"]},
     "returned an incorrect": {"1": ["each argument of"]},
     "unsupported operand": {"1": ["set_materialize_grads"]},
     "save_for_backward can": {"4": ["number"], "1": ["save_for_backward"]},

@@ -535,7 +535,7 @@ def sign_of_grad_out(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5, cause=True)
+@rule(lesson=1, cause=True)
 def input_frozen(e: Evidence) -> str | None:
     if not _situation(e, "frozen"):
         return None
@@ -642,7 +642,7 @@ def gradient_can_be_none(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5, cause=True)
+@rule(lesson=1, cause=True)
 def view_in_backward(e: Evidence) -> str | None:
     if e.habits.grad_out_layout or not _error_says(e, "view size is not compatible"):
         return None
@@ -709,7 +709,7 @@ def _some_cause(e: Evidence) -> bool:
 # What else there is to know.
 
 
-@rule(lesson=5)
+@rule(lesson=2)
 def nan_in_first(e: Evidence) -> str | None:
     if e.measured.first.outcome is not Outcome.NOT_FINITE:
         return None
@@ -719,7 +719,7 @@ def nan_in_first(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5)
+@rule(lesson=2)
 def nan_in_second(e: Evidence) -> str | None:
     second = any(row.outcome is Outcome.NOT_FINITE for row in e.measured.rows)
     if not second or e.measured.first.outcome is Outcome.NOT_FINITE:
@@ -745,7 +745,7 @@ def noncontiguous_input(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5)
+@rule(lesson=1)
 def grad_out_layout(e: Evidence) -> str | None:
     if not e.habits.grad_out_layout or e.habits.not_linear:
         return None
@@ -809,7 +809,7 @@ def output_used_alone(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5)
+@rule(lesson=1)
 def raises_if_frozen(e: Evidence) -> str | None:
     if e.measured.raises_frozen is None:
         return None
