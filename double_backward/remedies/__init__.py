@@ -5,7 +5,8 @@ into an error. `with recompute_intermediates():` computes what the Function kept
 autograd, so that the number becomes right, or raises where that cannot be had.
 """
 
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,7 @@ from torch.autograd import Function
 from . import explain
 from .again import WAYS, fitting, is_guarded
 from .known import Known, recall
-from .meet import Listener, is_listening, listening, outside, plain
+from .meet import Call, Listener, is_listening, listening, outside, plain
 from .state import Surroundings
 from .truth import AnotherResult, Truth, Unknown, close, error_line
 
@@ -35,7 +36,7 @@ class UncheckedFunctionWarning(UserWarning):
 
 
 @contextmanager
-def detect_intermediates():
+def detect_intermediates() -> Iterator[None]:
     """Inside, a second derivative that a custom Function would get wrong raises.
 
     Like `torch.autograd.detect_anomaly`, for debugging: forward and the first backward must both
@@ -70,7 +71,7 @@ def detect_intermediates():
 
 
 @contextmanager
-def recompute_intermediates():
+def recompute_intermediates() -> Iterator[None]:
     """Inside, a second derivative through a custom Function is right, or it raises.
 
     As `detect_intermediates`, but where a Function is found wrong, its forward is called once more
@@ -158,7 +159,8 @@ class _Detect(Listener):
         if problem is None:
             return grads
         memory.next_trial = 0  # an error is worth being sure of
-        return _wait(*problem, call, grad_outs, grads)
+        text, wrong = problem
+        return _wait(text, wrong, call, grad_outs, grads)
 
     def warn(self, function, reason):
         """Once for each Function and reason, from when the first block is entered."""
@@ -277,7 +279,7 @@ def _copy_of(grad_out):
     return None if grad_out is None else grad_out.clone()
 
 
-def _put_back(call, memory: Known):
+def _put_back(call: Call, memory: Known) -> AbstractContextManager[None]:
     """Nothing that the Function changes stays so, where a trial has seen it change something."""
     if not memory.touches:
         return nullcontext()

@@ -2,6 +2,8 @@
 
 import sys
 import warnings
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +40,7 @@ def not_checked(function, reason):
 
 def warn(text, category):
     """A warning at the line that asked for the gradient, outside torch and this package."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith(OURS_OR_TORCHS):
         frame = frame.f_back
     if frame is None:  # a thread of autograd's
@@ -94,7 +96,7 @@ def _kept(truth, h):
         outs = outputs(truth.call, inputs)
     graph = walk(*(out for out in outs if isinstance(out, torch.Tensor)))
     node = next(node for node in graph.nodes if node.custom is truth.call.function)
-    found = {}
+    found: dict[str, Any] = {}
     for number, kept in enumerate(node.kept):
         if kept.role in (INTERMEDIATE, NO_GRAPH) and kept.tensor is not None:
             name = f"ctx.{kept.name}" if kept.on_ctx else f"saved tensor {number}"

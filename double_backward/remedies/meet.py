@@ -19,6 +19,7 @@ a torch that has moved one of them is an error in words.
 import functools
 import threading
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch._C._dynamo.eval_frame import (
@@ -46,9 +47,9 @@ OURS = "double_backward.ours"  # set on the nodes that a check makes: nobody lis
 LEFT_ALONE = ("torch.distributed", "torch._functorch", "torch._dynamo", "torch._inductor")
 
 _lock = threading.RLock()
-_listeners = []
-_pending = {}  # id of a class -> the _Forward that it has at the moment
-_replaced = []  # (owner, name, what was there, what is there now)
+_listeners: list = []
+_pending: dict = {}  # id of a class -> the _Forward that it has at the moment
+_replaced: list[tuple] = []  # (owner, name, what was there, what is there now)
 _thread = threading.local()
 _rehearsed = False
 _MISSING = object()
@@ -472,7 +473,7 @@ def _rehearse():
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     try:
         with torch.enable_grad(), torch.inference_mode(False):
-            function = type(name, (Function,), body)
+            function: Any = type(name, (Function,), body)
             _listeners.append(listening := Listening())
             try:
                 x = torch.ones(1, requires_grad=True)

@@ -13,6 +13,7 @@ import sys
 import types
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ class State:
 
     torch_cpu: torch.Tensor
     torch_cuda: list
-    numpy: tuple
+    numpy: Any  # as its legacy generator hands it over
     python: tuple
     autocast: dict  # device type -> (enabled, dtype)
 
@@ -104,7 +105,8 @@ class Surroundings:
 
 def _reachable(roots):
     """A list of the objects, and whether there are more."""
-    found, level = {}, list(roots)
+    found: dict[int, Any] = {}
+    level = list(roots)
     for _ in range(DEPTH):
         following = []
         for thing in level:
@@ -241,7 +243,7 @@ def _put_back(setter, state):
 
 def _keep_memory(things):
     """Calls that put the memory of all tensors and arrays back, each block of memory once."""
-    blocks = {}
+    blocks: dict[tuple, Any] = {}
     for thing in things:
         for block in _memory(thing):
             blocks.setdefault((block.device, block.data_ptr(), block.numel()), block)

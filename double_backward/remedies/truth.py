@@ -16,11 +16,12 @@ noise) is left out.
 import weakref
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from .meet import unheard
-from .state import Surroundings
+from .state import State, Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
 # Step sizes, with what autograd and differences may then disagree by, in proportion.
@@ -129,6 +130,9 @@ class _OnTrial:
     A Function that writes into an argument past the version counter (`.data[...] =`) is found
     here; its place is then in `written`, as one is whose version counter has moved.
     """
+
+    written: set
+    state: State
 
     def __init__(self, call):
         self.__dict__.update(vars(call))
@@ -356,7 +360,8 @@ class _Line:
     def measure(self):
         """Rates of change by place, which elements can be trusted, and how precisely."""
         here = self._inside_the_domain()
-        far, best, smallest = self._far(), None, None
+        far, smallest = self._far(), None
+        best: Any = None
         for step, tolerance in STEPS[self.precision]:
             try:
                 sides = [self.gradients(h) for h in (step, -step, step / 2, -step / 2)]
