@@ -181,3 +181,98 @@ def test_the_answer_goes_through_json():
         known = json.loads(json.dumps(found.to_dict(), allow_nan=False))
         assert known["verdict"] == found.verdict and known["ok"] == found.ok
         assert [f["code"] for f in known["findings"]] == codes(found)
+
+
+# Sentences that are true of what was seen.
+
+
+class IgnoresGradOut(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x**2).sum()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return 2 * ctx.saved_tensors[0]
+
+
+class StopsEarly(Function):
+    """An absolute tolerance, as a solver's."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        grad = 2 * grad_out * ctx.saved_tensors[0]
+        return grad + 1e-3 * torch.exp(-10 * grad.abs())
+
+
+class ShiftsItsInput(Function):
+    """A softmax that subtracts the maximum from what it was given."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x -= x.max()
+        y = x.exp() / x.exp().sum()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (y,) = ctx.saved_tensors
+        return grad_out * y - y * (grad_out * y).sum()
+
+
+class Unused(Function):
+    """Wrong by x; does not use b."""
+
+    @staticmethod
+    def forward(ctx, x, b):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return 3 * grad_out * ctx.saved_tensors[0], None
+
+
+def message(found, code):
+    return next(f.message for f in found.findings if f.code == code)
+
+
+def test_a_backward_that_ignores_grad_out():
+    found = diagnose(IgnoresGradOut.apply, x())
+    assert found.verdict == "first_derivative_wrong"
+    assert "ignores grad_out" in message(found, "backward_not_linear")
+
+
+def test_an_edit_in_place_is_told_also_where_fn_is_right():
+    found = diagnose(ShiftsItsInput.apply, x())
+    assert all(row.outcome == "right" for row in found.settings.values())
+    assert "fn(x) + x**2" in message(found, "in_place_without_mark_dirty")
+
+
+def test_what_a_solver_leaves_of_a_small_grad_out_is_told_as_that():
+    found = diagnose(StopsEarly.apply, x())
+    assert "10,000 times smaller" in message(found, "backward_not_linear")
+
+
+def test_an_input_that_is_not_used_is_no_cause():
+    found = diagnose(Unused.apply, x(), x())
+    assert not found.ok and "returns_none" not in codes(found)
+
+
+def test_a_sparse_matrix_that_loses_its_values_needs_no_function():
+    i = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+    def fn(v):
+        return (torch.sparse_coo_tensor(i, v, (3, 3)).to_dense() ** 3).sum()
+
+    found = diagnose(fn, x())
+    assert found.verdict == "silently_wrong" and "sparse_coo_tensor" in message(
+        found, "cause_unknown"
+    )

@@ -180,6 +180,13 @@ SPEAKS = [  # code, evidence, some of its words
         "one path counts twice",
     ),
     ("in_place_without_mark_dirty", wrong(habits=Habits(edits_input=True)), "ctx.mark_dirty(x)"),
+    ("in_place_without_mark_dirty", habit(edits_input=True), "By itself fn is right"),
+    ("backward_not_linear", habit(not_linear="the same result"), "ignores grad_out"),
+    (
+        "backward_not_linear",
+        habit(not_linear="a wrong number for a small one"),
+        "10,000 times smaller",
+    ),
     ("in_place_without_mark_dirty", wrong(custom(kept(edited=True))), "ctx.mark_dirty(x)"),
     ("no_derivative_formula", failing("no autograd formula was registered"), "register_autograd"),
     (
@@ -382,7 +389,6 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
             extra({"x": 0.5}, by_inputs=Path.RIGHT),
         )
     ),
-    ("in_place_without_mark_dirty", habit(edits_input=True)),
     ("in_place_without_mark_dirty", wrong(custom(kept()))),
     ("third_order_not_tracked", seen(measured(second=one_bad, **at_third))),
     ("third_order_not_tracked", seen(measured(third=rows()))),

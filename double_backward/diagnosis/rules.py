@@ -14,6 +14,7 @@ import torch
 
 from .evidence import Evidence
 from .functions import Custom, Extra, Kind, Path, Saved
+from .habits import SAME
 from .judge import TOLERANCE, Outcome
 from .lifetime import Lifetime
 from .settings import Setting
@@ -179,6 +180,18 @@ def backward_works_once(e: Evidence) -> str | None:
 def backward_not_linear(e: Evidence) -> str | None:
     if not e.habits.not_linear:
         return None
+    seen = e.habits.not_linear
+    if seen == SAME:
+        return (
+            "backward ignores grad_out: for three times as large a one it returns the same. "
+            "Multiply what it returns by grad_out, unless nothing ever follows fn."
+        )
+    if seen.endswith("for a small one"):
+        return (
+            "backward is not linear in grad_out: it is, for larger ones, and not for one that is "
+            "10,000 times smaller. So it adds something, rounds, or stops at an absolute "
+            "tolerance, as a solver does; make that relative to grad_out."
+        )
     return (
         "backward is not linear in grad_out (it clips, takes abs or adds a constant). Return "
         "grad_out times something that grad_out does not change."
@@ -481,8 +494,14 @@ def path_counted_twice(e: Evidence) -> str | None:
 @rule(lesson=5, cause=True)
 def in_place_without_mark_dirty(e: Evidence) -> str | None:
     edited = e.habits.edits_input or any(s.edited for f in e.functions for s in f.saved)
-    if not (e.wrong and edited):
+    if not edited:
         return None
+    if not e.wrong:
+        return (
+            "forward changes an input in place and does not say so. By itself fn is right, but "
+            "whoever uses that input afterwards, as in fn(x) + x**2, gets the changed one, "
+            "without its graph: make a new tensor, or return it and call ctx.mark_dirty(x)."
+        )
     return "forward changes an input in place and does not say so: call ctx.mark_dirty(x)."
 
 
@@ -695,6 +714,13 @@ def cause_unknown(e: Evidence) -> str | None:
             "Autograd finds another derivative than there is. Nothing that a Function keeps "
             f"explains it; what each call of fn changes may ({_several(e.edited)}): computed from "
             "the inputs, and a constant to autograd."
+        )
+    if not e.functions:
+        return (
+            "Autograd finds another derivative than there is, and no custom Function is in fn: an "
+            "operation of torch, a compiled region, or something detached. One of them is "
+            "torch.sparse_coo_tensor(i, v), which loses the second derivative by v: build it "
+            "dense, with index_put, and call .to_sparse()."
         )
     return (
         "Autograd finds another derivative than there is, and why is not known: nothing that is "

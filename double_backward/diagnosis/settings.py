@@ -235,7 +235,11 @@ def innermost(way: traceback.StackSummary) -> str:
     """ "backward, line 7": the last frame of the reader's own code, else of a package's."""
     frames = [f for f in way if not f.filename.startswith((HERE, TORCH)) and not _of_python(f)]
     own = [f for f in frames if not INSTALLED & set(Path(f.filename).parts)] or frames
-    return f"{own[-1].name}, line {own[-1].lineno}" if own else ""
+    if not own:
+        return ""
+    path = Path(own[-1].filename)
+    foreign = f" of {path.parent.name}/{path.name}" if INSTALLED & set(path.parts) else ""
+    return f"{own[-1].name}, line {own[-1].lineno}{foreign}"
 
 
 def _of_python(frame):
