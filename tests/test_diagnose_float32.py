@@ -180,6 +180,23 @@ def test_a_copy_of_the_input_stays_wrong_at_every_scale(scale):
     assert diagnose(ClampedCube.apply, point(scale)).verdict == "silently_wrong"
 
 
+WEIGHTS = torch.linspace(-1, 1, 20).view(4, 5)
+LARGE = torch.nn.Sequential(torch.nn.Linear(4, 2000), torch.nn.Tanh(), torch.nn.Linear(2000, 1))
+STAYS = {  # in float32, by what it holds or does
+    "weights held": lambda x: (x @ WEIGHTS).logsumexp(-1),
+    "a large module held": lambda x: LARGE(x),
+    "converts": lambda x: x.float().sin(),
+}
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4, 1e6])
+@pytest.mark.parametrize("name", STAYS)
+def test_what_cannot_be_converted_is_not_convicted(name, scale):
+    found = diagnose(STAYS[name], point(scale))
+    assert found.verdict in ("supported", "not_checked"), found
+    assert found.ok or scale != 1
+
+
 def test_where_float32_alone_ends_nothing_is_said():
     """Its own largest number is 3e38."""
     found = diagnose(torch.exp, torch.tensor([100.0], requires_grad=True))

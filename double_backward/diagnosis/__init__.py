@@ -276,9 +276,23 @@ def _measured(prepared: Prepared, order: int) -> tuple[Measured, bool]:
         found, moved = _measure_where_it_tells(prepared.target, order)
         if prepared.functions and found.telling and not found.severity:
             found = elsewhere(found, order)
+        if found.dtype is torch.float32 and not prepared.functions:
+            found = _doubted(found)
         return found, moved
     except Exception as error:  # of fn, which has worked before
         raise raised(error) from error
+
+
+def _doubted(found: Measured) -> Measured:
+    """What is wrong is unclear: operations of torch by differences that are taken in float32."""
+
+    def doubted(row):
+        wrong = row.outcome is Outcome.WRONG
+        return replace(row, outcome=Outcome.UNCLEAR) if wrong else row
+
+    rows = ({s: doubted(r) for s, r in rows.items()} for rows in (found.second, found.third))
+    second, third = rows
+    return replace(found, first=doubted(found.first), second=second, third=third)
 
 
 def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]:
