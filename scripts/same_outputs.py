@@ -69,7 +69,7 @@ def differences(stored, fresh, torch=None):
             if kind == CURVES:
                 found += curve_differences(old, new)
             elif kind == STEPS:
-                old, new = (json.dumps(data, indent=1, ensure_ascii=False) for data in (old, new))
+                old, new = (json.dumps(data, indent=1, sort_keys=True) for data in (old, new))
                 found += text_differences(old, new, kind)
             elif kind == PICTURE and drawn_by_matplotlib(old) and drawn_by_matplotlib(new):
                 found += plot_differences(old, new)
