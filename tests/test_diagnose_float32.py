@@ -194,7 +194,6 @@ STAYS = {  # in float32, by what it holds or does
 def test_what_cannot_be_converted_is_not_convicted(name, scale):
     found = diagnose(STAYS[name], point(scale))
     assert found.verdict in ("supported", "not_checked"), found
-    assert found.ok or scale != 1
 
 
 def test_where_float32_alone_ends_nothing_is_said():
