@@ -1,17 +1,19 @@
 """`make site`: the course as a website in build/site/, from the notebooks' stored outputs.
 
-Nothing is executed. `make site REPO=owner/name` adds the links that need to know the repository:
-open in Colab, see the source.
+Nothing is executed. Once pyproject.toml names the repository, there are the links that need to know
+it: open in Colab, edit.
 """
 
+import html
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
-from editions import colab
+from editions import address, colab
 from editions.packages import package
 from editions.slides import words
 
@@ -22,6 +24,7 @@ SOURCE = ROOT / "build" / "site-source"
 TARGET = ROOT / "build" / "site"
 # The tool's pages in the order of reading; their links hold here and in the repository.
 TOOL = [f"site/tool/{name}.md" for name in ("start", "functions", "steps", "remedies", "limits")]
+WIDE = '\n<div class="wide"></div>\n'  # for the style sheet: the page holds wide tables
 CONTENTS = """
 
 ```{{toctree}}
@@ -44,15 +47,13 @@ CONTENTS = """
 """
 
 
-def main(source=SOURCE, target=TARGET, repository=""):
+def main(source=SOURCE, target=TARGET, repository="", home=""):
     """Copy the pages together under the names that their links use, and have Sphinx build them."""
-    if repository:
-        colab.check_repository(repository)
     shutil.rmtree(source, ignore_errors=True)
     collect(source, repository)
     shutil.rmtree(target, ignore_errors=True)
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", source, target]
-    done = subprocess.run(command, env={**os.environ, "REPO": repository})
+    done = subprocess.run(command, env={**os.environ, "REPO": repository, "HOME_PAGE": home})
     if done.returncode:
         sys.exit("The site is not complete: the lines above say which page to mend.")
     print(f"The site is in {os.path.relpath(target, ROOT)}: open index.html there.")
@@ -65,24 +66,26 @@ def collect(source, repository):
         shutil.copy(ROOT / "site" / name, source / "_static")
     shutil.copy(package("mathjax", "es5", "tex-svg.js"), source / "_static")
     shutil.copytree(ROOT / "pictures", source / "extra" / "pictures")
-    for name in ("conf.py", "reference.md"):
-        shutil.copy(ROOT / "site" / name, source)
+    shutil.copytree(ROOT / "colab", source / "extra" / "colab")
+    shutil.copy(ROOT / "site" / "conf.py", source)
     shutil.copy(ROOT / "LICENSE", source)
     pages = [path.relative_to(ROOT).as_posix() for path in texts()]
-    for name in [*pages, *TOOL]:
+    for name in [*pages, *TOOL, "reference.md"]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, source / name)
+        here = ROOT / "site" / name if name == "reference.md" else ROOT / name
+        wide = WIDE if name.startswith(("survey/", "reference")) else ""
+        (source / name).write_text(here.read_text(encoding="utf-8") + wide, encoding="utf-8")
     for picture in (ROOT / "survey").glob("*.svg"):
         shutil.copy(picture, source / "survey")
     lessons = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
     (source / "notebooks").mkdir()
     for lesson in lessons:
         (source / "notebooks" / lesson.name).write_text(page(lesson, repository), encoding="utf-8")
-    (source / "index.md").write_text(front_page(lessons, pages), encoding="utf-8")
+    (source / "index.md").write_text(front_page(lessons, pages, repository), encoding="utf-8")
 
 
 def texts():
-    """What is read beside the lessons; the README is the front page."""
+    """What is read beside the lessons; in the README's place the site has a front page."""
     return [
         path
         for folder in (ROOT, ROOT / "survey")
@@ -92,13 +95,16 @@ def texts():
 
 
 def page(lesson, repository):
-    """The lesson as Sphinx reads it: each picture with its words as alternative text."""
+    """The lesson as Sphinx reads it: each picture with its words as alternative text.
+
+    What a prediction asks for is folded; below the title stands how to run the lesson.
+    """
     notebook = nbformat.read(lesson, as_version=4)
-    if repository:
-        colab.put_badge_into_lesson(notebook, lesson, repository)
-        source = f"https://github.com/{repository}/blob/main/notebooks/{lesson.name}"
-        notebook.cells[0].source += f" · [Source]({source})"
+    colab.take_badge_out(notebook)
+    notebook.cells[0].source += f"\n\n{ways_to_run(lesson, repository)}"
     for cell in notebook.cells:
+        if "expected" in cell.metadata:
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-output"]
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "image/svg+xml" in data:
@@ -108,9 +114,24 @@ def page(lesson, repository):
     return nbformat.writes(notebook)
 
 
-def front_page(lessons, pages):
-    """The README, and behind it what the menu at the side holds."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def ways_to_run(lesson, repository):
+    """Links: the copy that brings all it needs, and where it opens or is edited with one click."""
+    ways = [f'<a href="../colab/{lesson.name}" download>Download, runs on its own</a>']
+    if repository:
+        edit = f"https://github.com/{repository}/edit/main/notebooks/{lesson.name}"
+        ways.insert(0, f'<a href="{colab.address(lesson, repository)}">Open in Colab</a>')
+        ways.append(f'<a href="{edit}">Edit</a>')
+    return f'<p class="ways">{" · ".join(ways)}</p>'
+
+
+def front_page(lessons, pages, repository):
+    """The front page, and behind it what the menu at the side holds."""
+    text = (ROOT / "site" / "front.md").read_text(encoding="utf-8")
+    run = ("Run it on Colab", colab.address(lessons[0], repository))
+    download = ("Download lesson 1", f"colab/{lessons[0].name}")
+    words, target = run if repository else download
+    text = text.replace("RUN_WORDS", words).replace("RUN_TARGET", target)
+    text = text.replace("CARDS", "\n".join(card(lesson) for lesson in lessons))
     return text + CONTENTS.format(
         lessons="\n".join(f"notebooks/{lesson.stem}" for lesson in lessons),
         tool="\n".join(name.removesuffix(".md") for name in TOOL),
@@ -118,5 +139,18 @@ def front_page(lessons, pages):
     )
 
 
+def card(lesson):
+    """A lesson as a box to click: its title, and what one can do afterwards."""
+    source = nbformat.read(lesson, as_version=4).cells[0].source
+    title, promise = source.split("\n\n")[:2]
+    minutes = re.search(r"\*\*About (\d+) minutes", source)[1]
+    words = html.escape(promise).replace("`", "")
+    return (
+        f'<a class="card" href="notebooks/{lesson.stem}.html">'
+        f'<img src="pictures/{lesson.stem}.svg" alt=""><b>{html.escape(title[2:])}</b>'
+        f"<span>{words}</span><small>{minutes} minutes</small></a>"
+    )
+
+
 if __name__ == "__main__":
-    main(repository=os.environ.get("REPO", ""))
+    main(repository=address.repository(), home=address.named("Documentation").rstrip("/"))

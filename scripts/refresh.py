@@ -1,7 +1,7 @@
 """Execute the notebooks and store their outputs: `make refresh`, or `make refresh LESSON=2`.
 
-Then write the copies in colab/. `make refresh REPO=owner/name` also puts badges into the README and
-the lessons that open the copies from that repository on GitHub; they stay until another is named.
+Then write the copies in colab/. Once pyproject.toml names the repository, also put badges into the
+README and the lessons that open the copies on GitHub, and the address into CITATION.cff.
 
 What would differ from run to run is left out, and an output that is the same as the stored one by
 the rules of same_outputs.py is not written, so that refreshing on another machine changes nothing.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import front_pictures
 import nbformat
-from editions import colab
+from editions import address, colab
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from own_settings import keep_apart
@@ -26,12 +26,11 @@ from same_outputs import ADDRESS, HTML, PICTURE, differences
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 PICTURES = ROOT / "pictures"
+CITATION = ROOT / "CITATION.cff"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
 def main(lessons, repository=""):
-    if repository:
-        colab.check_repository(repository)
     every = sorted(NOTEBOOKS.glob("[0-9]_*.ipynb"))
     paths = [path for path in every if not lessons or path.name.split("_")[0] in lessons]
     if not paths:
@@ -45,6 +44,8 @@ def main(lessons, repository=""):
     if repository:
         readme = colab.README.read_text(encoding="utf-8")
         write_whole(colab.README, colab.put_badges_into_readme(readme, every, repository))
+        citation = CITATION.read_text(encoding="utf-8")
+        write_whole(CITATION, address.put_into_citation(citation, repository))
     sys.exit("\n".join(problems) or None)
 
 
@@ -151,4 +152,4 @@ def write_whole(path, text):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:], os.environ.get("REPO", ""))  # make hands REPO=... on in this way
+    main(sys.argv[1:], address.repository())

@@ -3,14 +3,23 @@
 import importlib.metadata
 import os
 
-repository = os.environ.get("REPO", "")
+repository, home = os.environ.get("REPO", ""), os.environ.get("HOME_PAGE", "")
 
 project = "Double backward"
 author = "The authors of the course"
 release = importlib.metadata.version("double-backward")
 html_title = "Double backward"
+myst_html_meta = {
+    "description lang=en": "A course in five executable notebooks, and a tool: PyTorch autograd "
+    "Functions whose second derivative is right, and how to find those that are silently wrong.",
+    "property=og:title": "Double backward: second derivatives that are silently wrong",
+    "property=og:type": "website",
+}
 language = "en"
 mathjax_path = "tex-svg.js"  # beside the pages, not on somebody's server
+if home:  # a picture is found by its whole address only
+    myst_html_meta["property=og:image"] = f"{home}/pictures/front.png"
+    myst_html_meta["property=og:url"] = home
 
 extensions = [
     "myst_nb",  # notebooks and Markdown as pages, with their stored outputs
@@ -29,6 +38,7 @@ suppress_warnings = [
     "myst.header",  # a lesson's cells begin where the text needs it
     "mystnb.unknown_mime_type",  # a curve's numbers, beside its picture
 ]
+highlight_language = "none"  # a report is no code; code says which language it is
 autodoc_typehints = "none"  # the docstrings say more
 add_module_names = False
 
@@ -40,10 +50,15 @@ html_favicon = "_static/favicon.svg"
 html_extra_path = ["extra"]
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system has it
 html_theme_options = {
-    "use_download_button": True,
+    "use_download_button": False,  # a lesson links the copy that brings all it needs
     "use_fullscreen_button": False,
     "navbar_persistent": [],  # the search is in the menu and beside the title
     "show_toc_level": 2,
+    "secondary_sidebar_items": {
+        "notebooks/*": ["page-toc"],
+        "site/tool/*": ["page-toc"],
+        "[A-Z]*": ["page-toc"],
+    },
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }

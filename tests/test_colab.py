@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from editions import address as addresses
 from editions import carry, colab
 from installed import INSTALLED, needs, reached
 from jupyter_client import KernelManager
@@ -118,10 +119,24 @@ def test_badges_in_the_readme():
     assert badges.count("[![Open in Colab]") == len(LESSONS)
 
 
-@pytest.mark.parametrize("name", ["course", "a/b/c", "https://github.com/a/b", "a b/c"])
-def test_no_repository_of_that_form(name):
-    with pytest.raises(SystemExit, match="REPO is owner/name"):
-        colab.check_repository(name)
+@pytest.mark.parametrize("address", ["ada/course", "https://example.org/a/b", "github.com/a/b"])
+def test_no_repository_of_that_form(address, monkeypatch):
+    monkeypatch.setattr(addresses, "named", lambda name: address)
+    with pytest.raises(SystemExit, match="is https://github.com/owner/name"):
+        addresses.repository()
+
+
+def test_the_citation_names_the_repository_once():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    once = addresses.put_into_citation(citation, "ada/course")
+    assert once.count('repository-code: "https://github.com/ada/course"') == 1
+    assert addresses.put_into_citation(once, "ada/course") == once
+
+
+def test_the_repository_is_read_from_its_address(monkeypatch):
+    for written in ("https://github.com/ada/course", "https://github.com/ada/course.git"):
+        monkeypatch.setattr(addresses, "named", lambda name, written=written: written)
+        assert addresses.repository() == "ada/course"
 
 
 # From here on: executed where there is nothing of ours.

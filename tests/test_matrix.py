@@ -1,4 +1,4 @@
-"""MATRIX.md is the table of `make matrix`, and the README promises what it shows."""
+"""MATRIX.md is the table of `make matrix`, and SETUP.md promises what it shows."""
 
 import platform
 import re
@@ -9,7 +9,7 @@ import matrix
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+SETUP = (ROOT / "SETUP.md").read_text(encoding="utf-8")
 ROWS = matrix.read_table()
 
 
@@ -21,8 +21,8 @@ def test_every_cell_has_its_line_and_none_failed():
 
 
 @pytest.mark.parametrize("package", ["Python", "PyTorch"])
-def test_what_the_readme_calls_executed_has_passed(package):
-    (executed,) = re.findall(r"Executed on Linux: (.*?)\.\s", README.replace("\n", " "))
+def test_what_setup_calls_executed_has_passed(package):
+    (executed,) = re.findall(r"Executed on Linux: (.*?)\.\s", SETUP.replace("\n", " "))
     passed = " ".join(cell for cell, (outcome, _) in ROWS.items() if outcome == "passed")
     passed += " Python 3.11 PyTorch 2.13"  # the environment that `make test` is run in
     assert versions_of(package, executed) == versions_of(package, passed)
@@ -30,17 +30,17 @@ def test_what_the_readme_calls_executed_has_passed(package):
 
 @pytest.mark.parametrize("end", ["each package at its lower bound", "the newest of each package"])
 def test_the_lowest_and_the_newest_have_passed(end):
-    assert "with the lowest and the newest version of each package" in README.replace("\n", " ")
+    assert "with the lowest and the newest version of each package" in SETUP.replace("\n", " ")
     assert [ROWS[cell][0] for cell in ROWS if cell.endswith(end)] == ["passed"]
 
 
 def test_arm_has_passed_and_is_called_an_emulation():
-    assert "ARM by emulation" in README and "emulated" in matrix.ARM
+    assert "ARM by emulation" in SETUP and "emulated" in matrix.ARM
     assert ROWS[matrix.ARM][0] == "passed"
 
 
-def test_the_copies_for_colab_were_run_on_what_the_readme_says():
-    (executed,) = re.findall(r"copies were executed with (.*?)\.\s", README.replace("\n", " "))
+def test_the_copies_for_colab_were_run_on_what_setup_says():
+    (executed,) = re.findall(r"copies were executed with (.*?)\.\s", SETUP.replace("\n", " "))
     passed = " ".join(c for c in ROWS if c.startswith("copies") and ROWS[c][0] == "passed")
     passed += " IPython 7.34 Python 3.11 PyTorch 2.13"  # by `make check`
     for package in ("IPython", "Python", "PyTorch"):

@@ -119,6 +119,45 @@ def test_lesson_has_everything_of_the_notebook(lesson, served, opened):
     assert len(page.query_selector_all(".prev-next-footer a")) == 2
 
 
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_no_output_of_a_prediction_is_seen_before_it_is_opened(lesson, served, opened):
+    cells = nbformat.read(lesson, as_version=4).cells
+    asked = sum("expected" in cell.metadata for cell in cells)
+    page = opened(f"{served}notebooks/{lesson.stem}.html")
+    folds = page.query_selector_all(".cell.tag_hide-output details")
+    assert len(folds) == asked > 5
+    for fold in folds:
+        output = fold.query_selector(".cell_output")
+        assert not output.is_visible()
+        fold.query_selector("summary").click()
+        assert output.is_visible()
+
+
+def test_front_page(served, opened):
+    page = opened(f"{served}index.html")
+    assert page.title().count("Double backward") == 1
+    assert "twice" in page.inner_text("article") and "2.5431" in page.inner_text(".numbers")
+    assert len(page.query_selector_all(".buttons a")) == 3
+    assert len(page.query_selector_all(".card")) == len(LESSONS)
+    description = page.get_attribute("meta[name=description]", "content")
+    assert "second derivative" in description
+    visible = page.evaluate("""() => [...document.querySelectorAll(".numbers img, .buttons a")].map(
+        e => e.getBoundingClientRect().bottom < innerHeight)""")
+    assert visible == [True] * 5, "in ten seconds, without scrolling"
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_nothing_printed_is_cut(lesson, served, opened):
+    """By a box that would have to be scrolled sideways: on the screen and on paper."""
+    page = opened(f"{served}notebooks/{lesson.stem}.html", width=1440)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    cut = """[...document.querySelectorAll(".cell_output pre")].filter(
+        e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText.slice(0, 80))"""
+    assert page.evaluate(cut) == []
+    page.emulate_media(media="print")
+    assert page.evaluate(cut.replace(".cell_output pre", "pre")) == []
+
+
 def test_every_link_inside_leads_somewhere(site, served, opened):
     found, names = {}, {}
     for name in PAGES:

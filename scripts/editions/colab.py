@@ -4,7 +4,6 @@
 """
 
 import re
-import sys
 
 import nbformat
 
@@ -55,11 +54,6 @@ def content(text):
     cells = nbformat.reads(text, as_version=4).cells
     modules = unpacked(cells[2].source)
     return modules, [cell for number, cell in enumerate(cells) if number != 2]
-
-
-def check_repository(repository):
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-        sys.exit(f"REPO is owner/name on GitHub, as in REPO=ada/course, and not {repository!r}.")
 
 
 def address(lesson, repository):
