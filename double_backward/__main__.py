@@ -116,6 +116,12 @@ def _remedy(options: argparse.Namespace) -> AbstractContextManager[None]:
     return double_backward.recompute_intermediates() if options.recompute else nullcontext()
 
 
+def _inside(options: argparse.Namespace) -> str:
+    ways = [f"{way}_intermediates()" for way in ("detect", "recompute") if vars(options)[way]]
+    about = "the table is about the Functions alone"
+    return "".join(f" (the script ran inside {way}; {about})" for way in ways)
+
+
 def _of_the_script(error: BaseException) -> BaseException:
     """The error as it was without us: no frame of this package, here or in what it came from."""
     chain: list[BaseException] = [error]
@@ -147,7 +153,8 @@ def _reported() -> Iterator[None]:
 def _report(options: argparse.Namespace, result: StepDiagnosis) -> None:
     said = f"no custom Function is differentiated {TWICE} times or more."
     if result.rows:
-        said = f"differentiated {TWICE} times or more:\n{replace(result, error=None)}"
+        said = f"differentiated {TWICE} times or more{_inside(options)}:\n"
+        said += str(replace(result, error=None))
     print(f"\ndouble_backward: {said}", file=sys.__stderr__)
     if options.json:
         about = {"double_backward": double_backward.__version__, "torch": torch.__version__}

@@ -174,7 +174,8 @@ def test_detect_and_recompute(run):
     out, err, code = run(text, "--detect", "train.py")
     assert code == 1 and out == "" and "SecondDerivativeError: Swish" in err
     assert "double_backward/" not in err.split("double_backward: diff")[0]  # no frame of ours
-    out, _, code = run(text, "--recompute", "train.py")
+    out, err, code = run(text, "--recompute", "train.py")
+    assert "the script ran inside recompute_intermediates()" in err
     expected, _, _ = run(right, "train.py")
     assert code == 0
     torch.testing.assert_close(*(torch.tensor(json.loads(t)) for t in (out, expected)))
