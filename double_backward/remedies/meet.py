@@ -8,7 +8,7 @@ of torch's are replaced while somebody listens, in all threads, and put back whe
 has gone. No class of the user's stays changed for longer than a moment, so that `torch.compile`
 sees inside what it sees outside.
 
-The hooks are private to torch (2.11 to 2.15 have them): `BackwardCFunction.__init__`, `apply`,
+The hooks are private to torch (2.9 to 2.15 have them): `BackwardCFunction.__init__`, `apply`,
 `apply_jvp` and, since 2.13, `apply_boxed`; `generate_single_level_function`, which makes the class
 that a `torch.func` transform calls; `ctx._forward_cls`, the class of a node; `ctx.metadata`, where
 a node carries what we know of it; `set_eval_frame` and `set_code_exec_strategy`, with which Dynamo
@@ -490,5 +490,5 @@ def _rehearse():
 def _moved(reason):
     return RuntimeError(
         f"torch {torch.__version__} calls custom Functions in a way that this package does not "
-        f"know ({reason}). It was written for torch 2.11 to 2.15; see {__name__}."
+        f"know ({reason}). It was written for torch 2.9 to 2.15; see {__name__}."
     )
