@@ -6,18 +6,28 @@ autograd, so that the number becomes right, or raises where that cannot be had.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 from . import explain
 from .again import WAYS, fitting, is_guarded
-from .known import Known, recall
-from .meet import Call, Listener, is_listening, listening, outside, plain
+from .known import recall
+from .meet import (
+    Listener,
+    is_listening,
+    levels,
+    listening,
+    outside,
+    outside_batches,
+    plain,
+    unbatched,
+)
+from .regions import uncompiled
 from .state import Surroundings
-from .truth import AnotherResult, Truth, Unknown, close, error_line
+from .truth import AnotherResult, Truth, Unknown, close, error_line, tangents_out
 
 __all__ = [
     "SecondDerivativeError",
@@ -54,6 +64,11 @@ def detect_intermediates() -> Iterator[None]:
     until a trial meets such a value; of one that is called with more than 32 sizes, further sizes
     are trusted.
 
+    A region that `torch.compile` has made is judged like a Function; torch's own refusals stay as
+    they are, and nothing is compiled anew. A derivative of a Function's jvp raises where it would
+    be wrong, at once; so does forward mode over forward mode, which torch itself gets wrong for
+    every Function that is not linear.
+
     Nothing of yours is changed by a trial: memory, running statistics, random numbers and gradients
     are put back, also where a Function writes past the version counters (`.data[...] =`, NumPy).
 
@@ -79,15 +94,22 @@ def recompute_intermediates() -> Iterator[None]:
     That is used only if the gradients are the same as the Function's own and their derivatives
     agree with finite differences. A right Function is left as it is; so is one whose backward is
     meant to be another derivative (straight-through), but if it is wrong, it raises. A Function is
-    tried as seldom as in `detect_intermediates`, and what that may miss is the same.
+    tried as seldom as in `detect_intermediates`, and what that may miss is the same. Compiled
+    functions run as they were written (`torch.compiler.set_stance("force_eager")`), also those
+    compiled before, and afterwards as compiled as they were. Under forward mode a Function is not
+    repaired by its jvp: it is right, or it raises.
 
     Raises:
         SecondDerivativeError: where that cannot be had: forward leaves torch (NumPy, a kernel), it
             gives another result when it is called again, its inputs were changed in place since,
             or it ran before the `with`.
     """
-    with listening(_RECOMPUTE):
-        yield
+    uncompiled.begin()
+    try:
+        with listening(_RECOMPUTE):
+            yield
+    finally:
+        uncompiled.end()
 
 
 class _Wait(Function):
@@ -98,7 +120,7 @@ class _Wait(Function):
 
     @staticmethod
     def forward(text, wrong, count, *tensors):
-        return tuple(t.detach() for t in tensors[:count])
+        return tuple(_same(t) for t in tensors[:count])
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -115,8 +137,21 @@ class _Wait(Function):
                 raise SecondDerivativeError(ctx.text)
         return None, None, None, *grads, *[None] * ctx.rest
 
+    @staticmethod
+    def jvp(ctx, *tangents):
+        given, ahead = tangents[3 : 3 + ctx.count], tangents[3 + ctx.count :]
+        wrong = [given[index] for index in ctx.wrong]
+        if any(t is not None and plain(t).any() for t in (*wrong, *ahead)):
+            raise SecondDerivativeError(ctx.text)
+        return tuple(given)
 
-def _wait(text, wrong, call, grad_outs, grads):
+
+def _same(tensor):
+    """The tensor without its graph; gradients that are batched cannot be detached."""
+    return tensor.detach() if unbatched(tensor) is tensor else tensor.view(tensor.shape)
+
+
+def _wait(text, wrong, call, grad_outs, grads, node=None):
     """`grads` with an error on the way to the inputs and to grad_out.
 
     Args:
@@ -124,12 +159,17 @@ def _wait(text, wrong, call, grad_outs, grads):
     """
     listed = list(grads) if isinstance(grads, tuple) else [grads]
     places = [p for p, g in enumerate(listed) if isinstance(g, torch.Tensor)]
-    ahead = list(call.inputs.values()) if call is not None else []
+    if call is not None:
+        ahead = list(call.inputs.values())
+    else:
+        ahead = [n.variable for n, _ in node.next_functions if n is not None]
     ahead += [g for g in grad_outs if isinstance(g, torch.Tensor) and g.requires_grad]
     numbers = {i for i, p in enumerate(places) if wrong is None or p in wrong}
     given = [listed[p] for p in places]
     if call is not None and call.transformed:
         ahead = list(call.inputs.values())
+    if any(unbatched(g) is not g for g in given):
+        raise SecondDerivativeError(text)  # the graph of what waits would be lost
     if not given or not (ahead or any(g.requires_grad for g in given)):
         return grads
     for place, grad in zip(
@@ -139,7 +179,39 @@ def _wait(text, wrong, call, grad_outs, grads):
     return tuple(listed) if isinstance(grads, tuple) else listed[0]
 
 
-class _Detect(Listener):
+class _Remedy(Listener):
+    def after_jvp(self, call, tangents):
+        """A derivative of a jvp by the inputs, in either mode: right, or an error at once."""
+        forward, reverse = levels()
+        nested = forward > 1
+        if not (nested or reverse or call.inputs):
+            return
+        with outside(call), outside_batches():
+            own = call.with_all_inputs()
+            memory = recall(_wrong_in_forward_mode, own, [plain(tangents[p]) for p in own.inputs])
+            if memory.is_due():
+                memory.outcome = _wrong_in_forward_mode(own, tangents)
+        if memory.outcome == "wrong" or (memory.outcome == "depends" and nested):
+            raise SecondDerivativeError(explain.forward_mode(call.function, nested))
+
+
+def _wrong_in_forward_mode(call, tangents):
+    """ "wrong", "depends" (on the inputs, and right), or None."""
+    given = [plain(tangents[p]) for p in call.inputs]
+    given = [
+        torch.zeros_like(x) if t is None else t
+        for t, x in zip(given, call.inputs.values(), strict=True)
+    ]
+    try:
+        truth = Truth(call, given, tangents_out)
+        if truth.judge().wrong:
+            return "wrong"
+        return "depends" if truth.depends() else None
+    except Unknown:
+        return None
+
+
+class _Detect(_Remedy):
     def __init__(self):
         self.said = set()
 
@@ -154,22 +226,31 @@ class _Detect(Listener):
                 raise Unknown("its forward ran before detect_intermediates() began")
             problem, memory = _found(_problem, call, grad_outs)
         except Unknown as reason:
-            self.warn(node._forward_cls if call is None else call.function, str(reason))
+            self.warn(_name(node, call), str(reason))
             return grads
         if problem is None:
             return grads
         memory.next_trial = 0  # an error is worth being sure of
-        text, wrong = problem
-        return _wait(text, wrong, call, grad_outs, grads)
+        text, places = problem
+        return _wait(text, places, call, grad_outs, grads)
 
-    def warn(self, function, reason):
+    def warn(self, name, reason):
         """Once for each Function and reason, from when the first block is entered."""
-        if (function.__qualname__, reason) not in self.said:
-            self.said.add((function.__qualname__, reason))
-            explain.warn(explain.not_checked(function, reason), UncheckedFunctionWarning)
+        if (name, reason) not in self.said:
+            self.said.add((name, reason))
+            explain.warn(explain.not_checked(name, reason), UncheckedFunctionWarning)
 
 
-class _Recompute(Listener):
+def _name(node, call):
+    function = node._forward_cls if call is None else call.function
+    return explain.name_of(function, call)
+
+
+class _Recompute(_Remedy):
+    def called(self, call):
+        if call.region is not None:  # Dynamo was imported inside the block
+            uncompiled.see_to_it()
+
     def after_backward(self, node, call, grad_outs, grads):
         try:
             if call is None:
@@ -179,9 +260,11 @@ class _Recompute(Listener):
                 return grads
             return _again(call, grad_outs, grads, objections, memory)
         except Unknown as reason:
-            function = node._forward_cls if call is None else call.function
-            text = explain.not_had(function, reason)
-            return _wait(text, None, call, grad_outs, grads)
+            text = explain.not_had(_name(node, call), reason)
+            if call is None and any(n is not None and not hasattr(n, "variable")
+                                    for n, _ in node.next_functions):  # fmt: skip
+                raise SecondDerivativeError(text) from None  # nowhere to wait for it
+            return _wait(text, None, call, grad_outs, grads, node)
 
 
 def _found(find, call, grad_outs):
@@ -189,9 +272,10 @@ def _found(find, call, grad_outs):
 
     Raises `Unknown` where nothing could be found.
     """
+    grad_outs = [unbatched(g) for g in grad_outs]
     memory = recall(find, call, grad_outs)
     if memory.is_due():
-        with outside(call):
+        with outside(call), outside_batches():
             if call.transformed:
                 call, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
             memory.outcome = _try(find, call, grad_outs, memory)
@@ -235,8 +319,13 @@ def _problem(truth):
 
 def _objections(truth):
     """Way -> why it cannot be used, or None; None for a Function that is right."""
-    if truth.judge().earned:
+    verdict = truth.judge()
+    if verdict.earned:
         return None
+    if truth.call.region is not None:
+        if verdict.raised:
+            return None  # torch's own refusal
+        raise Unknown("it was compiled: compile it, or call it once, before the block")
     if not truth.first_is_right():
         raise Unknown("its first derivative is not that of its forward")
     return {way: _objection(truth, way) for way in WAYS}
@@ -261,6 +350,8 @@ def _again(call, grad_outs, grads, objections, memory):
     """The same gradients, computed in the first way to which there is no objection."""
     if call.inputs_changed:
         raise Unknown("its inputs have been changed in place since")
+    if forward_ad._current_level >= 0 and not call.transformed:
+        raise Unknown("it is differentiated by forward mode outside torch.func")
     grad_outs = [_copy_of(g) if -1 - i in call.written else g for i, g in enumerate(grad_outs)]
     reasons = [reason for reason in objections.values() if reason is not None]
     for way, objection in objections.items():
@@ -279,7 +370,7 @@ def _copy_of(grad_out):
     return None if grad_out is None else grad_out.clone()
 
 
-def _put_back(call: Call, memory: Known) -> AbstractContextManager[None]:
+def _put_back(call, memory):
     """Nothing that the Function changes stays so, where a trial has seen it change something."""
     if not memory.touches:
         return nullcontext()
@@ -291,8 +382,8 @@ def _put_in(again, grads, call):
     for place, grad in enumerate(listed):
         if not isinstance(grad, torch.Tensor) or place not in call.inputs:
             continue
-        own = fitting(grad.detach(), call.inputs[place])
-        if place not in again or not close(plain(again[place]), plain(own)):
+        own = fitting(plain(grad), plain(call.inputs[place]))
+        if place not in again or not close(plain(again[place]), own):
             raise AnotherResult
         listed[place] = again[place]
     return tuple(listed) if isinstance(grads, tuple) else listed[0]

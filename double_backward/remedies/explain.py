@@ -1,9 +1,8 @@
 """Why a second derivative through a Function would be wrong, in words."""
 
 import sys
+import types
 import warnings
-from types import FrameType
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +10,14 @@ import torch
 from double_backward.graphs.walk import INTERMEDIATE, NO_GRAPH, walk
 
 from .again import is_guarded
+from .regions import is_region
 from .truth import outputs
 
 
 def wrong(truth, verdict):
     """What `detect_intermediates` says of a Function that is wrong."""
+    if truth.call.region is not None:
+        return compiled(truth.call.region)
     said = f"{truth.call.function.__name__}: a second derivative through it would be wrong."
     if verdict.recording_matters:
         return (
@@ -25,22 +27,51 @@ def wrong(truth, verdict):
     return f"{said} {_cause(truth)}"
 
 
-def not_had(function, reason):
+def compiled(region):
+    """What is said of a compiled region through which a second derivative would be wrong."""
+    return (
+        f"A second derivative through {region} would be wrong. The region keeps results and "
+        "intermediates, which come back without a graph. Call it under "
+        'torch.compiler.set_stance("force_eager"), or compile only what is differentiated once.'
+    )
+
+
+def forward_mode(function, nested):
+    """What is said of a Function whose jvp has a derivative that autograd does not see."""
+    how = "by forward mode once more" if nested else "of its jvp"
+    return (
+        f"{function.__name__}: a second derivative {how} would be wrong: "
+        + ("torch takes what a jvp computes from saved tensors for a constant there. Take one of "
+           "the two by reverse mode (torch.func.hessian does)."
+           if nested else
+           "jvp uses something that forward made where nothing is recorded, or leaves autograd. "
+           "Compute it in jvp, from saved inputs.")
+    )  # fmt: skip
+
+
+def name_of(function, call):
+    """What to call a Function, or the compiled region for which it stands."""
+    if call is not None and call.region is not None:
+        return str(call.region)
+    return "a compiled region" if is_region(function) else function.__name__
+
+
+def not_had(name, reason):
     """What `recompute_intermediates` says where it has no number."""
-    return f"{function.__name__}: its second derivative could not be had, because {reason}."
+    return f"{name}: its second derivative could not be had, because {reason}."
 
 
-def not_checked(function, reason):
+def not_checked(name, reason):
     """What `detect_intermediates` says of a Function that it cannot judge."""
     return (
-        f"detect_intermediates() could not check {function.__name__}, because {reason}. A second "
+        f"detect_intermediates() could not check {name}, because {reason}. A second "
         "derivative through it is torch's own number, right or wrong."
     )
 
 
 def warn(text, category):
     """A warning at the line that asked for the gradient, outside torch and this package."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith(OURS_OR_TORCHS):
         frame = frame.f_back
     if frame is None:  # a thread of autograd's
@@ -96,7 +127,7 @@ def _kept(truth, h):
         outs = outputs(truth.call, inputs)
     graph = walk(*(out for out in outs if isinstance(out, torch.Tensor)))
     node = next(node for node in graph.nodes if node.custom is truth.call.function)
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for number, kept in enumerate(node.kept):
         if kept.role in (INTERMEDIATE, NO_GRAPH) and kept.tensor is not None:
             name = f"ctx.{kept.name}" if kept.on_ctx else f"saved tensor {number}"

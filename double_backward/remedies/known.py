@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd import Function
 
 AGAIN = 4  # the next trial comes after so many times as many calls
 MANY = 32  # kinds of one Function; from then on sizes and numbers are not told apart
@@ -77,15 +78,11 @@ def _kinds(function: Any) -> dict:
     codes = tuple(_code(getattr(function, name)) for name in ("forward", "backward", "vjp"))
     if function in _of_class and _of_class[function][0] == codes:
         return _of_class[function][1]
-    identity = tuple(_attributes(c) for c in function.__mro__ if not _is_torchs(c))
+    identity = tuple(_attributes(c) for c in function.__mro__ if c not in Function.__mro__)
     owner = codes[0] if isinstance(codes[0], types.CodeType) else function
     kinds = _of_code.setdefault(owner, {}).setdefault(identity, {})
     _of_class[function] = codes, kinds
     return kinds
-
-
-def _is_torchs(cls: type) -> bool:
-    return cls is object or cls.__module__.partition(".")[0] == "torch"
 
 
 def _attributes(cls: type) -> tuple:

@@ -39,6 +39,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import Function
 from torch.autograd import function as internals
 
+from .regions import Region, is_region, region_here
 from .state import State
 
 CALL = "double_backward.call"  # where a node's metadata holds its Call
@@ -47,12 +48,13 @@ OURS = "double_backward.ours"  # set on the nodes that a check makes: nobody lis
 LEFT_ALONE = ("torch.distributed", "torch._functorch", "torch._dynamo", "torch._inductor")
 
 _lock = threading.RLock()
-_listeners: list = []
-_pending: dict = {}  # id of a class -> the _Forward that it has at the moment
+_listeners: list["Listener"] = []
+_pending: dict[int, "_Forward"] = {}  # id of a class -> the _Forward that it has at the moment
 _replaced: list[tuple] = []  # (owner, name, what was there, what is there now)
 _thread = threading.local()
 _rehearsed = False
 _MISSING = object()
+_BATCHED = "Batched"
 
 
 class Alias(Function):
@@ -94,9 +96,11 @@ class Call:
         written: set of the places that forward has written into.
         transformed: True if the inputs are those of a `torch.func` transform.
         in_backward: True if a backward applied the Function.
+        region: the compiled `Region` for which the Function stands, or None.
     """
 
     transformed = False
+    region: Region | None = None
 
     def __init__(self, function, args, kwargs, copies):
         self.function, self.kwargs, self.state = function, kwargs, State.now()
@@ -122,6 +126,16 @@ class Call:
         self._before = {}
         self.lost = any(_version(x) != self._versions[p] for p, x in self.inputs.items())
         self._versions = {place: _version(x) for place, x in self.inputs.items()}
+
+    def with_all_inputs(self):
+        """The same call where every tensor that can be differentiated by is an input."""
+        call = TransformedCall(self.function, (), self.state)
+        call.kwargs, call.args = self.kwargs, [plain(arg) for arg in self.args]
+        for place, arg in enumerate(self.args):
+            x = plain(self.inputs.get(place, arg))
+            if isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()):
+                call.inputs[place], call.args[place] = x.requires_grad_(), None
+        return call
 
     def hands_over(self, place, tensor):
         """forward is about to be called again with this tensor."""
@@ -168,7 +182,31 @@ def plain(value):
         value = get_unwrapped(value)
         if batched is not None:
             value = value.select(batched, 0)
-    return value.detach().clone()
+    return unbatched(value).detach().clone()
+
+
+def unbatched(value):
+    """The first of the gradients that `is_grads_batched` hands over; anything else as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    for level in range(1, 4):
+        if not torch._C._dispatch_keys(value).has(_BATCHED):
+            break
+        value = torch._remove_batch_dim(value, level, 1, 0)[0]
+    return value
+
+
+@contextmanager
+def outside_batches():
+    """Inside, the `vmap` of batched gradients is not active."""
+    depth = torch._C._vmapmode_increment_nesting() - 1
+    for _ in range(depth + 1):
+        torch._C._vmapmode_decrement_nesting()
+    try:
+        yield
+    finally:
+        for _ in range(depth):
+            torch._C._vmapmode_increment_nesting()
 
 
 class Listener:
@@ -183,6 +221,9 @@ class Listener:
     def after_backward(self, node, call, grad_outs, grads):
         """The gradients to go on with; only where backward is itself recorded."""
         return grads
+
+    def after_jvp(self, call, tangents):
+        """jvp has run: a forward-mode derivative."""
 
 
 @contextmanager
@@ -247,6 +288,7 @@ def _put_hooks():
     try:
         node = internals.BackwardCFunction
         _replace(node, "__init__", _made(node.__init__))
+        _replace(node, "apply_jvp", _forward_mode(node.apply_jvp))
         _replace(node, "apply", _backward(node.apply))
         if hasattr(node, "apply_boxed"):
             _replace(node, "apply_boxed", _backward(node.apply_boxed))
@@ -293,7 +335,8 @@ def _made(init):
     def hooked(self, *args, **kwargs):
         init(self, *args, **kwargs)
         cls = self._forward_cls
-        if _listeners and issubclass(cls, Function) and not getattr(cls, "is_ours", False):
+        ours = getattr(cls, "is_ours", False)
+        if _listeners and issubclass(cls, Function) and not ours and not _is_compiling():
             before = set_eval_frame(None)
             try:
                 _hook_forward(cls, self)
@@ -301,6 +344,12 @@ def _made(init):
                 set_eval_frame(before)
 
     return _not_for_dynamo(hooked)
+
+
+def _is_compiling():
+    """Whether what runs has no numbers: it is being compiled, or traced."""
+    fake = torch._C._TorchDispatchModeKey.FAKE
+    return torch.compiler.is_compiling() or torch._C._get_dispatch_mode(fake) is not None
 
 
 def _hook_forward(cls, ctx):
@@ -357,6 +406,8 @@ def _begin(cls, ctx, args, kwargs):
     if cls.setup_context is Function.setup_context:
         args = args[1:]
     call = ctx.metadata[CALL] = Call(cls, args, kwargs, _writes_into_arguments(cls))
+    if is_region(cls):
+        call.region = region_here()
     return call
 
 
@@ -373,7 +424,7 @@ def _generate(method):
             known = isinstance(ctx, internals.BackwardCFunction) and _listeners
             if known and _is_unheard():
                 ctx.metadata[OURS] = True
-            elif known and _any_grad(inputs):
+            elif known:
                 call = ctx.metadata[CALL] = TransformedCall(function, inputs, State.now())
                 _tell(call)
             return result
@@ -400,7 +451,7 @@ def _backward(method):
             grads = method(self, *grad_outs)
         finally:
             _thread.backwards -= 1
-        recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        recorded = torch.is_grad_enabled() and not _is_compiling()
         if not recorded or not _is_heard(self):
             return grads
         before = set_eval_frame(None)
@@ -414,11 +465,35 @@ def _backward(method):
     return _not_for_dynamo(apply)
 
 
+def _forward_mode(method):
+    @functools.wraps(method)
+    def apply_jvp(self, *tangents):
+        outs = method(self, *tangents)
+        if CALL in self.metadata and not _is_compiling() and _is_heard(self):
+            before = set_eval_frame(None)
+            try:
+                for listener in _once_each():
+                    listener.after_jvp(self.metadata[CALL], tangents)
+            finally:
+                set_eval_frame(before)
+        return outs
+
+    return _not_for_dynamo(apply_jvp)
+
+
+def levels():
+    """How many transforms of `torch.func` are active here: (forward mode, reverse mode)."""
+    kinds = torch._C._functorch.TransformType
+    keys = [level.key() for level in torch._C._functorch.get_interpreter_stack() or ()]
+    return keys.count(kinds.Jvp), keys.count(kinds.Grad)
+
+
 def _is_heard(node):
     cls, known = node._forward_cls, node.metadata
     if getattr(cls, "is_ours", False) or OURS in known or _is_unheard():
         return False
-    return not is_left_alone(known[CALL].function if CALL in known else cls)
+    function = known[CALL].function if CALL in known else cls
+    return is_region(function) or not is_left_alone(function)
 
 
 def _is_boxed(node, grad_outs):

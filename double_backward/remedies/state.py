@@ -13,7 +13,6 @@ import sys
 import types
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ class State:
 
     torch_cpu: torch.Tensor
     torch_cuda: list
-    numpy: Any  # as its legacy generator hands it over
+    numpy: tuple
     python: tuple
     autocast: dict  # device type -> (enabled, dtype)
 
@@ -45,7 +44,7 @@ class State:
         return cls(
             torch.get_rng_state(),
             torch.cuda.get_rng_state_all() if used else [],
-            np.random.get_state(),
+            np.random.get_state(legacy=True),  # type: ignore[arg-type]
             random.getstate(),
             {
                 device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
@@ -105,7 +104,7 @@ class Surroundings:
 
 def _reachable(roots):
     """A list of the objects, and whether there are more."""
-    found: dict[int, Any] = {}
+    found: dict[int, object] = {}
     level = list(roots)
     for _ in range(DEPTH):
         following = []
@@ -243,7 +242,7 @@ def _put_back(setter, state):
 
 def _keep_memory(things):
     """Calls that put the memory of all tensors and arrays back, each block of memory once."""
-    blocks: dict[tuple, Any] = {}
+    blocks: dict[tuple, torch.Tensor] = {}
     for thing in things:
         for block in _memory(thing):
             blocks.setdefault((block.device, block.data_ptr(), block.numel()), block)

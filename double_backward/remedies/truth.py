@@ -14,11 +14,12 @@ noise) is left out.
 """
 
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from .meet import unheard
 from .state import State, Surroundings
@@ -100,6 +101,19 @@ def plainly(call, inputs, grad_outs):
     return dict(zip(inputs, grads, strict=True))
 
 
+def tangents_out(call, inputs, tangents):
+    """Tangents by the number of the output, as the Function's jvp gives them."""
+    inside = forward_ad._current_level >= 0  # levels cannot be nested
+    level = nullcontext() if inside else forward_ad.dual_level()
+    with forward_ad._set_fwd_grad_enabled(True), level:
+        pairs = zip(inputs.items(), tangents, strict=True)
+        duals = {p: forward_ad.make_dual(x, t.to(x.dtype)) for (p, x), t in pairs}
+        outs = outputs(call, duals)
+        found = {i: forward_ad.unpack_dual(out).tangent for i, out in enumerate(outs)
+                 if isinstance(out, torch.Tensor)}  # fmt: skip
+    return {i: tangent for i, tangent in found.items() if tangent is not None}
+
+
 def outputs(call, inputs):
     """Call the Function once more, with other tensors for its inputs; a tuple."""
     with torch.enable_grad():
@@ -131,11 +145,12 @@ class _OnTrial:
     here; its place is then in `written`, as one is whose version counter has moved.
     """
 
-    written: set
+    written: set[int]
     state: State
 
     def __init__(self, call):
         self.__dict__.update(vars(call))
+        self.region = call.region
         self.args = [copied(a) if isinstance(a, torch.Tensor) else a for a in call.args]
         self._handed = []
 
@@ -178,20 +193,24 @@ class Truth:
     Args:
         call: a `meet.Call`.
         grad_outs: what backward was given, one for each output; None for what has no gradient.
+        way: how the Function itself is asked; `tangents_out`, with tangents for grad_outs.
 
     Raises:
         Unknown: with a reason that can be read after "because".
     """
 
-    def __init__(self, call, grad_outs):
-        self.call, self.grad_outs = _OnTrial(call), grad_outs
+    def __init__(self, call, grad_outs, way=plainly):
+        self.call, self.grad_outs, self.way = _OnTrial(call), grad_outs, way
         held = [arg for arg in call.args if not isinstance(arg, torch.Tensor)]
         self.around = Surroundings(call.function, *held, call.kwargs)
         if self.around.may_be_written_unseen:
             raise Unknown("it could write into memory that is not its own, and may hold too much")
         kinds = [x.dtype for x in call.inputs.values()]
         self.double = all(d in (torch.float64, torch.complex128) for d in kinds)
-        for precision in [torch.float64] if self.double else [torch.float64, torch.float32]:
+        precisions = [torch.float64] if self.double else [torch.float64, torch.float32]
+        if call.region is not None:  # compiled for this dtype: others would be misread
+            precisions = precisions[-1:]
+        for precision in precisions:
             try:
                 self.line = _Line(self, precision)
                 self.line.measure()
@@ -202,11 +221,16 @@ class Truth:
                 reason = error
         raise Unknown(f"calling it again raises {error_line(reason)}") from reason
 
-    def judge(self, way=plainly):
+    def depends(self):
+        """Whether what it gives changes with the inputs."""
+        return any(bool(m.rate.any()) for m in self.line.measured.values())
+
+    def judge(self, way=None):
         """`Verdict` on the gradients that `way(call, inputs, grad_outs)` computes.
 
         Raises `Unknown` where they are not those that the Function gives.
         """
+        way = way or self.way
         try:
             wrong = self.line.wrong(way)
             if wrong:
@@ -216,7 +240,7 @@ class Truth:
                 wrong = self._lost_in_cast(way)
             return Verdict(frozenset(wrong), doubtful=not wrong and self._is_doubtful(way))
         except AnotherResult as other:
-            if way is plainly and other.far and self.line.repeats():
+            if way is self.way and other.far and self.line.repeats():
                 return Verdict(frozenset(self.line.here), recording_matters=True)
             raise
         except Unknown:
@@ -329,7 +353,7 @@ class _Line:
             x = {p: (x + h * self.d[p]).requires_grad_() for p, x in self.x.items()}
         u = [u if i not in self.e else u + k * self.e[i] for i, u in enumerate(self.u)]
         with torch.no_grad():  # so that backward is not recorded
-            grads = self.truth.run(plainly, x, u)
+            grads = self.truth.run(self.truth.way, x, u)
         return {p: g.detach() for p, g in grads.items() if g is not None}
 
     def first_is_right(self):

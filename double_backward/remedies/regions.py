@@ -1,0 +1,110 @@
+"""Compiled regions: what `torch.compile` made of a function, met as one node of the graph.
+
+With AOTAutograd (the default backend and "aot_eager") a region is a Function of torch's own,
+`CompiledFunction`; with the backend "eager" each custom Function in it becomes an `ApplyTemplate`.
+Both keep results and intermediates and give them back without a graph, so that they are judged as
+any other Function is, in the dtype that they were compiled for.
+"""
+
+import inspect
+import re
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from torch._C._dynamo.eval_frame import set_eval_frame
+
+NAMES = {  # the class that stands for a region, in torch 2.11 to 2.15 -> its module
+    "CompiledFunction": "torch._functorch._aot_autograd.",
+    "ApplyTemplate": "torch._functorch.autograd_function",
+}
+
+
+@dataclass(frozen=True)
+class Region:
+    """What was compiled.
+
+    Attributes:
+        name: of the function, or of the module's class.
+        file, line: where it is defined; None and 0 for a built-in function.
+    """
+
+    name: str
+    file: str | None
+    line: int
+
+    def __str__(self) -> str:
+        where = f" ({self.file}, line {self.line})" if self.file else ""
+        return f"the compiled region of {self.name}{where}"
+
+
+def is_region(function: Any) -> bool:
+    """Whether this class stands for a compiled region."""
+    return function.__module__.startswith(NAMES.get(function.__name__, "?"))
+
+
+def region_here() -> Region | None:
+    """The region that is being called in this thread.
+
+    Its frame is that of the function which was compiled, right outside the one with which Dynamo
+    calls the code that it has made.
+    """
+    frame, outside = sys._getframe(1), False
+    while frame is not None:
+        code = frame.f_code
+        if outside and code.co_name != "_fn":
+            return _of_frame(frame)
+        outside = code.co_name == "_fn" and code.co_filename.endswith("eval_frame.py")
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _of_frame(frame: Any) -> Region:
+    fn = frame.f_locals.get("fn") if frame.f_code.co_name == "inner" else None
+    if fn is None:  # a function; after a graph break, the rest of one
+        name = re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", frame.f_code.co_name)
+        return Region(name, frame.f_code.co_filename, frame.f_code.co_firstlineno)
+    owner = fn if hasattr(fn, "forward") else getattr(fn, "__self__", None)
+    if owner is not None and hasattr(owner, "forward"):
+        code = inspect.unwrap(type(owner).forward).__code__
+        return Region(type(owner).__name__, code.co_filename, code.co_firstlineno)
+    return Region(getattr(fn, "__name__", str(fn)), None, 0)
+
+
+class _Uncompiled:
+    """Between `begin` and the last `end`, compiled functions run as they were written."""
+
+    def __init__(self) -> None:
+        self.depth, self.stance, self.lock = 0, None, threading.RLock()
+
+    def begin(self) -> None:
+        with self.lock:
+            self.depth += 1
+            self.see_to_it()
+
+    def see_to_it(self) -> None:
+        """Nothing is compiled before Dynamo has been imported, which takes seconds."""
+        with self.lock:
+            if self.depth and self.stance is None and "torch._dynamo" in sys.modules:
+                import torch
+
+                before = set_eval_frame(None)  # inside a region it cannot be set
+                try:
+                    self.stance = torch.compiler.set_stance("force_eager")
+                finally:
+                    set_eval_frame(before)
+
+    def end(self) -> None:
+        with self.lock:
+            self.depth -= 1
+            if not self.depth and self.stance is not None:
+                before = set_eval_frame(None)
+                try:
+                    self.stance.__exit__(None, None, None)
+                finally:
+                    set_eval_frame(before)
+                self.stance = None
+
+
+uncompiled = _Uncompiled()

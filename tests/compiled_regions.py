@@ -1,0 +1,100 @@
+"""A program that test_remedies_compiled runs in a process of its own.
+
+    python tests/compiled_regions.py BACKEND REMEDY before|inside
+
+Prints, as JSON, the second derivative through compiled functions: eagerly, without a block, inside
+one and after it, and how many graphs were compiled each time.
+"""
+
+import json
+import sys
+import warnings
+from contextlib import nullcontext
+
+import torch
+from torch.autograd import Function, grad
+
+from double_backward import detect_intermediates, recompute_intermediates
+
+warnings.simplefilter("ignore")
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(1, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+frozen = torch.nn.Sequential(torch.nn.Linear(1, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+frozen.requires_grad_(False)
+
+
+class SinhBad(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(torch.cosh(x))
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+class Sinh(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * torch.cosh(ctx.saved_tensors[0])
+
+
+def keeps(x):
+    return SinhBad.apply(x)
+
+
+def recomputes(x):
+    return Sinh.apply(x)
+
+
+FUNCTIONS = {"tanh": torch.tanh, "trained": net, "frozen": frozen, "keeps": keeps,
+             "recomputes": recomputes}  # fmt: skip
+TRUE = {"keeps": torch.sinh, "recomputes": torch.sinh}
+SETTINGS = {
+    "after": lambda f: lambda x: f(x) ** 2,
+    "beside": lambda f: lambda x: f(x) + x**2,
+    "before": lambda f: lambda x: f(x**2),
+}
+REMEDIES = {"detect": detect_intermediates, "recompute": recompute_intermediates}
+
+
+def second(f):
+    x = torch.tensor([[0.1], [0.4], [0.7]], requires_grad=True)
+    try:
+        (first,) = grad(f(x).sum(), x, create_graph=True)
+        return grad(first.sum(), x)[0].flatten().tolist()
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def graphs():
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def main(backend, remedy, when):
+    rows = []
+    for name, f in FUNCTIONS.items():
+        for setting, wrap in SETTINGS.items():
+            torch._dynamo.reset()
+            row = {"name": name, "setting": setting, "eager": second(wrap(TRUE.get(name, f)))}
+            compiled = torch.compile(f, backend=backend)
+            phases = ("without", "inside", "after") if when == "before" else ("inside", "after")
+            for phase in phases:
+                before = graphs()
+                with REMEDIES[remedy]() if phase == "inside" else nullcontext():
+                    row[phase] = second(wrap(compiled))
+                row["graphs " + phase] = graphs() - before
+            rows.append(row)
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    import torch._dynamo
+
+    main(*sys.argv[1:])

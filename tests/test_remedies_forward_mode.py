@@ -1,0 +1,130 @@
+"""Second derivatives by forward mode and by batched gradients: right, or an error by name."""
+
+import pytest
+import torch
+from torch import func
+from torch.autograd import Function, forward_ad, grad
+from torch.autograd.functional import hessian
+
+from double_backward import (
+    SecondDerivativeError,
+    detect_intermediates,
+    recompute_intermediates,
+)
+
+POINT = torch.tensor([0.5, 1.0], dtype=torch.float64)
+
+
+class Keeps(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return torch.sinh(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.cosh = torch.cosh(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.cosh
+
+    @staticmethod
+    def jvp(ctx, t):
+        return t * ctx.cosh
+
+
+class Right(Keeps):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * torch.cosh(*ctx.saved_tensors)
+
+    @staticmethod
+    def jvp(ctx, t):
+        return t * torch.cosh(*ctx.saved_tensors)
+
+
+def batched(f):
+    x = POINT.clone().requires_grad_()
+    unit = torch.eye(2, dtype=torch.float64)
+    (first,) = grad(f(x), x, unit, is_grads_batched=True, create_graph=True)
+    return grad(first.sum(), x)[0]
+
+
+def reverse_of_tangent(f):
+    x = POINT.clone().requires_grad_()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        return grad(forward_ad.unpack_dual(f(dual)).tangent.sum(), x)[0]
+
+
+def tangent_of_gradient(f):
+    x = POINT.clone().requires_grad_()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        (first,) = grad(f(dual).sum(), dual, create_graph=True)
+        return forward_ad.unpack_dual(first).tangent
+
+
+def summed(f):
+    return lambda x: f(x).sum()
+
+
+FORMS = {
+    "jacrev(jacfwd)": lambda f: func.jacrev(func.jacfwd(f))(POINT),
+    "func.hessian": lambda f: func.hessian(summed(f))(POINT),
+    "jacrev(jacrev)": lambda f: func.jacrev(func.jacrev(f))(POINT),
+    "jacfwd(jacfwd)": lambda f: func.jacfwd(func.jacfwd(f))(POINT),
+    "hessian": lambda f: hessian(summed(f), POINT),
+    "vectorize": lambda f: hessian(summed(f), POINT, vectorize=True),
+    "forward over reverse": lambda f: hessian(
+        summed(f), POINT, vectorize=True, outer_jacobian_strategy="forward-mode"),
+    "is_grads_batched": batched,
+    "reverse of tangent": reverse_of_tangent,
+    "tangent of gradient": tangent_of_gradient,
+    "vmap(grad(grad))": lambda f: func.vmap(func.grad(func.grad(f)))(POINT),
+}  # fmt: skip
+REMEDIES = [detect_intermediates, recompute_intermediates]
+
+
+def square_of(function):
+    return lambda x: function(x) ** 2
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+@pytest.mark.parametrize("name", FORMS)
+def test_right_or_named(name, remedy):
+    second = FORMS[name]
+    truth = second(square_of(torch.sinh))
+    try:
+        with remedy():
+            got = second(square_of(Keeps.apply))
+    except SecondDerivativeError as error:
+        assert "Keeps" in str(error)
+    else:
+        torch.testing.assert_close(got, truth)
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+@pytest.mark.parametrize("name", FORMS)
+def test_right_functions(name, remedy):
+    second = FORMS[name]
+    plain = second(square_of(Right.apply))
+    if name == "jacfwd(jacfwd)":  # torch's own number is wrong there, for any Function
+        assert not torch.allclose(plain, second(square_of(torch.sinh)))
+        with remedy(), pytest.raises(SecondDerivativeError, match="forward mode once more"):
+            second(square_of(Right.apply))
+    else:
+        with remedy():
+            assert torch.equal(second(square_of(Right.apply)), plain)
+
+
+def test_first_derivatives_by_forward_mode():
+    with detect_intermediates():
+        assert torch.equal(func.jvp(Keeps.apply, (POINT,), (POINT,))[1], POINT * POINT.cosh())
