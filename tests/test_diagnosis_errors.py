@@ -1,6 +1,7 @@
 """ERRORS.md quotes what torch says: every text on that page is produced here."""
 
 import re
+import shutil
 import warnings
 from pathlib import Path
 
@@ -33,6 +34,9 @@ from lessons_src.untracked_backward import (
     in_numpy,
 )
 
+needs_compiler = pytest.mark.skipif(
+    not shutil.which("g++"), reason="the default backend needs a C++ compiler"
+)
 PAGE = (Path(__file__).parents[1] / "ERRORS.md").read_text()
 QUOTED = [line.removeprefix("> ") for line in PAGE.splitlines() if line.startswith("> ")]
 
@@ -168,7 +172,14 @@ PROVOKED = [
     lambda: inside(detect_intermediates, SinhBad.apply),
     lambda: inside(recompute_intermediates, scaled),
     lambda: unknown_torch(),
+    lambda: twice(compiled(torch.sin), x()),
 ]
+
+
+def compiled(f):
+    """By the way of the default backend through autograd, without its C++ compiler."""
+    torch._dynamo.reset()
+    return torch.compile(f, backend="aot_eager")
 
 
 def scale_on_ctx(ctx, x):
@@ -337,3 +348,33 @@ def test_weight_norm_of_torch_has_wrong_second_derivatives():
     assert gradcheck(of_torch, parts) and gradgradcheck(formula, parts)
     assert not gradgradcheck(of_torch, parts, raise_exception=False)
     assert diagnose(of_torch, *parts).verdict == "silently_wrong"
+
+
+def frozen_net():
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+    return torch.nn.Sequential(*layers).double().requires_grad_(False)
+
+
+def beside(f, at):
+    return twice(lambda x: f(x) + x**2, at)[0]
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["aot_eager", pytest.param("inductor", marks=[pytest.mark.slow, needs_compiler])],
+)
+def test_a_compiled_frozen_net_is_silently_nothing(backend):
+    net, column = frozen_net(), x()[:, None].detach().requires_grad_()
+    torch._dynamo.reset()
+    region = torch.compile(net, backend=backend)
+    assert torch.allclose(beside(region, column), torch.full((2, 1), 2.0, dtype=torch.float64))
+    right = beside(net, column)
+    assert not torch.allclose(right, torch.full((2, 1), 2.0, dtype=torch.float64))
+    with torch.compiler.set_stance("force_eager"):
+        assert torch.allclose(beside(region, column), right)
+
+
+def test_a_compiled_tanh_is_silently_nothing():
+    assert beside(compiled(torch.tanh), x()).tolist() == [2.0, 2.0]
+    assert not torch.allclose(beside(torch.tanh, x()), torch.tensor(2.0, dtype=torch.float64))
