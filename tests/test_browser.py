@@ -172,14 +172,18 @@ def check_pictures(page, cells):
 def check_names(page, index):
     """The graph below a cell has a name and a description for a screen reader."""
     page.evaluate(SHOWN, [index, 1, PATIENCE])  # JupyterLab renders what is near the window
-    found = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
-    told = [
-        (node["name"]["value"], node.get("description", {}).get("value", ""))
-        for node in found
-        if node.get("role", {}).get("value") in ("img", "image", "graphics-document")
-        and node["name"]["value"].startswith("Graph of ")
-    ]
-    assert told, [node.get("name") for node in found if "img" in str(node.get("role"))]
+    session, told = page.context.new_cdp_session(page), []
+    session.send("Accessibility.enable")
+    end = time.time() + 30  # the first tree of a browser may come before the page is in it
+    while not told and time.time() < end:
+        told = [
+            (node["name"]["value"], node.get("description", {}).get("value", ""))
+            for node in session.send("Accessibility.getFullAXTree")["nodes"]
+            if node.get("role", {}).get("value") in ("img", "image")
+            and node["name"]["value"].startswith("Graph of ")
+        ]
+        page.wait_for_timeout(200)
+    assert told
     for name, description in told:
         assert description.startswith(name.partition(":")[0]) and "made by" in description
 
