@@ -3,9 +3,10 @@
     python benchmarks/remedies.py
 
 Each step runs plain and under either remedy, side by side in one process, so that the ratios mean
-something on any machine; the seconds do not. "first" is the first step, in which every kind of call
-is tried; "known" the median of those after it. The custom Function is once a right one, which both
-only have to check, and once one that keeps an intermediate, which `recompute_intermediates` mends.
+something on any machine; the seconds, of processor time, do not. "first" is the first step, in
+which every kind of call is tried; "known" the median of those after it. The custom Function is once
+a right one, which both only have to check, and once one that keeps an intermediate, which
+`recompute_intermediates` mends.
 """
 
 import statistics
@@ -22,6 +23,7 @@ from double_backward import (
 from double_backward.remedies import known
 
 REPEATS = 15
+torch.set_num_threads(1)  # what other programs do at the same time counts less
 
 
 class Swish(Function):
@@ -128,9 +130,9 @@ def seconds(step):
     runs = []
     try:
         for _ in range(REPEATS + 1):
-            start = time.perf_counter()
+            start = time.process_time()
             step()
-            runs.append(time.perf_counter() - start)
+            runs.append(time.process_time() - start)
     except SecondDerivativeError:
         return None
     return runs[0], statistics.median(runs[1:])

@@ -51,6 +51,5 @@ def right_in(row, got):
 
 
 def names_it(row):
-    expected = {"tanh": "of tanh", "trained": "of Sequential (", "frozen": "of Sequential (",
-                "keeps": f"of keeps ({PROGRAM}, line "}  # fmt: skip
-    return expected[row["name"]] in row["inside"]
+    names = {"tanh": "of tanh would", "trained": "of Sequential (", "frozen": "of Sequential ("}
+    return names.get(row["name"], f"of {row['name']} ({PROGRAM}, line ") in row["inside"]
