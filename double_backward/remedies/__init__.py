@@ -189,8 +189,9 @@ class _Remedy(Listener):
         with outside(call), outside_batches():
             own = call.with_all_inputs()
             memory = recall(_wrong_in_forward_mode, own, [plain(tangents[p]) for p in own.inputs])
-            if memory.is_due():
-                memory.outcome = _wrong_in_forward_mode(own, tangents)
+            with memory.lock:
+                if memory.is_due():
+                    memory.outcome = _wrong_in_forward_mode(own, tangents)
         if memory.outcome == "wrong" or (memory.outcome == "depends" and nested):
             raise SecondDerivativeError(explain.forward_mode(call.function, nested))
 
@@ -274,11 +275,12 @@ def _found(find, call, grad_outs):
     """
     grad_outs = [unbatched(g) for g in grad_outs]
     memory = recall(find, call, grad_outs)
-    if memory.is_due():
-        with outside(call), outside_batches():
-            if call.transformed:
-                call, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
-            memory.outcome = _try(find, call, grad_outs, memory)
+    with memory.lock:
+        if memory.is_due():
+            with outside(call), outside_batches():
+                if call.transformed:
+                    call, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
+                memory.outcome = _try(find, call, grad_outs, memory)
     call.written |= memory.written
     if isinstance(memory.outcome, _NotFound):
         raise Unknown(memory.outcome.reason)

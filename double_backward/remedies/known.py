@@ -9,6 +9,7 @@ Nothing here keeps a Function, a tensor or an object of the user's alive.
 """
 
 import functools
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -40,6 +41,7 @@ class Known:
     touches: bool = False
     calls: int = 0
     next_trial: int = 1
+    lock: Any = field(default_factory=threading.RLock)  # other threads wait for a trial's outcome
 
     def is_due(self) -> bool:
         """Count one more call; whether it is one to try the Function at."""
