@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 unexport PYTHONPATH PYTHONHOME PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab fresh test check matrix refresh copies workshop site rehearse survey environment \
+.PHONY: lab fresh test check matrix refresh copies translations workshop site rehearse survey environment \
         environment+site environment+workshop environment+test+workshop \
         environment+test+workshop+site
 
@@ -36,6 +36,9 @@ refresh: environment+test+workshop
 
 copies: environment
 	@cd scripts && ../$(RUN) -m editions.colab
+
+translations: environment+test+workshop
+	@cd scripts && ../$(RUN) -m editions.translated
 
 workshop: environment+workshop
 	@cd scripts && ../$(RUN) -m editions.workshop

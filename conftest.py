@@ -26,6 +26,8 @@ keep_apart(Path(_settings.name))
 # None of ours has one to check; jsonschema does without, and nbval is the first that asks for it.
 sys.modules["rfc3987_syntax"] = None
 pytest_plugins = ["nbval.plugin"]
+# The cells and outputs of the lessons, which are executed in English.
+collect_ignore_glob = ["notebooks/zh_CN/*"]
 
 
 def pytest_configure():

@@ -1,7 +1,8 @@
 """Execute the notebooks and store their outputs: `make refresh`, or `make refresh LESSON=2`.
 
-Then write the copies in colab/. Once pyproject.toml names the repository, also put badges into the
-README and the lessons that open the copies on GitHub, and the address into CITATION.cff.
+Then write the copies in colab/ and the translated ones. Once pyproject.toml names the repository,
+also put badges into the README and the lessons that open the copies on GitHub, and the address into
+CITATION.cff.
 
 What would differ from run to run is left out, and an output that is the same as the stored one by
 the rules of same_outputs.py is not written, so that refreshing on another machine changes nothing.
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import front_pictures
 import nbformat
-from editions import address, colab
+from editions import address, colab, translated
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from own_settings import keep_apart
@@ -41,6 +42,7 @@ def main(lessons, repository=""):
     for name, svg in front_pictures.drawn().items():
         write_whole(PICTURES / name, svg)
     colab.write_copies()
+    translated.main()
     if repository:
         readme = colab.README.read_text(encoding="utf-8")
         write_whole(colab.README, colab.put_badges_into_readme(readme, every, repository))

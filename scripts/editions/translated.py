@@ -1,0 +1,112 @@
+"""The lessons in other languages: `make translations`.
+
+translations/LANGUAGE/LESSON.po is a gettext catalogue with an entry for each paragraph of the
+lesson's Markdown; an empty file begins one. The catalogues are updated from notebooks/, and from
+both come the notebooks in notebooks/LANGUAGE/. Nothing is executed: code cells and their outputs
+are the English ones. What has no translation, or one marked fuzzy, stands in English.
+"""
+
+import re
+
+import nbformat
+from babel.messages.catalog import Catalog
+from babel.messages.pofile import read_po, write_po
+
+from . import colab
+from .carry import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+TRANSLATIONS = ROOT / "translations"
+# Empty lines, in a quotation too; what is fenced is code, and stays.
+BETWEEN = re.compile(r"((?:\A|\n+)```.*?\n```\n*|\n(?:>? *\n)+)", re.DOTALL)
+MARKUP_ALONE = re.compile(r"[> ]*(</\w+>)?")
+LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
+
+
+def main():
+    for path in sorted(TRANSLATIONS.glob("*/[0-9]_*.po")):
+        english = NOTEBOOKS / f"{path.stem}.ipynb"
+        catalogue = updated(path, english)
+        with path.open("wb") as file:
+            write_po(file, catalogue, width=None)  # a line of the lesson is a line here
+        copy = NOTEBOOKS / path.parent.name / english.name
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(translated(english, catalogue, path.parent), encoding="utf-8", newline="\n")
+        total, missing, fuzzy = counts(catalogue)
+        print(
+            f"{copy.parent.name} {path.stem}: {total} paragraphs, {missing} missing, {fuzzy} fuzzy"
+        )
+
+
+def read_catalogue(path):
+    with path.open("rb") as file:
+        return read_po(file, locale=path.parent.name)
+
+
+def updated(path, english):
+    """The catalogue with an entry for each paragraph that the lesson has now.
+
+    An entry whose English was reworded keeps its translation and is marked fuzzy; one that is not
+    in the lesson any more is obsolete, and stands at the end as a comment.
+    """
+    catalogue = read_catalogue(path)
+    if not path.read_bytes():
+        catalogue.project, catalogue.version = "double-backward", english.stem
+        catalogue.header_comment = (
+            "# Updated by `make translations`; terms.md has the words to use."
+        )
+        catalogue.last_translator = catalogue.language_team = catalogue.msgid_bugs_address = ""
+        catalogue.fuzzy = False
+    template = Catalog()
+    for cell in markdown_cells(read_lesson(english)):
+        for paragraph in paragraphs(cell.source):
+            template.add(paragraph, locations=[(cell.id, None)])
+    catalogue.update(template, update_creation_date=False)
+    return catalogue
+
+
+def translated(english, catalogue, folder):
+    """The text of the translated notebook; `folder` holds the catalogues of its language."""
+    notebook = read_lesson(english)
+    for cell in markdown_cells(notebook):
+        parts = BETWEEN.split(cell.source)
+        parts[::2] = [translation(part, catalogue) for part in parts[::2]]
+        cell.source = LINK.sub(lambda link: f"]({target(link[1], folder)})", "".join(parts))
+    return nbformat.writes(notebook) + "\n"
+
+
+def translation(paragraph, catalogue):
+    message = catalogue.get(paragraph) if paragraph else None
+    return message.string if message and message.string and not message.fuzzy else paragraph
+
+
+def target(link, folder):
+    """A translated lesson is in the same folder; everything else is where it was, one higher."""
+    name = link.partition("#")[0]
+    return link if (folder / name).with_suffix(".po").exists() else f"../{link}"
+
+
+def read_lesson(english):
+    notebook = nbformat.read(english, as_version=4)
+    colab.take_badge_out(notebook)  # it opens the English copy
+    return notebook
+
+
+def markdown_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+
+
+def paragraphs(source):
+    """What stands between empty lines, without code and tags that stand alone."""
+    return [part for part in BETWEEN.split(source)[::2] if not MARKUP_ALONE.fullmatch(part)]
+
+
+def counts(catalogue):
+    """How many entries there are, without a translation, and marked fuzzy."""
+    entries = [message for message in catalogue if message.id]
+    missing = sum(not message.string for message in entries)
+    return len(entries), missing, sum(message.fuzzy for message in entries)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""The lessons in other languages: whole, true to the English cells, written by their own rules."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from editions import translated
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+CHINESE = ROOT / "translations" / "zh_CN"
+CATALOGUES = sorted(CHINESE.glob("*.po"))
+each_catalogue = pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
+
+CODE = re.compile(r"`[^`]+`|<code>.*?</code>")
+FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]+\$", re.DOTALL)
+TAG = re.compile(r"</?\w+>")
+HAN = "[\u4e00-\u9fff]"
+FULL_WIDTH = "[，。：；？！）”、]"
+
+
+def copy_of(path):
+    return NOTEBOOKS / path.parent.name / f"{path.stem}.ipynb"
+
+
+def english_of(path):
+    return NOTEBOOKS / f"{path.stem}.ipynb"
+
+
+def messages(path):
+    return [message for message in translated.read_catalogue(path) if message.id]
+
+
+def shown(text):
+    """What is read as a sentence: code is a word, markup is nothing."""
+    text = re.sub(r"\]\([^)]*\)", "]", CODE.sub("`x`", FORMULA.sub("$x$", text)))
+    text = re.sub(rf"(?<={FULL_WIDTH})\*\* ", "", text)  # there Markdown needs the space
+    return TAG.sub("\n", text).replace("*", "")
+
+
+@each_catalogue
+def test_every_paragraph_is_translated(path):
+    catalogue = translated.updated(path, english_of(path))
+    left = [m.id for m in catalogue if m.id and (m.fuzzy or not m.string)]
+    left += [message.id for message in catalogue.obsolete.values()]
+    assert not left, (
+        "Run `make translations`, then translate these, or mend what is marked fuzzy, or delete "
+        f"what begins with #~, in {path.relative_to(ROOT)}, as CONTRIBUTING.md says: {left}"
+    )
+
+
+@each_catalogue
+def test_the_notebook_is_what_the_catalogue_makes(path):
+    catalogue = translated.read_catalogue(path)
+    made = translated.translated(english_of(path), catalogue, path.parent)
+    stored = copy_of(path).read_text(encoding="utf-8")
+    assert stored == made, f"Run `make translations`: {copy_of(path).relative_to(ROOT)} is stale."
+
+
+@each_catalogue
+def test_code_and_outputs_are_the_english_ones(path):
+    english, copy = (json.loads(p.read_text("utf-8")) for p in (english_of(path), copy_of(path)))
+    assert [cell["id"] for cell in copy["cells"]] == [cell["id"] for cell in english["cells"]]
+    pairs = [
+        (json.dumps(one), json.dumps(other))
+        for one, other in zip(english["cells"], copy["cells"], strict=True)
+        if one["cell_type"] == "code"
+    ]
+    assert pairs
+    assert all(one == other for one, other in pairs)
+    assert english["metadata"] == copy["metadata"]
+
+
+def test_each_catalogue_has_a_notebook_and_each_notebook_a_catalogue():
+    assert CATALOGUES
+    assert [copy_of(path) for path in CATALOGUES] == sorted((NOTEBOOKS / "zh_CN").glob("*"))
+
+
+@each_catalogue
+def test_links_lead_somewhere(path):
+    folder = copy_of(path).parent
+    links = [
+        link
+        for cell in translated.markdown_cells(nbformat.read(copy_of(path), as_version=4))
+        for link in translated.LINK.findall(cell.source)
+    ]
+    assert links
+    assert [link for link in links if not (folder / link.partition("#")[0]).exists()] == []
+
+
+@each_catalogue
+def test_code_formulas_and_markup_are_not_translated(path):
+    for message in messages(path):
+        told = f"{message.id}\n{message.string}"
+        assert set(CODE.findall(message.id)) <= set(CODE.findall(message.string)), told
+        assert sorted(TAG.findall(message.id)) == sorted(TAG.findall(message.string)), told
+        one, other = (
+            sorted(re.sub(r"\\text\{[^}]*\}", "", formula) for formula in FORMULA.findall(text))
+            for text in (message.id, message.string)
+        )
+        assert one == other, told
+        for start in (r"^> ", r"^#+ ", r"^- ", r"^\d\. ", r"^\|"):
+            lines = [len(re.findall(start, text, re.M)) for text in (message.id, message.string)]
+            assert lines[0] == lines[1], told
+
+
+@each_catalogue
+def test_words_are_those_of_the_table(path):
+    rows = re.findall(r"^\|.*\|.*\| (.*) \|$", (CHINESE / "terms.md").read_text("utf-8"), re.M)
+    forbidden = [word for row in rows[1:] for word in row.split("、")]
+    assert len(forbidden) > 30
+    found = [(word, m.string) for m in messages(path) for word in forbidden if word in m.string]
+    assert not found
+
+
+@each_catalogue
+def test_chinese_is_set_as_chinese(path):
+    wrong = {
+        "a space between Chinese and Latin, numbers, code, formulas": (
+            rf"{HAN}[A-Za-z0-9`$(]|[A-Za-z0-9`$)]{HAN}"
+        ),
+        "no half-width punctuation beside Chinese": rf"{HAN} ?[,;:?!.]|[,;?!] ?{HAN}",
+        "no space beside full-width punctuation": rf"{FULL_WIDTH} [^|]|[^|>] {FULL_WIDTH}",
+        "no two spaces": r"\S  +\S",
+    }
+    for message in messages(path):
+        for rule, pattern in wrong.items():
+            found = re.search(pattern, shown(message.string))
+            assert not found, f"{rule}: {found[0]} in {message.string}"
+        assert not stars_left(message.string), f"not seen as bold: {message.string}"
+
+
+def stars_left(text):
+    """CommonMark sees no bold where punctuation is inside the stars and a word outside."""
+    return [
+        bold[0]
+        for bold in re.finditer(r"(?<=(.))\*\*(.+?)\*\*(?=(.))", f" {text} ".replace("\n", " "))
+        if re.match(r"\w[^\w\s]", bold[1] + bold[2][0])
+        or re.match(r"[^\w\s]\w", bold[2][-1] + bold[3])
+    ]
+
+
+def test_stars_beside_punctuation_are_noticed():
+    assert not stars_left("**一**：二，**三**四**五**。**`x` 六** 七，**八。** 九")
+    assert stars_left("**一：**二") == ["**一：**"]
+    assert stars_left("一**（二）三**") == ["**（二）三**"]
+
+
+def lesson(*cells, name="2_second.ipynb"):
+    notebook = nbformat.v4.new_notebook()
+    for number, cell in enumerate(cells):
+        notebook.cells.append(nbformat.v4.new_markdown_cell(cell, id=f"cell-{number}"))
+    return notebook
+
+
+@pytest.fixture
+def house(tmp_path, monkeypatch):
+    """A house with one lesson, begun in Chinese by an empty file."""
+    monkeypatch.setattr(translated, "NOTEBOOKS", tmp_path / "notebooks")
+    monkeypatch.setattr(translated, "TRANSLATIONS", tmp_path / "translations")
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "translations" / "zh_CN").mkdir(parents=True)
+    (tmp_path / "translations" / "zh_CN" / "2_second.po").touch()
+    return tmp_path
+
+
+def make(house, *cells):
+    """`make translations` for a lesson with these cells; return the catalogue and the Markdown."""
+    nbformat.write(lesson(*cells), house / "notebooks" / "2_second.ipynb")
+    translated.main()
+    path = house / "translations" / "zh_CN" / "2_second.po"
+    copy = nbformat.read(house / "notebooks" / "zh_CN" / "2_second.ipynb", as_version=4)
+    return path, [cell.source for cell in copy.cells]
+
+
+def translate(path, english, chinese):
+    text = path.read_text(encoding="utf-8")
+    entry = f'msgid "{english}"\nmsgstr ""'
+    assert entry in text
+    path.write_text(text.replace(entry, entry[:-1] + f'{chinese}"'), encoding="utf-8")
+
+
+def test_a_reworded_paragraph_stands_in_english_until_it_is_mended(house, capsys):
+    before = "The second derivative is 2, and stays 2."
+    path, _ = make(house, f"# Title\n\n{before}")
+    translate(path, "# Title", "# 标题")
+    translate(path, before, "二阶导数是 2，一直是 2。")
+    path, cells = make(house, f"# Title\n\n{before}")
+    assert cells == ["# 标题\n\n二阶导数是 2，一直是 2。"]
+    after = before.replace("stays", "remains")
+    path, cells = make(house, f"# Title\n\n{after}")
+    assert cells == [f"# 标题\n\n{after}"]
+    assert "2_second: 2 paragraphs, 0 missing, 1 fuzzy" in capsys.readouterr().out
+    assert f'#, fuzzy\nmsgid "{after}"\nmsgstr "二阶导数是 2，一直是 2。"' in path.read_text(
+        "utf-8"
+    )
+    path.write_text(path.read_text("utf-8").replace("#, fuzzy\n", ""), encoding="utf-8")
+    _, cells = make(house, f"# Title\n\n{after}")
+    assert cells == ["# 标题\n\n二阶导数是 2，一直是 2。"]
+
+
+def test_made_twice_nothing_changes(house):
+    cells = ('# Title\n\nA paragraph\nof two lines, with "quotes" and a \\.', "100% of it.")
+    path, _ = make(house, *cells)
+    once = path.read_bytes()
+    make(house, *cells)
+    assert path.read_bytes() == once
+
+
+def test_what_is_not_in_the_lesson_any_more_is_kept_as_a_comment(house):
+    path, _ = make(house, "First words.", "Altogether different: 12345.")
+    translate(path, "First words.", "第一句。")
+    make(house, "Altogether different: 12345.")
+    assert '#~ msgid "First words."\n#~ msgstr "第一句。"' in path.read_text("utf-8")
+
+
+def test_folds_quotations_and_fenced_code_keep_their_shape(house):
+    fold = "> <details><summary>Answer</summary>\n>\n> Yes.\n>\n> </details>"
+    code = "Look:\n\n```\nfirst\n\n\nsecond\n```\n\nDone."
+    path, _ = make(house, f"{fold}\n\n{code}")
+    assert [message.id for message in messages(path)] == [
+        "> <details><summary>Answer</summary>",
+        "> Yes.",
+        "Look:",
+        "Done.",
+    ]
+    translate(path, "> Yes.", "> 是。")
+    translate(path, "Done.", "完。")
+    _, cells = make(house, f"{fold}\n\n{code}")
+    assert cells == [f"{fold}\n\n{code}".replace("Yes.", "是。").replace("Done.", "完。")]
+
+
+def test_links_lead_from_where_the_copy_is(house):
+    links = (
+        "[a](2_second.ipynb#end) [b](1_first.ipynb) [c](../README.md) [d](#here) [e](https://x.org)"
+    )
+    _, cells = make(house, links)
+    assert cells == [links.replace("1_first", "../1_first").replace("(../R", "(../../R")]
+
+
+def test_copies_are_not_executed():
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "notebooks/zh_CN"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "no tests collected" in done.stdout, done.stdout + done.stderr
