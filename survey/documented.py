@@ -11,7 +11,8 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import by_hand
+import torch
+
 from .listed import CALLS
 
 PROGRAMS = Path(__file__).parent / "documented"
@@ -65,18 +66,29 @@ class Documented:
             dict: "got", "expected" and, where something else can be called, "instead"; floats.
         """
         CALLS[self.function].ready()
+        before = torch.get_default_dtype()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return self._run()
+        finally:
+            torch.set_default_dtype(before)
+
+    def _run(self):
+        from . import by_hand
+
+        torch.set_default_dtype(torch.float64)  # as importing that did, the first time
         names = {"slope": by_hand.by_grad}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            exec(compile(self.code.partition(INSTEAD)[0], self.title, "exec"), names)
-            f, x, slope = names["f"], names["x"], names["slope"]
-            numbers = {
-                "got": by_hand.second(f, x, slope),
-                "expected": by_hand.differences(f, x, slope),
-            }
-            if self.instead:
-                exec(compile(self.code.partition(INSTEAD)[2], self.title, "exec"), names)
-                numbers["instead"] = names["instead"]
+        program, _, instead = self.code.partition(INSTEAD)
+        exec(compile(program, self.title, "exec"), names)
+        f, x, slope = names["f"], names["x"], names["slope"]
+        numbers = {
+            "got": by_hand.second(f, x, slope),
+            "expected": by_hand.differences(f, x, slope),
+        }
+        if self.instead:
+            exec(compile(instead, self.title, "exec"), names)
+            numbers["instead"] = names["instead"]
         return numbers
 
 

@@ -6,13 +6,13 @@ from itertools import groupby
 from pathlib import Path
 
 from . import chart, table
-from .by_hand import __file__ as BY_HAND
 from .documented import documented
 from .listed import CALLS
 from .reached import KNOWN, Known
 from .table import FIRST, GUARDED, READINGS, RIGHT, SURROGATE, WRONG
 
 HERE = Path(__file__).parent
+BY_HAND = HERE / "by_hand.py"
 PAGE, CHART, REPORTS = HERE / "RESULTS.md", HERE / "chart.svg", HERE / "reports"
 README = HERE.parent / "README.md"
 LESSONS = {
@@ -98,7 +98,7 @@ def calls(rows, numbers):
             f"| [`{each.call}`](#{anchor(each.title)}) | {found['got']} | {found['expected']} "
             f"| {each.instead or '-'} |"
         )
-    text = Path(BY_HAND).read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
+    text = BY_HAND.read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
     lines += [
         "",
         "To type one of them, begin with these lines. `second` asks autograd twice, `differences` "
@@ -236,7 +236,7 @@ def reports(rows, numbers):
     """Name -> a text ready to send upstream, for each documented call."""
     version = {row["function"]: f"{row['package']} {row['version']}" for row in rows}
     torch = next(row["version"] for row in rows if row["package"] == "torch").partition("+")[0]
-    text = Path(BY_HAND).read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
+    text = BY_HAND.read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
     made = {}
     for name, each in documented().items():
         found = numbers[name]

@@ -115,7 +115,11 @@ def warned():
     point = x()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Square.apply(point).sum().backward(create_graph=True)
+        torch.set_warn_always(True)  # or it is said once in a process
+        try:
+            Square.apply(point).sum().backward(create_graph=True)
+        finally:
+            torch.set_warn_always(False)
 
 
 def under_autocast(product):
@@ -302,6 +306,7 @@ WORDS = {
     "save_for_backward can": {"4": ["number"], "1": ["save_for_backward"]},
     "it must override": {"1": ["setup_context"]},
     "it does not have vmap": {"1": ["generate_vmap_rule"]},
+    "torch.compile with": {"4": ["force_eager"]},
     "Jacobian mismatch": {"4": ["Jacobian mismatch"]},
     "Numerical gradient for": {"5": ["gradgradcheck"]},
     "a second derivative": {"4": ["a second derivative through it would be wrong"]},
