@@ -147,7 +147,8 @@ def card(lesson):
     words = html.escape(promise).replace("`", "")
     return (
         f'<a class="card" href="notebooks/{lesson.stem}.html">'
-        f'<img src="pictures/{lesson.stem}.svg" alt=""><b>{html.escape(title[2:])}</b>'
+        f'<img src="pictures/{lesson.stem}.svg" alt="A graph that lesson {title[2]} draws">'
+        f"<b>{html.escape(title[2:])}</b>"
         f"<span>{words}</span><small>{minutes} minutes</small></a>"
     )
 

@@ -32,6 +32,8 @@ exclude_patterns = ["_build"]
 
 nb_execution_mode = "off"  # the outputs are those that the tests have compared
 nb_merge_streams = True
+nb_code_prompt_show = "Show what it prints"
+nb_code_prompt_hide = "Hide what it prints"
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 suppress_warnings = [

@@ -12,6 +12,8 @@ addEventListener("load", () => {
   // Its name for a screen reader is then what is written on it.
   for (const button of document.querySelectorAll(".search-button-field"))
     button.removeAttribute("aria-label");
+  for (const fold of document.querySelectorAll("summary[aria-label]"))
+    fold.removeAttribute("aria-label");
   (window.MathJax?.startup?.promise ?? Promise.resolve()).then(reachWhatScrolls);
 });
 addEventListener("resize", reachWhatScrolls);

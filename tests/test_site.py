@@ -235,4 +235,4 @@ def test_with_a_repository(tmp_path):
     for lesson in LESSONS:
         text = (site / "notebooks" / f"{lesson.stem}.html").read_text(encoding="utf-8")
         assert f"colab.research.google.com/github/ada/course/blob/main/colab/{lesson.name}" in text
-        assert f"https://github.com/ada/course/blob/main/notebooks/{lesson.name}" in text
+        assert f"https://github.com/ada/course/edit/main/notebooks/{lesson.name}" in text
