@@ -146,7 +146,7 @@ def card(lesson):
     minutes = re.search(r"\*\*About (\d+) minutes", source)[1]
     words = html.escape(promise).replace("`", "")
     return (
-        f'<a class="card" href="notebooks/{lesson.stem}.html">'
+        f'<a class="lesson" href="notebooks/{lesson.stem}.html">'
         f'<img src="pictures/{lesson.stem}.svg" alt="A graph that lesson {title[2]} draws">'
         f"<b>{html.escape(title[2:])}</b>"
         f"<span>{words}</span><small>{minutes} minutes</small></a>"

@@ -138,7 +138,7 @@ def test_front_page(served, opened):
     assert page.title().count("Double backward") == 1
     assert "twice" in page.inner_text("article") and "2.5431" in page.inner_text(".numbers")
     assert len(page.query_selector_all(".buttons a")) == 3
-    assert len(page.query_selector_all(".card")) == len(LESSONS)
+    assert len(page.query_selector_all(".lesson")) == len(LESSONS)
     description = page.get_attribute("meta[name=description]", "content")
     assert "second derivative" in description
     visible = page.evaluate("""() => [...document.querySelectorAll(".numbers img, .buttons a")].map(
