@@ -23,6 +23,7 @@ from test_diagnosis_facts import (
     x,
 )
 from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.nn import functional
 from torch_wordings import WORDINGS, as_stored
 
 from double_backward import detect_intermediates, diagnose, recompute_intermediates
@@ -150,6 +151,15 @@ def save_view(ctx, x):
 
 square_of_a_view = function(save_view, Square.backward).apply
 
+
+def save_view_of_result(ctx, x):
+    out = torch.exp(x)
+    ctx.save_for_backward(out.view(-1))
+    return out
+
+
+exp_of_a_view = function(save_view_of_result, lambda ctx, g: g * ctx.saved_tensors[0]).apply
+
 PROVOKED = [
     lambda: grad(Square.apply(x()).sum(), torch.ones(2)),
     lambda: torch.func.grad(torch.func.grad(CubeNumPySetup.apply))(torch.tensor(0.5).double()),
@@ -237,6 +247,26 @@ def test_what_the_page_says_of_a_view_saved_in_forward():
     with pytest.raises(RuntimeError, match="appears? to not have been used in the graph"):
         twice(square_of_a_view, x())
     assert torch.allclose(twice(square_of_a_view, x(), torch.square)[0], 8 * x() ** 2)  # not 12
+    with pytest.raises(RuntimeError, match="appears? to not have been used in the graph"):
+        twice(exp_of_a_view, x())
+
+
+@pytest.mark.parametrize("f", [SinhBad.apply, lambda x: x], ids=["an intermediate", "linear"])
+def test_a_weight_turns_the_one_text_into_the_other(f):
+    with pytest.raises(RuntimeError, match="does not require grad and does not have a grad_fn"):
+        twice(f, x())
+    weight = torch.tensor([2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    with pytest.raises(RuntimeError, match="appears? to not have been used in the graph"):
+        twice(lambda x: weight * f(x), x())
+
+
+def test_gradient_of_an_output_that_is_no_tensor_is_none():
+    gradients = []
+    f = function(
+        lambda ctx, x: (x * 2, 3), lambda ctx, g, of_the_number: gradients.append(of_the_number)
+    )
+    once(lambda x: f.apply(x)[0] + x, x())
+    assert gradients == [None]
 
 
 def test_numpy_pair_is_right_without_torch_func():
@@ -272,6 +302,7 @@ def test_sparse_matrix_built_from_values_loses_its_second_derivative():
     (wrong,) = twice(lambda x: sparse(x**2), x(), torch.square)
     (right,) = twice(lambda x: by_index_add(x**2), x(), torch.square)
     assert not torch.allclose(wrong, right)
+    assert twice(lambda x: sparse(x) ** 2 + x**2, x())[0].tolist() == [2.0, 2.0]  # of x**2 alone
     assert gradgradcheck(by_index_add, x())
 
 
@@ -311,6 +342,7 @@ WORDS = {
     "Numerical gradient for": {"5": ["gradgradcheck"]},
     "a second derivative": {"4": ["a second derivative through it would be wrong"]},
     "its second derivative": {"5": ["a Function for backward"]},
+    "torch.compile with": {"4": ["set_stance"]},
 }
 
 
@@ -353,6 +385,83 @@ def test_weight_norm_of_torch_has_wrong_second_derivatives():
     assert gradcheck(of_torch, parts) and gradgradcheck(formula, parts)
     assert not gradgradcheck(of_torch, parts, raise_exception=False)
     assert diagnose(of_torch, *parts).verdict == "silently_wrong"
+
+
+def normalised(x, dim):
+    centred = x - x.mean(dim, keepdim=True)
+    return centred / torch.sqrt(x.var(dim, correction=0, keepdim=True) + 1e-5)
+
+
+NORMS = {  # torch's own, each for the three numbers of one row
+    "layer_norm": lambda x: functional.layer_norm(x, (3,)),
+    "batch_norm": lambda x: functional.batch_norm(x[:, None], None, None, training=True)[:, 0],
+    "instance_norm": lambda x: functional.instance_norm(x[None, None])[0, 0],
+}
+
+
+def by_the_first(f, order):
+    point = torch.tensor([0.0, 1.0, 3.0], dtype=torch.float64, requires_grad=True)
+    derivative = f(point) @ torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
+    for _ in range(order):
+        derivative = grad(derivative, point, create_graph=True)[0][0]
+    return round(derivative.item(), 4)
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the page says: 2.13")
+@pytest.mark.parametrize("norm", NORMS)
+def test_norms_of_torch_have_wrong_third_derivatives(norm):
+    of_torch, formula = NORMS[norm], lambda x: normalised(x, -1)
+    for order in (0, 1, 2):
+        assert by_the_first(of_torch, order) == by_the_first(formula, order)
+    assert (by_the_first(of_torch, 3), by_the_first(formula, 3)) == (-0.8345, -0.3927)
+    for number in ("-0.8345", "-0.3927"):
+        assert number in PAGE
+    point = torch.tensor([0.0, 1.0, 3.0], dtype=torch.float64, requires_grad=True)
+    assert diagnose(of_torch, point).verdict == "supported"
+    assert not diagnose(of_torch, point, order=3).ok
+    assert diagnose(formula, point, order=3).ok
+
+
+def gradients_of_a_pinn(norm):
+    """Of a loss on u_xx, by a layer before the norm, the norm, and a layer after it."""
+    torch.manual_seed(0)
+    before, after = torch.nn.Linear(1, 8).double(), torch.nn.Linear(8, 1).double()
+    points = torch.linspace(0, 1, 6, dtype=torch.float64)[:, None].requires_grad_()
+    u = after(torch.tanh(norm(before(points))))
+    (u_x,) = grad(u.sum(), points, create_graph=True)
+    (u_xx,) = grad(u_x.sum(), points, create_graph=True)
+    return grad((u_xx**2).mean(), [before.weight, *norm.parameters(), after.weight])
+
+
+class Composed(torch.nn.LayerNorm):
+    def forward(self, x):
+        return normalised(x, -1) * self.weight + self.bias
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the page says: 2.13")
+def test_a_pinn_with_layer_norm_has_wrong_gradients_before_the_norm():
+    right = gradients_of_a_pinn(Composed(8).double())
+    before, *others = gradients_of_a_pinn(torch.nn.LayerNorm(8).double())
+    assert (before - right[0]).norm() > 0.01 * right[0].norm()
+    assert all(map(torch.allclose, others, right[1:]))
+    assert all(map(torch.allclose, gradients_of_a_pinn(torch.nn.GroupNorm(1, 8).double()), right))
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the page says: 2.13")
+def test_forward_mode_over_forward_mode_has_wrong_second_derivatives_of_norms():
+    def second(f):
+        def along(t):
+            return f(torch.tensor([0.0, 1.0, 3.0]).double() + t * torch.tensor([1.0, 0.0, 0.0]))
+
+        def slope(t):
+            return torch.func.jvp(along, (t,), (torch.ones_like(t),))[1]
+
+        zero = torch.tensor(0.0, dtype=torch.float64)
+        return torch.func.jvp(slope, (zero,), (torch.ones_like(zero),))[1]
+
+    right = second(lambda x: normalised(x, -1))
+    for norm in NORMS.values():
+        assert not torch.allclose(second(norm), right)
 
 
 def frozen_net():
