@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from double_backward.diagnosis.differences import STEPS, filled, flat, same, shaped, slope, vjp
+from double_backward.differences import STEPS, filled, flat, same, shaped, slope, vjp
 
 DOUBLE, SINGLE = torch.float64, torch.float32
 

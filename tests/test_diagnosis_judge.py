@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from double_backward.diagnosis.differences import Slope
 from double_backward.diagnosis.judge import (
     SURROGATE,
     TOLERANCE,
@@ -13,6 +12,7 @@ from double_backward.diagnosis.judge import (
     limits_of_second,
 )
 from double_backward.diagnosis.settings import Reported
+from double_backward.differences import Slope
 
 DOUBLE = torch.float64
 NAN, INF = float("nan"), float("inf")

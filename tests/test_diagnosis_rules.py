@@ -34,6 +34,7 @@ from double_backward.diagnosis.lifetime import Lifetime
 from double_backward.diagnosis.measure import Situation
 from double_backward.diagnosis.rules import RULES, findings_of
 from double_backward.diagnosis.settings import Setting
+from double_backward.steps import Step
 
 e, n = kept("e"), kept("n")
 number = replace(kept("r"), bytes=0, shape=())
@@ -168,8 +169,8 @@ SPEAKS = [  # code, evidence, some of its words
     ),
     (
         "untracked_backward",
-        wrong(custom(detached_input, untracked_calls=(".item()", "NumPy"))),
-        "computes with x where autograd cannot follow (it uses .item(), NumPy).",
+        wrong(custom(detached_input, untracked_calls=(Step("item", ""), Step("numpy", "b")))),
+        "computes with x where autograd cannot follow (it uses .item(); NumPy in b).",
     ),
     ("untracked_backward", wrong(custom(replace(detached_input, reached=True))), "with x where"),
     ("untracked_backward", wrong(custom(detached_input, inner=("G",))), "with x where"),

@@ -302,7 +302,7 @@ SAID = {
     ("power", "n in save_for_backward"): "save_for_backward takes tensors only",
     ("reciprocal", "grad_out forgotten"): "Multiply by grad_out",
     ("reciprocal", "a copy saved"): "The saved tensor is a copy of x",
-    ("reciprocal", "detached in backward"): "The graph ends here: detach",
+    ("reciprocal", "detached in backward"): "The graph ends here: .detach() in backward, line",
     ("tanh_exp", "second exponential added"): "second extra output of forward is 1",
     ("tanh_exp", "extra gradients ignored"): "uses the first extra output of forward, and not the",
     ("tanh_exp", "names of the extra gradients swapped"): "What backward returns for x is wrong",

@@ -82,6 +82,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from double_backward import check, explain
+from double_backward.steps import Step
+
 from .blocks import blocks
 from .dependence import convict_surrogates, follow
 from .evidence import Evidence
@@ -344,11 +347,28 @@ def _gather(measured: Measured, prepared: Prepared) -> Evidence:
     if surrogate:
         measured = replace(measured, second=convict_surrogates(measured, functions))
     habits = observe(measured, seeded)
+    cut = _undone(measured) if any(f.untracked_calls for f in functions) else ()
     found = Evidence(measured, functions, habits, lifetime=lives, seeded=seeded)
-    found = replace(found, differs_in_float32=bool(other))
+    found = replace(found, differs_in_float32=bool(other), undone=cut)
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target))
     return replace(found, torch_func=torch_func(measured))
+
+
+def _undone(measured: Measured) -> tuple[Step, ...]:
+    """The steps of backward without which its own derivative is right, by trying."""
+    target = measured.probe.target
+
+    def function(x):
+        return target.tensors([build(s * 1) for build, s in zip(target.builds, x, strict=True)])
+
+    with suppress(Exception):  # of fn
+        expected = check.measure(
+            check.Line.of(check.Subject(function, target.point, measured.probe.w))
+        )
+        cause = explain.attempted(explain.undone, explain.Case(expected, target.names))
+        return cause.steps if cause else ()
+    return ()
 
 
 def _error_beside(target):

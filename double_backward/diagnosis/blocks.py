@@ -5,7 +5,8 @@ Of a potential of positions and parameters, forces may be right by one and lost 
 
 import torch
 
-from .differences import flat, shaped, slope
+from double_backward.differences import flat, shaped, slope
+
 from .judge import Outcome
 from .measure import Measured
 from .settings import Probe, Setting

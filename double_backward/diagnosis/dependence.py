@@ -15,12 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from double_backward.differences import flat, same, shaped, slope
 from double_backward.graphs import walk
+from double_backward.steps import Watch
 
-from .differences import flat, same, shaped, slope
 from .functions import Custom, Extra, Kind, Node, Path, Saved, look
 from .holdings import reachable
 from .judge import Outcome, Row
@@ -513,57 +513,16 @@ def _method(node):
     return method
 
 
-# What backward calls.
-
-
-UNTRACKED = {  # name of a method or function of torch -> the words for it
-    "detach": ".detach()",
-    "detach_": ".detach()",
-    "data": ".data",
-    "long": ".long()",
-    "register_hook": "a hook",
-    "item": ".item()",
-    "__float__": "float()",
-    "tolist": ".tolist()",
-    "numpy": "NumPy",
-    "__array__": "NumPy",
-    "tensor": "torch.tensor()",
-    "new_tensor": ".new_tensor()",
-}
-
-
-class _Watch(TorchFunctionMode):
-    """Collects what is called that autograd does not follow."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = {}
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        name = getattr(function, "__name__", "")
-        if torch.is_inference_mode_enabled():
-            self.seen["torch.inference_mode()"] = None
-        if name == "__get__":
-            name = getattr(getattr(function, "__self__", None), "__name__", "")
-        if name in UNTRACKED:
-            self.seen[UNTRACKED[name]] = None
-        elif name == "_set_grad_enabled" and args == (False,):
-            self.seen["torch.no_grad() or the like"] = None
-        elif function is torch.autograd.grad and not (kwargs or {}).get("create_graph"):
-            self.seen["autograd.grad without create_graph"] = None
-        return function(*args, **(kwargs or {}))
-
-
 def _untracked_calls(backward):
-    watch, copies = _Watch(), tree_map(_copy, backward.kept)
+    """What is called in backward that autograd does not follow."""
+    watch, copies = Watch(), tree_map(_copy, backward.kept)
     try:
         with watch:
             backward(*copies)
     except Exception:  # of backward
         return ()
-    if "NumPy" in watch.seen:  # which needs the other
-        watch.seen.pop(".detach()", None)
-    return tuple(watch.seen)
+    numpy = any(step.kind == "numpy" for step in watch.steps)  # which needs .detach()
+    return tuple(dict.fromkeys(s for s in watch.steps if not (numpy and s.kind == "detach")))
 
 
 # State that is not on ctx.

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from double_backward.steps import Step
+
 from .functions import Custom, Extra, Kind, Path, Saved
 from .habits import Habits
 from .judge import TOLERANCE, Outcome
@@ -21,6 +23,7 @@ class Evidence:
     torch_func: str = ""
     lifetime: Lifetime = Lifetime.FREED
     moved: bool = False  # the numbers are from a point beside the given one
+    undone: tuple[Step, ...] = ()  # of backward, without which the second derivative is right
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name

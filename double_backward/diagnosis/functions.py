@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from double_backward.differences import flat, same
 from double_backward.graphs import walk
+from double_backward.names import argument_names, returned_names, saved_names
+from double_backward.steps import Step
 
-from .differences import flat, same
-from .names import argument_names, returned_names, saved_names
 from .places import Place, place_of
 from .target import Call, Target
 
@@ -106,7 +107,7 @@ class Custom:
     inner: tuple[str, ...] = ()  # custom Functions that backward applies and that lead to inputs
     counts_twice: bool = False  # once more what grad_out has from an input
     refused: str = ""  # the error of backward, unguarded, where grad_out has a graph
-    untracked_calls: tuple[str, ...] = ()  # seen in backward: "detach", for example
+    untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
     place: Place | None = None  # where the class is written
     meant: bool = False  # the caller said so: what its backward does is not judged
     hidden: tuple[str, ...] | None = None  # where the state is that is not on ctx; None: no state

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .differences import flat, same, shaped, vjp
+from double_backward.differences import flat, same, shaped, vjp
+
 from .functions import Kind, custom_functions, look, uneven_step
 from .judge import TOLERANCE
 from .measure import Measured

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from .differences import same, vjp
+from double_backward.differences import same, vjp
+
 from .target import Call, Target
 
 DEEP = 4  # steps from fn to what it holds

@@ -8,7 +8,8 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from .differences import Slope
+from double_backward.differences import Slope
+
 from .settings import Reported
 
 TOLERANCE = {torch.float64: 2e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # relative

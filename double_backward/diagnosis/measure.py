@@ -17,7 +17,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .differences import Slope, flat, same, shaped, slope, vjp
+from double_backward.differences import Slope, flat, same, shaped, slope, vjp
+
 from .judge import (
     NOISE,
     SURROGATE,

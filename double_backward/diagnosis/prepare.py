@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch.utils._pytree import tree_leaves
 
+from double_backward.differences import same
 from double_backward.graphs import walk
 
-from .differences import same
 from .functions import Custom, Looked, custom_functions, custom_functions_in, kinds, look
 from .holdings import (
     backward_follows,

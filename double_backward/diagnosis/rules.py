@@ -12,6 +12,8 @@ from pathlib import Path as Path_
 
 import torch
 
+from double_backward.steps import told
+
 from .evidence import Evidence
 from .functions import Custom, Extra, Kind, Path, Saved
 from .habits import SAME
@@ -446,7 +448,7 @@ def grad_out_path_cut(e: Evidence) -> str | None:
     partly = all(f.by_grad_out is Path.WRONG for f in cut)
     how = "is differentiated wrongly by grad_out" if partly else "has no graph to grad_out"
     return (
-        f"What backward returns {how}{_seen(cut)}. Anything non-linear that follows needs that: "
+        f"What backward returns {how}{_seen(e, cut)}. Anything non-linear that follows needs that: "
         "compute with grad_out itself, in torch."
     )
 
@@ -460,8 +462,8 @@ def untracked_backward(e: Evidence) -> str | None:
         return None
     names = dict.fromkeys(s.title for f in lost for s in f.untracked)
     return (
-        f"backward computes with {_listed(names)} where autograd cannot follow{_seen(lost)}. Write "
-        "it in torch operations, or as a Function with a complete backward."
+        f"backward computes with {_listed(names)} where autograd cannot follow{_seen(e, lost)}. "
+        "Write it in torch operations, or as a Function with a complete backward."
     )
 
 
@@ -1018,9 +1020,7 @@ def _ratio(item: tuple[str, float]) -> str:
     return f"by {name} it is {ratio:.4g} times the true one"
 
 
-def _seen(functions: list[Custom]) -> str:
-    """What was seen in these backwards, or that nothing was."""
-    seen = dict.fromkeys(call for f in functions for call in f.untracked_calls)
-    if seen:
-        return f" (it uses {', '.join(seen)})"
-    return " (what cuts it was not seen)"
+def _seen(e: Evidence, functions: list[Custom]) -> str:
+    """What was seen in these backwards; of several steps, those without which all is right."""
+    steps = e.undone or tuple(step for f in functions for step in f.untracked_calls)
+    return f" (it uses {told(steps)})" if steps else " (what cuts it was not seen)"

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .differences import filled, flat, shaped, taken
+from double_backward.differences import filled, flat, shaped, taken
+
 from .target import Target
 
 HERE = str(Path(__file__).parent)

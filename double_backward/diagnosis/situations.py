@@ -10,7 +10,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .differences import vjp
+from double_backward.differences import vjp
+
 from .judge import Outcome
 from .measure import FEW, Measured, Situation, measure_with
 from .settings import Probe, Reported, Setting, reported

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from .differences import flat, shaped
-from .names import call_names
+from double_backward.differences import flat, real, shaped
+from double_backward.names import call_names
 
 SLOW = 2.0  # seconds; a call that takes longer is announced on stderr
 
@@ -193,7 +193,7 @@ class Target:
 
     def tensors(self, xs: list[Tensor]) -> list[Tensor]:
         """The outputs of fn for these inputs, as real strided tensors, in their units."""
-        ys = [_real_dense(y) for y in self.returned(xs)]
+        ys = [real(y) for y in self.returned(xs)]
         if self.output_units:
             ys = [y / unit for y, unit in zip(ys, self.output_units, strict=True)]
         return [self.reading(y) for y in ys] if self.reading else ys
@@ -290,12 +290,6 @@ def _leaves_of(out):
             yield from _leaves_of([getattr(leaf, field.name) for field in fields(leaf)])
         else:
             yield leaf
-
-
-def _real_dense(y: Tensor) -> Tensor:
-    """Complex numbers as pairs of real ones, sparse tensors with their zeros."""
-    y = y if y.layout == torch.strided else y.to_dense()
-    return torch.view_as_real(y.resolve_conj()) if y.is_complex() else y
 
 
 def readable(tensor: Tensor) -> bool:

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .differences import same
+from double_backward.differences import same
+
 from .holdings import reachable
 from .target import readable
 

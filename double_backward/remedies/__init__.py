@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import Function, forward_ad
 
+from double_backward.check import first_line
+
 from . import explain
 from .again import WAYS, fitting, is_guarded
 from .known import recall
@@ -27,7 +29,7 @@ from .meet import (
 )
 from .regions import uncompiled
 from .state import Surroundings
-from .truth import AnotherResult, Truth, Unknown, close, error_line, tangents_out
+from .truth import AnotherResult, Truth, Unknown, close, tangents_out
 
 __all__ = [
     "SecondDerivativeError",
@@ -340,7 +342,7 @@ def _objection(truth, way):
     except Unknown as reason:
         return str(reason)
     if verdict.raised is not None:
-        return f"autograd says: {error_line(verdict.raised)}"
+        return f"autograd says: {first_line(verdict.raised)}"
     if verdict.doubtful:
         return "what it depends on is too little to be seen, or differs where symmetry is lost"
     if verdict.wrong:
@@ -364,7 +366,7 @@ def _again(call, grad_outs, grads, objections, memory):
             except Unknown as reason:
                 reasons.append(str(reason))
             except Exception as error:  # of the Function
-                reasons.append(f"calling it again raises {error_line(error)}")
+                reasons.append(f"calling it again raises {first_line(error)}")
     raise Unknown(reasons[-1] if None in objections.values() else reasons[0])
 
 

@@ -46,7 +46,8 @@ def keep_again(call, inputs, grad_outs):
     """
     args = arguments(call, inputs)
     with torch.enable_grad():
-        ctx, _ = _forward(call, args)
+        ctx, outs = _forward(call, args)
+        grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs
         function = call.function
         written = "vjp" if function.vjp is not torch.autograd.Function.vjp else "backward"
         backward = _without_guard(getattr(function, written))
@@ -62,6 +63,7 @@ def differentiate_forward(call, inputs, grad_outs):
     args = arguments(call, inputs)
     with torch.enable_grad():
         _, outs = _forward(call, args)
+        grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs
         pairs = [
             (out, grad_out)
             for out, grad_out in zip(outs, grad_outs, strict=True)

@@ -4,14 +4,10 @@ import sys
 import types
 import warnings
 
-import numpy as np
-import torch
-
-from double_backward.graphs.walk import INTERMEDIATE, NO_GRAPH, walk
+from double_backward.explain import Case, explain
 
 from .again import is_guarded
 from .regions import is_region
-from .truth import outputs
 
 
 def wrong(truth, verdict):
@@ -85,63 +81,31 @@ OURS_OR_TORCHS = ("torch.", "double_backward.")
 
 
 def _cause(truth):
-    function = truth.call.function
-    if is_guarded(function):
+    if is_guarded(truth.call.function):
         return (
             "Its backward is declared once_differentiable, and that guard raises only where "
             "grad_out leads back to the input (lesson 4). Write a second Function for backward "
             "(lesson 5)."
         )
-    kept = _changing(truth)
-    if kept:
-        many = len(kept) > 1
+    cause = explain(Case(truth.expected, truth.names, (truth.call.function,)))
+    if cause is None:
         return (
-            f"It keeps {_listed(kept)}, which change{'' if many else 's'} with its inputs, and "
-            f"forward made {'them' if many else 'it'} where nothing is recorded: to the second "
-            f"derivative {'they are constants' if many else 'it is a constant'} (lesson 4). "
-            f"Compute {'them' if many else 'it'} in backward, or return "
+            "What cuts it was not seen: its backward leaves autograd (a kernel, state elsewhere) "
+            "or forgets a gradient (lesson 5)."
+        )
+    if cause.code == "kept":
+        many = len(cause.names) > 1
+        return (
+            f"It keeps {_listed(sorted(cause.names))}, which change{'' if many else 's'} with its "
+            f"inputs, and forward made {'them' if many else 'it'} where nothing is recorded: to "
+            f"the second derivative {'they are constants' if many else 'it is a constant'} "
+            f"(lesson 4). Compute {'them' if many else 'it'} in backward, or return "
             f"{'them' if many else 'it'} too (lesson 3)."
         )
-    return (
-        "Nothing that it keeps explains that: its backward leaves autograd (detach, item, NumPy, "
-        "a kernel) or forgets a gradient (lesson 5)."
-    )
+    return f"{str(cause)[:1].upper()}{str(cause)[1:]} ({LESSONS.get(cause.code, 'lesson 5')})"
 
 
-def _changing(truth):
-    """Names of what the Function keeps, has no graph and changes with the inputs."""
-    try:
-        here, beside = (_kept(truth, h) for h in (0.0, 1e-2))
-    except Exception:  # of the Function: then an explanation is missing, no more
-        return []
-    names = [n for n, value in here.items() if n in beside and not _same(value, beside[n])]
-    return sorted(names)
-
-
-def _kept(truth, h):
-    """Name -> value of everything kept that autograd takes for a constant."""
-    line = truth.line
-    with torch.enable_grad():
-        inputs = {p: (x + h * line.d[p]).requires_grad_() for p, x in line.x.items()}
-    with truth.apart():
-        outs = outputs(truth.call, inputs)
-    graph = walk(*(out for out in outs if isinstance(out, torch.Tensor)))
-    node = next(node for node in graph.nodes if node.custom is truth.call.function)
-    found: dict[str, object] = {}
-    for number, kept in enumerate(node.kept):
-        if kept.role in (INTERMEDIATE, NO_GRAPH) and kept.tensor is not None:
-            name = f"ctx.{kept.name}" if kept.on_ctx else f"saved tensor {number}"
-            found[name if name not in found else f"{name} ({number})"] = kept.tensor
-    for name, value in vars(node.fn).items():
-        if isinstance(value, (float, complex, np.ndarray, np.number)):
-            found[f"ctx.{name}"] = value
-    return found
-
-
-def _same(a, b):
-    if isinstance(a, torch.Tensor):
-        return a.shape == b.shape and torch.equal(a, b)
-    return np.array_equal(a, b, equal_nan=True) if isinstance(a, np.ndarray) else a == b
+LESSONS = {"copy": "lesson 1", "extra_outputs": "lesson 3"}
 
 
 def _listed(names):

@@ -8,9 +8,9 @@ import torch
 from torch.autograd import Function, grad
 
 from double_backward.graphs import walk
+from double_backward.pairs import Pair, relation_of
+from double_backward.steps import recorded
 
-from .compare import Pair, explain
-from .observe import check_unchanged, recorded
 from .reply import Said, has_return, raised, wrong
 from .second_order import SHARED
 from .task import Setting, Task
@@ -25,13 +25,25 @@ def check_first_derivative(task, fn):
     if wrong_ones:
         pair = wrong_ones[0]
         advice = _ignores_grad_out(pair, plain, varied)
-        advice = advice or explain([*plain, *varied, *_elsewhere(task, fn)])
+        advice = advice or relation_of([*plain, *varied, *_elsewhere(task, fn)])
         wrong(_fact(pair, plain[0]), advice)
     for setting in task.settings:
         group = check_gradients(task, fn, setting)
         for pair in group:
             if pair.wrong:
                 wrong(_fact(pair, group))
+
+
+def check_unchanged(task, who, setting, xs):
+    """The arguments belong to the caller: after the call their numbers are as before."""
+    for name, before, after in zip(task.inputs, setting.args, xs, strict=True):
+        if torch.is_tensor(before) and not _same(before, after):
+            fact = f"{who} changes {name}, which belongs to the caller{setting.note}."
+            wrong(fact, "Make a new tensor instead.")
+
+
+def _same(before, after):
+    return before.shape == after.shape and torch.equal(before, after.detach())
 
 
 def _elsewhere(task, fn):

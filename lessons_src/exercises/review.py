@@ -15,11 +15,11 @@ from torch.autograd import Function, grad
 
 from double_backward.diagnosis import diagnose
 from double_backward.graphs import walk
+from double_backward.pairs import Pair
+from double_backward.steps import UNDOABLE, Watch, told
 
-from .compare import Pair
-from .first_order import check_first_derivative, check_gradients
-from .observe import UNDOABLE, Watch, check_unchanged, told_steps
-from .reply import PACKAGE, Reply, Said, neutral, raised, readers_frames, tree_of, wrong
+from .first_order import check_first_derivative, check_gradients, check_unchanged
+from .reply import PACKAGE, Reply, Said, is_readers, neutral, raised, readers_frames, tree_of, wrong
 from .second_order import check_edges, check_second_derivative
 from .task import Setting, Task
 
@@ -182,13 +182,13 @@ def _taken_apart(out):
 def check_graph(task, fn, setting):
     """The result comes from a Function of the reader's, and so does its derivative."""
     xs = setting.fresh()
-    with Watch() as watch:
+    with Watch(own=is_readers) as watch:
         out = fn(*xs)
     if not out.requires_grad:
         steps = [s for s in watch.steps if s.kind in UNDOABLE]
-        with Watch(undo={s.kind for s in steps}):
+        with Watch(undo=steps, own=is_readers):
             mended = fn(*xs).requires_grad
-        advice = f"It ends here: {told_steps(steps)}." if mended else ""
+        advice = f"It ends here: {told(steps)}." if mended else ""
         wrong("the value is right, but no graph leads from it to the input.", advice)
     nodes = [node for node in walk.walk(out).nodes if node.custom]
     if not nodes:

@@ -1,14 +1,17 @@
 """The second derivative of an answer: is it right, and what would a reader see."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch.autograd import grad
 
-from .causes import Trial, attempted, cause, extra_gradient_wrong
-from .compare import Pair, explain
-from .reply import Said, raised, wrong
+from double_backward.check import Line, Subject, measure
+from double_backward.explain import Case, Cause, attempted, explain, extra_gradient
+from double_backward.pairs import Pair, relation_of
+
+from .reply import Said, is_readers, raised, wrong
 from .task import Setting, Task
 
 NO_GRAPH = (  # parts of the two errors of autograd for a result that does not depend on x
@@ -17,6 +20,11 @@ NO_GRAPH = (  # parts of the two errors of autograd for a result that does not d
 )
 
 
+LATER = "Compute it again in backward from a saved input or output."
+EXTRA = (  # lesson 3
+    "Compute it again in backward from a saved input or output; or return it as an extra output "
+    "of forward, in one flat tuple, and hand over a function that returns the first result alone."
+)
 SHARED = "Keep what backward needs on the ctx of its own call, not in a place that all calls share."
 
 
@@ -39,8 +47,8 @@ def check_second_derivative(task: Task, fn: Callable) -> None:
                     f"the second derivative is wrong in a formula. {seen}.", _forgets(fn, setting)
                 )
     _check_backward_twice(task, fn, task.plain[0])
-    if said := attempted(extra_gradient_wrong, _trial(task, fn, task.plain[0], ())):
-        wrong("the second derivative is right, and one thing is left to mend.", said)
+    if cause := attempted(extra_gradient, _case(task, fn, task.plain[0])):
+        wrong("the second derivative is right, and one thing is left to mend.", str(cause))
     for setting in task.plain if task.third else []:
         _check_third_derivative(task, fn, setting)
 
@@ -68,23 +76,56 @@ def check_edges(task, fn):
 def _tell(task, fn, setting, pairs):
     some = [*task.plain, *map(Setting, task.wide[:1])]
     plain = [derivatives_of_backward(task, fn, each) for each in some]
-    names = tuple(pair.what for pair in pairs if pair.wrong)
-    advice = cause(_trial(task, fn, setting, names)) or _unreached(pairs) or explain(plain)
+    cause = explain(_case(task, fn, setting))
+    advice = _advice(task, setting, cause) if cause else _unreached(pairs) or relation_of(plain)
     pair = next(pair for pair in pairs if pair.wrong)
     seen = _seen(task, fn, setting) if not setting.said else ""
     seen = seen or f"The derivative of grad_x by {pair.what}, {pair}"
     wrong(f"the second derivative is wrong. {seen}.", advice)
 
 
-def _trial(task, fn, setting, names):
-    def right():
-        try:
-            pairs = derivatives_of_backward(task, fn, setting, catch=False)
-        except Exception:  # undoing a step of backward may break it
-            return False
-        return not any(pair.wrong for pair in pairs)
+def _case(task, fn, setting):
+    """For the tool to explain: the answer as a function of its differentiated inputs."""
 
-    return Trial(task, fn, setting, right, names)
+    def function(xs):
+        left, args = iter(xs), setting.fresh()
+        variables = {id(a) for a in setting.variables(args)}
+        return [fn(*[next(left) if id(a) in variables else a for a in args])]
+
+    x = tuple(a.detach() for a in setting.variables(setting.fresh()))
+    u = setting.grad_out(function(x)[0].detach())
+    return Case(
+        measure(Line.of(Subject(function, x, (u,)))),
+        tuple(task.differentiated(setting)),
+        own=is_readers,
+    )
+
+
+def _advice(task: Task, setting: Setting, cause: Cause) -> str:
+    """In the words of the lesson."""
+    if cause.code == "declared_once":
+        return f"{cause} The exercise asks for one."
+    if cause.code == "kept" and cause.tensors:
+        return f"{cause.fact} {EXTRA if task.lesson >= 3 else LATER}"
+    if cause.code == "second_function":
+        return f"{cause.fact} {_slip(task, setting, cause) or cause.advice}".rstrip()
+    return str(cause)
+
+
+def _slip(task, setting, cause):
+    """The advice for a known mistake in the derivative of a second Function by x, or ""."""
+    first = setting.args[0]
+    for pair in [pair for group in cause.groups for pair in group if pair.wrong][:1]:
+        x, h = pair.given[pair.what], pair.given["h"]
+        if x.shape != first.shape or not torch.equal(x, first):
+            return ""
+        formulas = {
+            advice: partial(formula, h, setting.grad_out(h), *setting.args)
+            for advice, formula in task.second_slips.items()
+        }
+        said = relation_of([[replace(pair, slips=formulas)]])
+        return said if said in formulas else ""
+    return ""
 
 
 def _unreached(pairs):

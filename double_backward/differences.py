@@ -139,8 +139,15 @@ def same(a: Any, b: Any) -> bool:
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """All elements in one float64 vector on the CPU, without graph."""
-    return torch.cat([t.detach().reshape(-1).to("cpu", torch.float64) for t in tensors])
+    """All elements in one float64 vector on the CPU, complex ones as pairs, without graph."""
+    parts = [real(t.detach()).reshape(-1).to("cpu", torch.float64) for t in tensors]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def real(t: Tensor) -> Tensor:
+    """Complex numbers as pairs of real ones, sparse tensors with their zeros."""
+    t = t if t.layout == torch.strided else t.to_dense()
+    return torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
 
 
 def shaped(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:

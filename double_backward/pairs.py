@@ -77,7 +77,7 @@ def _both(yours, true):
     return f"yours {texts[0]}, true {texts[1]}"
 
 
-def explain(groups: list[list[Pair]], where: str = "everywhere") -> str:
+def relation_of(groups: list[list[Pair]], where: str = "everywhere") -> str:
     """What is wrong in all of these pairs at once: a true sentence, or "".
 
     Args:

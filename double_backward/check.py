@@ -1,0 +1,504 @@
+"""Is what backward returns the derivative, and is its own derivative right?
+
+backward is a map G(x, u): what comes back for the inputs x and for grad_out u. Along x + h d, and
+along u + k e, finite differences know how y and G change; autograd says what the vjp of G is. Twice
+differentiable means that they agree:
+
+    first        <u, dy>  = <G, d>
+    by_input     <v, dG>  = <vjp of v by x, d>       along x + h d
+    by_grad_out  <v, dG>  = <vjp of v by u, e>       along u + k e
+    tied         both together, where grad_out is made from y: a path counted twice shows here
+
+`measure` takes the differences once, at several calls; `check` asks autograd, at two, and says how
+they agree. The same backward with one step undone, or computed in another way, is only asked again.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .differences import Slope, flat, real, slope
+
+RTOL = {torch.float64: 3e-4, torch.float32: 2e-2}  # a path that is lost is off by far more
+# A step so small that what changes is rounding, and how much of it autograd's answer can bear.
+ROUNDING = {torch.float64: (1e-9, 1e-7), torch.float32: (1e-6, 1e-4)}
+TINIEST = 1e-300
+TINY = 1e-12  # absolute; a difference of gradients below this is none
+KNOWN = 1e-2  # relative: an element of G whose change is known less precisely is left out
+
+
+class Outcome(StrEnum):
+    """How a comparison ended."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    RAISES = "raises"
+    NOT_FINITE = "not finite"
+    UNCLEAR = "unclear"  # differences know too little: not smooth, or noise
+    NOT_ASKED = "not asked"  # something before it ended the check
+
+
+BAD = Outcome.WRONG, Outcome.RAISES, Outcome.NOT_FINITE
+
+# From a callable, its inputs and grad_outs to gradients, None for what gets none; with a graph
+# where grad mode is on.
+GradOuts = list[Tensor | None] | Callable[[Sequence], list[Tensor | None]]  # or made from outputs
+Vjp = Callable[[Callable, list[Tensor], GradOuts], Sequence[Tensor | None]]
+
+
+def vjp(function: Callable, x: list[Tensor], u: GradOuts) -> list[Tensor | None]:
+    """What backward returns, as `torch.autograd.grad` gives it."""
+    with torch.enable_grad():
+        outs = function(x)
+        u = u(outs) if callable(u) else u
+    pairs = [
+        (y, g)
+        for y, g in zip(outs, u, strict=True)
+        if g is not None and isinstance(y, Tensor) and y.requires_grad
+    ]
+    if not pairs:
+        return [None] * len(x)
+    ys, gs = [y for y, _ in pairs], [g.to(y.dtype) for y, g in pairs]
+    options = {"create_graph": torch.is_grad_enabled(), "allow_unused": True}
+    return list(torch.autograd.grad(ys, x, gs, **options))
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A callable at a point.
+
+    Attributes:
+        function: from a list of tensors, the inputs, to a sequence of outputs.
+        x: the inputs at the point; real or complex, floating.
+        u: grad_outs, one for each output; None for an output that is given none.
+        follows: which grad_outs depend on something; the others are constants. (): all.
+        vjp: how backward is called.
+        around: what stands around each call of it, such as what puts generators back.
+    """
+
+    function: Callable
+    x: tuple[Tensor, ...]
+    u: tuple[Tensor | None, ...]
+    follows: tuple[bool, ...] = ()
+    vjp: Vjp = vjp
+    around: Callable[[], AbstractContextManager] = nullcontext
+
+    def at(self, x: Sequence[Tensor]) -> "Subject":
+        return replace(self, x=tuple(x))
+
+    def backward(self, x: list[Tensor], u: GradOuts, function: Callable | None = None) -> list:
+        """Gradients, 0 where there is none."""
+        with self.around():
+            grads = self.vjp(function or self.function, x, u)
+        return [torch.zeros_like(x[i]) if g is None else g for i, g in enumerate(grads)]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One comparison of two numbers, or of two vectors."""
+
+    outcome: Outcome
+    expected: float = 0.0
+    got: float = 0.0
+    error: float = 0.0  # what `expected` may be off by
+    text: str = ""  # first line of the error that autograd raises
+
+    @property
+    def bad(self) -> bool:
+        return self.outcome in BAD
+
+
+NOT_ASKED = Compared(Outcome.NOT_ASKED)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How backward's own derivative, as autograd has it, agrees with what was measured.
+
+    Attributes:
+        by_input, by_grad_out, tied: see above.
+        recorded: G with create_graph=True, against G without.
+        wrong: the places of the gradients whose own derivative is wrong.
+        unresolved: autograd says 0 throughout, of something that does change.
+        error: what autograd raised instead, else None.
+    """
+
+    by_input: Compared = NOT_ASKED
+    by_grad_out: Compared = NOT_ASKED
+    tied: Compared = NOT_ASKED
+    recorded: Compared = NOT_ASKED
+    wrong: tuple[int, ...] = ()
+    unresolved: bool = False
+    error: Exception | None = None
+
+    @property
+    def bad(self) -> bool:
+        """Something is wrong, not finite, or raises."""
+        return any(one.bad for one in (self.by_input, self.by_grad_out, self.tied, self.recorded))
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A subject, and where it is moved: x + h d, u + k e."""
+
+    subject: Subject
+    d: tuple[Tensor, ...]
+    e: tuple[Tensor | None, ...]  # None where grad_out is a constant
+
+    @classmethod
+    def of(cls, subject: Subject, symmetric: bool = True) -> "Line":
+        """A line in a direction drawn once for all; symmetric matrices stay so, or do not."""
+        generator = torch.Generator().manual_seed(2)
+        draw = partial(signed, generator=generator, symmetric=symmetric)
+        follows = subject.follows or (True,) * len(subject.u)
+        d = tuple(size(x) * draw(x) for x in subject.x)
+        e = tuple(
+            size(u) * draw(u) if u is not None and moves else None
+            for u, moves in zip(subject.u, follows, strict=True)
+        )
+        return cls(subject, d, e)
+
+    def asking(self, vjp: Vjp) -> "Line":
+        """The same, where another way is asked for the gradients."""
+        return replace(self, subject=replace(self.subject, vjp=vjp))
+
+    def x(self, h: float = 0.0) -> list[Tensor]:
+        return [
+            (x + h * d).detach().requires_grad_()
+            for x, d in zip(self.subject.x, self.d, strict=True)
+        ]
+
+    def u(self, k: float = 0.0) -> list[Tensor | None]:
+        return self.grad_outs(lambda u, e: u + k * e)
+
+    def grad_outs(self, made: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor | None]:
+        """The grad_outs; those that may move are `made` of u and e."""
+        pairs = zip(self.subject.u, self.e, strict=True)
+        return [u if u is None or e is None else made(u, e) for u, e in pairs]
+
+    @property
+    def moving(self) -> bool:
+        """Whether grad_out depends on something."""
+        return any(e is not None for e in self.e)
+
+    def given(self, outs: Sequence) -> list[Tensor]:
+        """Those of the outputs that are given a grad_out."""
+        pairs = zip(outs, self.subject.u, strict=True)
+        return [y for y, u in pairs if u is not None and isinstance(y, Tensor)]
+
+    def gradients(self, h: float = 0.0, k: float = 0.0) -> Tensor:
+        """G, flat, without a graph. Raises what the callable or its backward raises."""
+        x = self.x(h)
+        with torch.no_grad():
+            return flat(self.subject.backward(x, self.u(k)))
+
+    def both(self, h: float = 0.0) -> tuple[list[Tensor], list[Tensor]]:
+        """The outputs and G, at one call, without a graph."""
+        found: list[Tensor] = []
+
+        def noting(x):
+            outs = self.subject.function(x)
+            found[:] = [y.detach() for y in self.given(outs)]
+            return outs
+
+        x = self.x(h)
+        with torch.no_grad():
+            grads = self.subject.backward(x, self.u(), noting)
+        return found, [g.detach() for g in grads]
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """How y and G change along the line, by differences, and where that is known."""
+
+    line: Line
+    y: Slope
+    by_input: Slope  # of G, flat
+    by_grad_out: Slope
+    g: Tensor  # G itself, flat
+    sizes: tuple[int, ...]  # of the gradients in it
+    weights: Tensor  # v: 0 where the change of G is not known
+    known: float  # the share of elements whose change is known
+    dtype: torch.dtype  # the precision in which the callable computes
+    rtol: float
+    atol: float
+
+    @property
+    def tie(self) -> Tensor:
+        """A vector whose product with the change of y is 1, or 0 where y does not change."""
+        change = torch.where(self.y.error.isfinite(), self.y.value, torch.zeros_like(self.y.value))
+        return change / change.square().sum().clamp(min=TINIEST)
+
+    def both(self, rate: float) -> Slope:
+        """The change of G where grad_out moves with x, at this rate."""
+        a, b = self.by_input, self.by_grad_out
+        return Slope(a.value + rate * b.value, a.error + abs(rate) * b.error, a.likely)
+
+    @property
+    def probes(self) -> dict[int, Tensor]:
+        """For each gradient whose change is known, the v that looks at it alone."""
+        count = len(self.sizes)
+        place = torch.repeat_interleave(torch.arange(count), torch.tensor(self.sizes))
+        found = {p: torch.where(place == p, self.weights, 0.0) for p in range(count)}
+        return {p: v for p, v in found.items() if v.any()}
+
+
+def measure(line: Line, rtol: float | None = None, atol: float = 1e-10) -> Expected:
+    """Take the differences. Raises what the callable or its backward raises at the point."""
+    outs, grads = line.both()
+    here, n = flat([*outs, *grads]), len(flat(outs))
+    tensors = [*line.subject.x, *(u for u in line.subject.u if u is not None)]
+    single = any(t.dtype in (torch.float32, torch.complex64) for t in tensors)
+    dtype = torch.float32 if single else torch.float64
+    unit = torch.cat([_unit(here[:n]), _unit(here[n:])])  # small elements count as much
+    found = slope(lambda h: (here if h == 0.0 else _or_nan(line, h, here)) / unit, dtype, 1.0)
+    found = Slope(*(part * unit for part in found))
+    y, by_input = (Slope(*(part[s] for part in found)) for s in (slice(n), slice(n, None)))
+    g = here[n:]
+    by_grad_out = _by_grad_out(line, g, dtype)
+    size = torch.maximum(g.abs(), by_input.value.abs())
+    typical = size.mean() if len(size) else size.sum()
+    known = (by_input.error <= KNOWN * (size + 1e-6 * typical)) & (size > 0) & g.isfinite()
+    draw = signed(g, torch.Generator().manual_seed(3))
+    weights = torch.where(known, draw / size.clamp(min=TINIEST), torch.zeros_like(g))
+    still = (g == 0) & (by_input.value == 0)
+    share = (known | still).double().mean().item() if len(g) else 1.0
+    rtol = rtol or RTOL[dtype]
+    sizes = tuple(real(grad).numel() for grad in grads)
+    return Expected(line, y, by_input, by_grad_out, g, sizes, weights, share, dtype, rtol, atol)
+
+
+def _unit(here):
+    """The size of each element; for those that are 0, that of the others."""
+    sizes = here.abs().nan_to_num(0.0, 0.0, 0.0)
+    typical = sizes.mean() if sizes.any() else torch.ones(())
+    return torch.where(sizes > 0, sizes, typical).double()
+
+
+def _or_nan(line, h, like):
+    try:
+        outs, grads = line.both(h)
+        return flat([*outs, *grads])
+    except Exception:  # of the callable, outside its domain
+        return torch.full_like(like, torch.nan)
+
+
+def _by_grad_out(line, g, dtype):
+    """Along e alone, in which G is linear: one step is as good as any."""
+    none = torch.zeros_like(g)
+    if not line.moving:
+        return Slope(none, none, none)
+    up, down = line.gradients(k=1.0), line.gradients(k=-1.0)
+    error = 16 * torch.finfo(dtype).eps * (up.abs() + down.abs())
+    return Slope((up - down) / 2, error, error)
+
+
+def without_rounding(expected: Expected) -> Expected:
+    """The same, without elements of G that are little but rounding, as 1 - tanh(20)**2 is."""
+    line, g = expected.line, expected.g
+    tiny, limit = ROUNDING[expected.dtype]
+    jitter, stands = torch.zeros_like(g), torch.ones_like(g, dtype=torch.bool)
+    for h in (tiny, 2 * tiny, 3 * tiny):
+        up, down = line.gradients(h), line.gradients(-h)
+        jitter = torch.maximum(jitter, (up + down - 2 * g).abs())
+        stands &= (up == g) & (down == g)
+    solid = jitter <= limit * g.abs()
+    with suppress(Exception):  # of the callable, so far away
+        solid &= ~(stands & (line.gradients(1.0) != g))  # it moves in steps of the last digit
+    return replace(expected, weights=expected.weights * solid)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What autograd says, at one call.
+
+    Attributes:
+        g: G as it is recorded, flat.
+        by_input: for each probe, the terms of <vjp by x, d>.
+        by_grad_out: for each probe, the terms of <vjp by u, e>.
+        rate: by how much of e grad_out moves with d, where it is made from the outputs.
+        error: what autograd raised instead, else None.
+    """
+
+    g: Tensor | None = None
+    by_input: tuple[Tensor, ...] = ()
+    by_grad_out: tuple[Tensor, ...] = ()
+    rate: float = 0.0
+    error: Exception | None = None
+
+
+def ask(line: Line, probes: Collection[Tensor], tie: Tensor | None = None) -> Answer:
+    """Autograd's answer to each probe: a vector v like G, flat.
+
+    Args:
+        tie: a vector like the outputs, flat: grad_out moves along e as <tie, y> changes.
+    """
+    h: list[Tensor] = []
+
+    def tied(outs):
+        h.append(_product(tie, line.given(outs)))
+        return line.grad_outs(lambda u, e: u + (h[0] * e).to(u.dtype))
+
+    try:
+        with torch.enable_grad():
+            x, u = line.x(), line.grad_outs(lambda u, _: u.detach().clone().requires_grad_())
+            grads = line.subject.backward(x, u if tie is None else tied)
+            steps = list(zip(x, line.d, strict=True))
+            if tie is None:
+                steps += [
+                    (w, e)
+                    for w, e in zip(u, line.e, strict=True)
+                    if w is not None and e is not None
+                ]
+            with line.subject.around():
+                vjps = [_vjp_terms(grads, v, steps, len(x)) for v in probes]
+                rate = sum(t.sum().item() for t in _terms(h[0], steps)) if h else 0.0
+    except Exception as error:  # of the callable, of its backward, or autograd's
+        return Answer(error=error)
+    by_input, by_grad_out = (tuple(side) for side in zip(*vjps, strict=True)) if vjps else ((), ())
+    return Answer(flat(grads), by_input, by_grad_out, rate)
+
+
+def _product(v, tensors):
+    """<v, tensors> with a graph, for a flat vector v; less what it is here, so that it is 0."""
+    found = torch.zeros((), dtype=torch.float64)
+    parts = v.split([real(t).numel() for t in tensors])
+    for t, w in zip(map(real, tensors), parts, strict=True):
+        if w.any():
+            found = found + ((t - t.detach()) * w.view(t.shape).to(t)).double().sum()
+    return found
+
+
+def _vjp_terms(grads, v, steps, count):
+    top = v.abs().max().clamp(min=TINIEST)  # so that a large v is none for float32
+    terms = [top * t for t in _terms(_product(v / top, grads), steps)]
+    empty = [torch.zeros(0, dtype=torch.float64)]
+    return torch.cat(terms[:count] + empty), torch.cat(terms[count:] + empty)
+
+
+def _terms(scalar, steps):
+    """The derivative of a number along each of the steps, element by element."""
+    found: Sequence[Tensor | None] = [None] * len(steps)
+    if scalar.requires_grad:
+        wanted = [x for x, _ in steps]
+        found = torch.autograd.grad(scalar, wanted, retain_graph=True, allow_unused=True)
+    return [
+        flat([step]) * (0.0 if w is None else flat([w]))
+        for w, (_, step) in zip(found, steps, strict=True)
+    ]
+
+
+def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
+    """What autograd says of backward, or of another `vjp` in its place, beside the differences."""
+    line = expected.line if vjp is None else expected.line.asking(vjp)
+    probes = expected.probes
+    answer, tied = ask(line, probes.values()), None
+    if line.moving and expected.tie.any() and answer.error is None:
+        tied = ask(line, probes.values(), expected.tie)
+    error = answer.error or (tied and tied.error)
+    if error:
+        return Checked(by_input=Compared(Outcome.RAISES, text=first_line(error)), error=error)
+    by_input = _rows(expected, expected.by_input, answer.by_input)
+    by_grad_out = _rows(expected, expected.by_grad_out, answer.by_grad_out) if line.moving else {}
+    together = _rows(expected, expected.both(tied.rate), tied.by_input) if tied else {}
+    rows = [*by_input.items(), *by_grad_out.items(), *together.items()]
+    return Checked(
+        _worst(by_input) if probes else Compared(Outcome.UNCLEAR),
+        _worst(by_grad_out),
+        _worst(together),
+        _same(expected.g, answer.g, expected.rtol),
+        tuple(sorted({place for place, row in rows if row.outcome is Outcome.WRONG})),
+        bool(expected.by_input.value.any()) and not any(t.any() for t in answer.by_input),
+    )
+
+
+def _rows(expected, change, answers):
+    """One comparison for each probe, by the place of its gradient."""
+    probes = expected.probes.items()
+    return {p: _compared(expected, change, v, a) for (p, v), a in zip(probes, answers, strict=True)}
+
+
+def _worst(rows):
+    return next((row for row in rows.values() if row.bad), next(iter(rows.values()), NOT_ASKED))
+
+
+def _compared(expected, change, v, terms):
+    right, error = v * change.value, (v * change.error).norm()
+    got = terms.sum()
+    size = right.norm() + terms.norm()
+    allowed = expected.rtol * size + 5 * error + 1e-8 * (v * expected.g).norm() + expected.atol
+    about = right.sum().item(), got.item(), error.item()
+    if not got.isfinite():
+        return Compared(Outcome.NOT_FINITE, *about)
+    wrong = (right.sum() - got).abs() > allowed
+    return Compared(Outcome.WRONG if wrong else Outcome.RIGHT, *about)
+
+
+def _same(expected, got, rtol):
+    """The first element in which two vectors differ, where the first of them is finite."""
+    off = (got - expected).abs() > rtol * (expected.abs() + expected.abs().mean()) + TINY
+    off &= expected.isfinite()
+    if not off.any():
+        return Compared(Outcome.RIGHT)
+    i = int(off.nonzero()[0])
+    return Compared(Outcome.WRONG, expected[i].item(), got[i].item())
+
+
+def first(expected: Expected, rtol: float = 0.0) -> Compared:
+    """The change of <u, y> along d, against what backward says of it."""
+    line = expected.line
+    u = flat([u for u in line.subject.u if u is not None])
+    d = flat(line.d)
+    if not (expected.g.isfinite().all() and expected.y.value.isfinite().all()):
+        return Compared(Outcome.NOT_FINITE)
+    right, own = u * expected.y.value, expected.g * d
+    error = (u * expected.y.error).norm()
+    size = right.norm() + own.norm()
+    about = right.sum().item(), own.sum().item(), error.item()
+    if not error.isfinite() or error > 0.1 * size + 1e-8:
+        return Compared(Outcome.UNCLEAR, *about)
+    allowed = (rtol or expected.rtol) * size + 5 * error + expected.atol
+    off = (right.sum() - own.sum()).abs() > allowed
+    return Compared(Outcome.WRONG if off else Outcome.RIGHT, *about)
+
+
+def is_symmetric(x: Tensor) -> bool:
+    """A matrix, or several, that may have to stay symmetric."""
+    square = x.layout == torch.strided and x.dim() > 1 and x.shape[-1] == x.shape[-2] > 1
+    return square and torch.equal(x, x.mT)
+
+
+def signed(like: Tensor, generator: torch.Generator, symmetric: bool = False) -> Tensor:
+    """Numbers of either sign, between 0.5 and 1, that hide nothing in a sum."""
+
+    def draw():
+        sign = torch.randint(0, 2, like.shape, generator=generator) * 2 - 1
+        return sign * (0.5 + 0.5 * torch.rand(like.shape, generator=generator).double())
+
+    drawn = torch.complex(draw(), draw()) if like.is_complex() else draw()
+    drawn = (drawn + drawn.mT) / 2 if symmetric and is_symmetric(like) else drawn
+    return drawn.to(like)
+
+
+def size(x: Tensor) -> Tensor:
+    """By how much each element may be moved: in proportion to itself, or to the others."""
+    sizes = x.detach().abs()
+    if not sizes.any():
+        return torch.ones_like(sizes)
+    return sizes.clamp(min=1e-3 * sizes.nan_to_num(0.0, 0.0, 0.0).mean().item())
+
+
+def first_line(error: Any) -> str:
+    """What an error says, in one line, with its type where that says more."""
+    try:
+        text = str(error).strip()
+    except Exception:  # of the error's own __str__
+        text = ""
+    line = (text.splitlines() or [""])[0]
+    return line if type(error) is RuntimeError else f"{type(error).__name__}: {line}"

@@ -1,0 +1,190 @@
+"""What backward does where autograd does not follow: seen while it runs, with the line, and undone.
+
+Observed by running, never read from the text of a Function.
+"""
+
+import inspect
+import linecache
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+OURS = str(Path(__file__).parent)
+TORCH = str(Path(torch.__file__).parent)
+PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
+INSTALLED = {"site-packages", "dist-packages"}
+
+STEPS = {  # how they are told
+    "detach": ".detach()",
+    "data": ".data",
+    "no_grad": "torch.no_grad() or the like",
+    "grad": "autograd.grad without create_graph",
+    "tensor": "torch.tensor()",
+    "new_tensor": ".new_tensor()",
+    "item": ".item()",
+    "tolist": ".tolist()",
+    "float": "float()",
+    "numpy": "NumPy",
+    "long": ".long()",
+    "hook": "a hook",
+    "inference": "torch.inference_mode()",
+}
+UNDOABLE = ("detach", "data", "no_grad", "grad", "tensor")  # see `Watch`
+DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
+_LOSES = {"detach": "detach", "detach_": "detach", "long": "long", "register_hook": "hook"}
+_LEAVES = {"item": "item", "tolist": "tolist", "numpy": "numpy", "__array__": "numpy"}
+_LEAVES |= {"__float__": "float", "__int__": "float"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that autograd does not record: a key of `STEPS`, and the line of the code."""
+
+    kind: str
+    where: str
+
+
+def told(steps: Iterable[Step]) -> str:
+    """What they are and where, each once."""
+    return "; ".join(
+        dict.fromkeys(STEPS[s.kind] + (f" in {s.where}" if s.where else "") for s in steps)
+    )
+
+
+class Watch(TorchFunctionMode):
+    """Notes the steps that lose a graph, and does without those in `undo`."""
+
+    def __init__(self, undo: Iterable[Step] = (), own: Callable[[str], bool] | None = None):
+        super().__init__()
+        self.undo, self.own = set(undo), own or is_own
+        self.steps: list[Step] = []
+        self.cut_off: set[int] = set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        kind = self.kind(func, args, kwargs)
+        if kind is None:
+            return func(*args, **kwargs)
+        step = Step(kind, line_of_code(sys._getframe(1), self.own))
+        self.steps.append(step)
+        if kind in ("detach", "data"):
+            self.cut_off.add(args[0].data_ptr())
+        if step not in self.undo or kind not in UNDOABLE:
+            return func(*args, **kwargs)
+        if kind == "no_grad":
+            return None
+        if kind == "grad":
+            return func(*args, **{**kwargs, "create_graph": True})
+        return args[0]
+
+    def kind(self, func: Any, args: tuple, kwargs: dict) -> str | None:
+        """Which step this call is, or None for one that autograd sees or that loses nothing."""
+        if torch.is_inference_mode_enabled():
+            return "inference"
+        if not torch.is_grad_enabled():  # inside the forward of another Function, for one
+            return None
+        if func is torch._C._set_grad_enabled:
+            return None if args[0] else "no_grad"
+        if func is torch.autograd.grad:
+            asked = kwargs.get("create_graph", args[4] if len(args) > 4 else False)
+            return None if asked else "grad"
+        name, tensor = getattr(func, "__name__", ""), args[0] if args else None
+        if name == "new_tensor":
+            tensor = kwargs.get("data", args[1] if len(args) > 1 else None)
+        if not isinstance(tensor, Tensor):
+            return None
+        if tensor.data_ptr() in self.cut_off and not tensor.requires_grad:
+            return _LEAVES.get(name)
+        if not tensor.requires_grad:
+            return None
+        if func is torch.tensor or name == "new_tensor":
+            return "tensor" if func is torch.tensor else name
+        if name == "__get__":
+            return "data" if func == DATA.__get__ else None
+        return _LOSES.get(name) or _LEAVES.get(name)
+
+
+def is_own(filename: str) -> bool:
+    """True for a file that is no part of torch, of Python or of this package."""
+    if filename.startswith((OURS, TORCH)) or filename.endswith(".pyx"):
+        return False
+    return bool(INSTALLED & set(Path(filename).parts)) or not filename.startswith(PYTHON)
+
+
+def line_of_code(frame: FrameType | None, own: Callable[[str], bool] = is_own) -> str:
+    """The innermost line that runs in backward: "backward, line 7: `return g * x`".
+
+    A line outside installed packages comes first; what called us is no part of backward.
+    """
+    installed = ""
+    while frame and not frame.f_code.co_filename.startswith(OURS):
+        if own(frame.f_code.co_filename):
+            told = told_line(frame.f_code, frame.f_lineno)
+            if not INSTALLED & set(Path(frame.f_code.co_filename).parts):
+                return told
+            installed = installed or told
+        frame = frame.f_back
+    return installed
+
+
+def told_line(code: Any, number: int) -> str:
+    text = linecache.getline(code.co_filename, number).strip()
+    return f"{code.co_name}, line {number}" + (f": `{text}`" if text else "")
+
+
+@contextmanager
+def watched(
+    classes: Iterable[Any], undo: Iterable[Step] = (), own: Callable[[str], bool] | None = None
+) -> Iterator[list[Step]]:
+    """List of `Step`, filled while backward methods of these Functions run."""
+    watch = Watch(undo, own)
+
+    def wrapper(function):
+        def watching(ctx, *grads):
+            with watch:
+                return function(ctx, *grads)
+
+        return watching
+
+    with ExitStack() as stack:
+        for cls in dict.fromkeys(classes):
+            method = "backward" if cls.backward is not torch.autograd.Function.backward else "vjp"
+            stack.enter_context(around(cls, method, wrapper))
+        yield watch.steps
+
+
+@contextmanager
+def around(cls: Any, method: str, wrapper: Callable) -> Iterator[None]:
+    """For a while, `cls.method` is `wrapper(method)`."""
+    own, before = method in vars(cls), inspect.getattr_static(cls, method)
+    setattr(cls, method, staticmethod(wrapper(getattr(cls, method))))
+    try:
+        yield
+    finally:
+        setattr(cls, method, before) if own else delattr(cls, method)
+
+
+@contextmanager
+def recorded(cls: Any, method: str) -> Iterator[list[tuple[tuple, Any]]]:
+    """List of (arguments, result), one for each call of `cls.method`."""
+    calls: list[tuple[tuple, Any]] = []
+
+    def wrapper(function):
+        def recording(*args):
+            result = function(*args)
+            calls.append((args, result))
+            return result
+
+        return recording
+
+    with around(cls, method, wrapper):
+        yield calls

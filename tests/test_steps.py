@@ -1,0 +1,97 @@
+"""Steps of a backward that autograd does not follow: seen, with the line, and undone."""
+
+import numpy as np
+import pytest
+import torch
+from test_check import cubic, x
+from torch.autograd import Function
+
+from double_backward.steps import STEPS, UNDOABLE, Watch, told, watched
+
+
+def no_grad(g, x):
+    with torch.no_grad():
+        slope = 3 * x**2
+    return g * slope
+
+
+def inner_grad(g, x):
+    with torch.enable_grad():
+        alias = x.view_as(x)
+        return torch.autograd.grad(alias**3, alias, g)[0]
+
+
+BACKWARDS = {  # the step, and a backward that takes it
+    "detach": lambda g, x: g * 3 * x.detach() ** 2,
+    "data": lambda g, x: g * 3 * x.data**2,
+    "no_grad": no_grad,
+    "grad": inner_grad,
+    "tensor": lambda g, x: g * 3 * torch.tensor(x) ** 2,
+    "new_tensor": lambda g, x: g * 3 * g.new_tensor(x) ** 2,
+    "item": lambda g, x: g * 3 * x * x[0].item(),
+    "tolist": lambda g, x: g * 3 * torch.tensor(x.tolist()) ** 2,
+    "float": lambda g, x: g * 3 * x * float(x[0]),
+    "numpy": lambda g, x: g * 3 * torch.from_numpy(np.square(x.detach().numpy())),
+    "long": lambda g, x: g * 3 * x * x.long(),
+}
+
+
+def second(fn):
+    point = x().requires_grad_()
+    (first,) = torch.autograd.grad(fn(point).sum() + (point**2).sum(), point, create_graph=True)
+    return torch.autograd.grad(first.sum(), point)[0]
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct")
+@pytest.mark.parametrize("kind", BACKWARDS)
+def test_a_step_is_seen_with_its_line(kind):
+    fn = cubic(BACKWARDS[kind])
+    with watched([fn.__self__]) as steps:
+        second(fn)
+    last = steps[-1]
+    assert last.kind == kind and "line " in last.where and "`" in last.where, steps
+    assert STEPS[kind] in told(steps)
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct")
+@pytest.mark.parametrize("kind", UNDOABLE)
+def test_without_it_the_number_is_right(kind):
+    fn = cubic(BACKWARDS[kind])
+    true = second(lambda x: x**3)
+    assert not torch.allclose(second(fn), true)
+    with watched([fn.__self__]) as steps:
+        second(fn)
+    with watched([fn.__self__], steps):
+        assert torch.allclose(second(fn), true)
+
+
+def test_nothing_is_seen_in_a_backward_that_autograd_follows():
+    fn = cubic(lambda g, x: g * 3 * x**2 + torch.zeros(1).item() + x.new_zeros(()).detach())
+    with watched([fn.__self__]) as steps:
+        second(fn)
+    assert not steps
+
+
+def test_the_class_is_as_before():
+    class Parent(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return g.detach()
+
+    class Child(Parent):
+        pass
+
+    before = dict(vars(Parent))
+    with pytest.raises(ZeroDivisionError), watched([Parent, Child]):
+        1 / 0  # noqa: B018
+    assert dict(vars(Parent)) == before and "backward" not in vars(Child)
+
+
+def test_a_line_of_the_code_that_asks_is_none_of_backward():
+    with Watch() as watch:
+        x().requires_grad_().detach()
+    assert watch.steps[0].where.startswith("test_a_line_of_the_code_that_asks")
