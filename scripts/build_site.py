@@ -90,7 +90,7 @@ def texts():
         path
         for folder in (ROOT, ROOT / "survey")
         for path in sorted(folder.glob("[A-Z]*.md"))
-        if path.name != "README.md"
+        if path.name != "README.md" and ".zh-CN." not in path.name
     ]
 
 

@@ -15,10 +15,13 @@ NOTEBOOKS = ROOT / "notebooks"
 CHINESE = ROOT / "translations" / "zh_CN"
 CATALOGUES = sorted(CHINESE.glob("*.po"))
 each_catalogue = pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
+PAGES = sorted(ROOT.glob("*.zh-CN.md"))
+each_text = pytest.mark.parametrize("path", [*CATALOGUES, *PAGES], ids=lambda path: path.stem)
 
 CODE = re.compile(r"`[^`]+`|<code>.*?</code>")
 FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]+\$", re.DOTALL)
 TAG = re.compile(r"</?\w+>")
+FENCED = re.compile(r"```.*?```", re.DOTALL)
 HAN = "[\u4e00-\u9fff]"
 FULL_WIDTH = "[，。：；？！）”、]"
 
@@ -108,16 +111,23 @@ def test_code_formulas_and_markup_are_not_translated(path):
             assert lines[0] == lines[1], told
 
 
-@each_catalogue
+def texts(path):
+    """What is written in Chinese: the translations of a catalogue, the lines of a page."""
+    if path.suffix == ".po":
+        return [message.string for message in messages(path)]
+    return FENCED.sub("", path.read_text(encoding="utf-8")).splitlines()
+
+
+@each_text
 def test_words_are_those_of_the_table(path):
     rows = re.findall(r"^\|.*\|.*\| (.*) \|$", (CHINESE / "terms.md").read_text("utf-8"), re.M)
     forbidden = [word for row in rows[1:] for word in row.split("、")]
     assert len(forbidden) > 30
-    found = [(word, m.string) for m in messages(path) for word in forbidden if word in m.string]
+    found = [(word, text) for text in texts(path) for word in forbidden if word in text]
     assert not found
 
 
-@each_catalogue
+@each_text
 def test_chinese_is_set_as_chinese(path):
     wrong = {
         "a space between Chinese and Latin, numbers, code, formulas": (
@@ -127,11 +137,11 @@ def test_chinese_is_set_as_chinese(path):
         "no space beside full-width punctuation": rf"{FULL_WIDTH} [^|]|[^|>] {FULL_WIDTH}",
         "no two spaces": r"\S  +\S",
     }
-    for message in messages(path):
+    for text in texts(path):
         for rule, pattern in wrong.items():
-            found = re.search(pattern, shown(message.string))
-            assert not found, f"{rule}: {found[0]} in {message.string}"
-        assert not stars_left(CODE.sub("`x`", message.string)), message.string
+            found = re.search(pattern, shown(text))
+            assert not found, f"{rule}: {found[0]} in {text}"
+        assert not stars_left(CODE.sub("`x`", text)), f"not seen as bold: {text}"
 
 
 def stars_left(text):
@@ -148,6 +158,33 @@ def test_stars_beside_punctuation_are_noticed():
     assert not stars_left("**一**：二，**三**四**五**。**`x` 六** 七，**八。** 九")
     assert stars_left("**一：**二") == ["**一：**"]
     assert stars_left("一**（二）三**") == ["**（二）三**"]
+
+
+def test_the_pages_links_and_pictures_are_there():
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        targets = re.findall(r'\]\(([^)#]+)\)|src="([^"]+)"', text)
+        assert targets
+        assert [t for t in targets if not (ROOT / (t[0] or t[1])).exists()] == []
+
+
+def test_the_chinese_readme_has_the_lessons_and_minutes_of_the_english_one():
+    row = r"^\| (\d) \| .*?\(notebooks/(?:zh_CN/)?(.*?)\).*?\| (\d+ \(\d+\)) \|"
+    english, chinese = (
+        re.findall(row, (ROOT / page).read_text(encoding="utf-8"), re.M)
+        for page in ("README.md", "README.zh-CN.md")
+    )
+    assert len(english) == 5
+    assert chinese == english
+
+
+def test_the_chinese_glossary_has_the_words_of_the_english_one():
+    english, chinese = (
+        re.findall(r"^\| ([^|]+) \|", (ROOT / page).read_text("utf-8").split("\n## If")[0], re.M)
+        for page in ("GLOSSARY.md", "GLOSSARY.zh-CN.md")
+    )
+    assert "intermediate" in english
+    assert [word for word in english[1:] if word not in chinese] == []
 
 
 def lesson(*cells, name="2_second.ipynb"):
