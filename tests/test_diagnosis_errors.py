@@ -342,7 +342,6 @@ WORDS = {
     "Numerical gradient for": {"5": ["gradgradcheck"]},
     "a second derivative": {"4": ["a second derivative through it would be wrong"]},
     "its second derivative": {"5": ["a Function for backward"]},
-    "torch.compile with": {"4": ["set_stance"]},
 }
 
 
