@@ -8,12 +8,17 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from editions import translated
+
+from lessons_src.exercises import _hints_given, check, exercises, hint
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 CHINESE = ROOT / "translations" / "zh_CN"
 CATALOGUES = sorted(CHINESE.glob("*.po"))
+LESSONS = [path for path in CATALOGUES if path.stem != "exercises"]
+each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 each_catalogue = pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
 PAGES = sorted(ROOT.glob("*.zh-CN.md"))
 each_text = pytest.mark.parametrize("path", [*CATALOGUES, *PAGES], ids=lambda path: path.stem)
@@ -24,14 +29,6 @@ TAG = re.compile(r"</?\w+>")
 FENCED = re.compile(r"```.*?```", re.DOTALL)
 HAN = "[\u4e00-\u9fff]"
 FULL_WIDTH = "[，。：；？！）”、]"
-
-
-def copy_of(path):
-    return NOTEBOOKS / path.parent.name / f"{path.stem}.ipynb"
-
-
-def english_of(path):
-    return NOTEBOOKS / f"{path.stem}.ipynb"
 
 
 def messages(path):
@@ -47,7 +44,7 @@ def shown(text):
 
 @each_catalogue
 def test_every_paragraph_is_translated(path):
-    catalogue = translated.updated(path, english_of(path))
+    catalogue = translated.updated(path)
     left = [m.id for m in catalogue if m.id and (m.fuzzy or not m.string)]
     left += [message.id for message in catalogue.obsolete.values()]
     assert not left, (
@@ -57,16 +54,18 @@ def test_every_paragraph_is_translated(path):
 
 
 @each_catalogue
-def test_the_notebook_is_what_the_catalogue_makes(path):
-    catalogue = translated.read_catalogue(path)
-    made = translated.translated(english_of(path), catalogue, path.parent)
-    stored = copy_of(path).read_text(encoding="utf-8")
-    assert stored == made, f"Run `make translations`: {copy_of(path).relative_to(ROOT)} is stale."
+def test_what_is_made_is_what_the_catalogue_makes(path):
+    made = translated.content(path, translated.read_catalogue(path))
+    file = translated.made_from(path)
+    assert file.read_bytes() == made, f"Run `make translations`: {file.relative_to(ROOT)} is stale."
 
 
-@each_catalogue
+@each_lesson
 def test_code_and_outputs_are_the_english_ones(path):
-    english, copy = (json.loads(p.read_text("utf-8")) for p in (english_of(path), copy_of(path)))
+    english, copy = (
+        json.loads(p.read_text("utf-8"))
+        for p in (translated.english_of(path), translated.made_from(path))
+    )
     assert [cell["id"] for cell in copy["cells"]] == [cell["id"] for cell in english["cells"]]
     pairs = [
         (json.dumps(one), json.dumps(other))
@@ -79,16 +78,20 @@ def test_code_and_outputs_are_the_english_ones(path):
 
 
 def test_each_catalogue_has_a_notebook_and_each_notebook_a_catalogue():
-    assert CATALOGUES
-    assert [copy_of(path) for path in CATALOGUES] == sorted((NOTEBOOKS / "zh_CN").glob("*"))
+    assert len(LESSONS) == 5
+    assert [translated.made_from(path) for path in LESSONS] == sorted(
+        (NOTEBOOKS / "zh_CN").glob("*")
+    )
 
 
-@each_catalogue
+@each_lesson
 def test_links_lead_somewhere(path):
-    folder = copy_of(path).parent
+    folder = translated.made_from(path).parent
     links = [
         link
-        for cell in translated.markdown_cells(nbformat.read(copy_of(path), as_version=4))
+        for cell in translated.markdown_cells(
+            nbformat.read(translated.made_from(path), as_version=4)
+        )
         for link in translated.LINK.findall(cell.source)
     ]
     assert links
@@ -187,6 +190,30 @@ def test_the_chinese_glossary_has_the_words_of_the_english_one():
     assert [word for word in english[1:] if word not in chinese] == []
 
 
+class Stub(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        raise NotImplementedError
+
+
+def test_hint_and_check_answer_in_the_language_of_the_folder(tmp_path, monkeypatch, capsys):
+    (tmp_path / "zh_CN").mkdir()
+    answers = {}
+    for folder in (tmp_path, tmp_path / "zh_CN"):
+        monkeypatch.chdir(folder)
+        _hints_given.clear()
+        for _ in range(3):
+            hint("power")
+        check("sigmoid", Stub.apply)
+        check("sigmoid", exercises()["sigmoid"].SOLUTION[-1].apply)
+        check("swish", exercises()["swish"].TASK.given.apply)
+        answers[folder.name] = capsys.readouterr().out
+    english, chinese = answers[tmp_path.name], answers["zh_CN"]
+    assert "hint 1 of 3: n is an integer" in english and not re.search(HAN, english)
+    for head in ("第 1 条", "还没有做", "✓ sigmoid: 对了", "原样"):
+        assert head in chinese, chinese
+
+
 def lesson(*cells, name="2_second.ipynb"):
     notebook = nbformat.v4.new_notebook()
     for number, cell in enumerate(cells):
@@ -231,7 +258,7 @@ def test_a_reworded_paragraph_stands_in_english_until_it_is_mended(house, capsys
     after = before.replace("stays", "remains")
     path, cells = make(house, f"# Title\n\n{after}")
     assert cells == [f"# 标题\n\n{after}"]
-    assert "2_second: 2 paragraphs, 0 missing, 1 fuzzy" in capsys.readouterr().out
+    assert "2_second: 2 entries, 0 missing, 1 fuzzy" in capsys.readouterr().out
     assert f'#, fuzzy\nmsgid "{after}"\nmsgstr "二阶导数是 2，一直是 2。"' in path.read_text(
         "utf-8"
     )

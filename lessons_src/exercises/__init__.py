@@ -17,6 +17,7 @@ from pathlib import Path
 
 from torch.autograd import Function
 
+from .language import in_its_language
 from .point import around_the_point
 from .review import review
 
@@ -53,6 +54,7 @@ def check(name=None, answer=_NOTHING):
         reply = review(exercise.TASK, answer)
         if reply.status == "right":
             reply.advice = around_the_point(exercise.TASK, answer) or _next(exercise)
+    reply.fact = in_its_language(reply.fact)
     _print_once(printed.getvalue())
     print(reply.told(f"{_SIGNS.get(reply.status, '')}{name}: "))
 
@@ -70,7 +72,8 @@ def _print_once(text):
 def _next(exercise):
     if not hasattr(exercise, "SOLUTION"):
         return ""
-    return f'solution("{exercise.TASK.name}") shows how we wrote it. On to the next cell.'
+    said = in_its_language('solution("{}") shows how we wrote it. On to the next cell.')
+    return said.format(exercise.TASK.name)
 
 
 def _written(answer):
@@ -92,9 +95,11 @@ def hint(name=None):
     task = exercise.TASK
     given, every = _hints_given[task.name] % len(task.hints), len(task.hints)
     _hints_given[task.name] += 1
-    _print(f"{task.name}, hint {given + 1} of {every}: {task.hints[given]}")
+    said = in_its_language("{}, hint {} of {}: {}")
+    _print(said.format(task.name, given + 1, every, in_its_language(task.hints[given])))
     if given + 1 == every and hasattr(exercise, "SOLUTION"):
-        _print(f'That was the last one. solution("{task.name}") shows the code.')
+        said = in_its_language('That was the last one. solution("{}") shows the code.')
+        _print(said.format(task.name))
 
 
 def solution(name=None):

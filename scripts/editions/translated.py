@@ -4,18 +4,26 @@ translations/LANGUAGE/LESSON.po is a gettext catalogue with an entry for each pa
 lesson's Markdown; an empty file begins one. The catalogues are updated from notebooks/, and from
 both come the notebooks in notebooks/LANGUAGE/. Nothing is executed: code cells and their outputs
 are the English ones. What has no translation, or one marked fuzzy, stands in English.
+
+translations/LANGUAGE/exercises.po has what hint and check say; compiled for gettext, it stands in
+lessons_src/exercises/.
 """
 
 import re
+from io import BytesIO
 
 import nbformat
 from babel.messages.catalog import Catalog
+from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
+
+from lessons_src.exercises import exercises, language
 
 from . import colab
 from .carry import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
+EXERCISES = ROOT / "lessons_src" / "exercises"
 TRANSLATIONS = ROOT / "translations"
 # Empty lines, in a quotation too; what is fenced is code, and stays.
 BETWEEN = re.compile(r"((?:\A|\n+)```.*?\n```\n*|\n(?:>? *\n)+)", re.DOTALL)
@@ -24,18 +32,36 @@ LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
 
 
 def main():
-    for path in sorted(TRANSLATIONS.glob("*/[0-9]_*.po")):
-        english = NOTEBOOKS / f"{path.stem}.ipynb"
-        catalogue = updated(path, english)
+    for path in sorted(TRANSLATIONS.glob("*/*.po")):
+        catalogue = updated(path)
         with path.open("wb") as file:
             write_po(file, catalogue, width=None)  # a line of the lesson is a line here
-        copy = NOTEBOOKS / path.parent.name / english.name
+        copy = made_from(path)
         copy.parent.mkdir(exist_ok=True)
-        copy.write_text(translated(english, catalogue, path.parent), encoding="utf-8", newline="\n")
+        copy.write_bytes(content(path, catalogue))
         total, missing, fuzzy = counts(catalogue)
-        print(
-            f"{copy.parent.name} {path.stem}: {total} paragraphs, {missing} missing, {fuzzy} fuzzy"
-        )
+        told = f"{total} entries, {missing} missing, {fuzzy} fuzzy"
+        print(f"{path.parent.name} {path.stem}: {told}")
+
+
+def made_from(path):
+    """The file that is written from a catalogue."""
+    if path.stem == "exercises":
+        return EXERCISES / f"{path.parent.name}.mo"
+    return NOTEBOOKS / path.parent.name / f"{path.stem}.ipynb"
+
+
+def content(path, catalogue):
+    """What stands in that file."""
+    if path.stem != "exercises":
+        return translated(english_of(path), catalogue, path.parent).encode()
+    compiled = BytesIO()
+    write_mo(compiled, catalogue)
+    return compiled.getvalue()
+
+
+def english_of(path):
+    return NOTEBOOKS / f"{path.stem}.ipynb"
 
 
 def read_catalogue(path):
@@ -43,7 +69,7 @@ def read_catalogue(path):
         return read_po(file, locale=path.parent.name)
 
 
-def updated(path, english):
+def updated(path):
     """The catalogue with an entry for each paragraph that the lesson has now.
 
     An entry whose English was reworded keeps its translation and is marked fuzzy; one that is not
@@ -51,18 +77,30 @@ def updated(path, english):
     """
     catalogue = read_catalogue(path)
     if not path.read_bytes():
-        catalogue.project, catalogue.version = "double-backward", english.stem
+        catalogue.project, catalogue.version = "double-backward", path.stem
         catalogue.header_comment = (
             "# Updated by `make translations`; terms.md has the words to use."
         )
         catalogue.last_translator = catalogue.language_team = catalogue.msgid_bugs_address = ""
         catalogue.fuzzy = False
-    template = Catalog()
-    for cell in markdown_cells(read_lesson(english)):
-        for paragraph in paragraphs(cell.source):
-            template.add(paragraph, locations=[(cell.id, None)])
-    catalogue.update(template, update_creation_date=False)
+    catalogue.update(template(path), update_creation_date=False)
     return catalogue
+
+
+def template(path):
+    """The English entries, each with its place: the id of a cell, the name of an exercise."""
+    found = Catalog()
+    if path.stem == "exercises":
+        for sentence in language.SENTENCES:
+            found.add(sentence, locations=[("language", None)])
+        for name, exercise in exercises().items():
+            for hint in exercise.TASK.hints:
+                found.add(hint, locations=[(name, None)])
+        return found
+    for cell in markdown_cells(read_lesson(english_of(path))):
+        for paragraph in paragraphs(cell.source):
+            found.add(paragraph, locations=[(cell.id, None)])
+    return found
 
 
 def translated(english, catalogue, folder):

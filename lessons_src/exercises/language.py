@@ -1,0 +1,27 @@
+"""What `check` and `hint` say in the language of the folder in which the lesson runs.
+
+In a folder zh_CN, such as notebooks/zh_CN, that is Chinese, from zh_CN.mo beside this file, which
+`make translations` writes. What has no translation stays English.
+"""
+
+import gettext
+from pathlib import Path
+
+# Said by check and hint, besides the hints themselves.
+SENTENCES = (
+    "not attempted yet.",
+    "as given. It has a bug: find it and mend it here.",
+    "right. Checked: value and first derivative.",
+    "right. Checked: value, first and second derivative, alone and inside larger formulas.",
+    'solution("{}") shows how we wrote it. On to the next cell.',
+    "{}, hint {} of {}: {}",
+    'That was the last one. solution("{}") shows the code.',
+)
+
+
+def in_its_language(text):
+    catalogue = Path(__file__).with_name(f"{Path.cwd().name}.mo")
+    if not catalogue.exists():
+        return text
+    with catalogue.open("rb") as file:
+        return gettext.GNUTranslations(file).gettext(text)
