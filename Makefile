@@ -7,6 +7,11 @@ RUN := .venv/bin/python
 unexport PYTHONPATH PYTHONHOME PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS
 unexport PYTHONDONTWRITEBYTECODE
 
+# Only as an argument of make: desktops have a variable of this name for themselves.
+ifeq ($(origin LANGUAGE),command line)
+export COURSE_LANGUAGE := $(LANGUAGE)
+endif
+
 .PHONY: lab fresh test check matrix refresh copies translations workshop site rehearse survey environment \
         environment+site environment+workshop environment+test+workshop \
         environment+test+workshop+site

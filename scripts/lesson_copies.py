@@ -1,6 +1,7 @@
 """The reader's own copies of the lessons, in my_lessons/: made once, never overwritten.
 
-They have no outputs, so that no answer stands under its question.
+They have no outputs, so that no answer stands under its question. With COURSE_LANGUAGE=zh_CN, which
+`make lab LANGUAGE=zh_CN` sets, they are the Chinese ones, in my_lessons/zh_CN/.
 """
 
 import hashlib
@@ -13,8 +14,9 @@ import nbformat
 from nbformat.sign import NotebookNotary
 
 ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOKS = ROOT / "notebooks"
-MY_LESSONS = ROOT / "my_lessons"
+LANGUAGE = os.environ.get("COURSE_LANGUAGE", "")
+NOTEBOOKS = ROOT / "notebooks" / LANGUAGE
+MY_LESSONS = ROOT / "my_lessons" / LANGUAGE
 
 
 def lessons(number=""):
@@ -28,7 +30,11 @@ def jupyter_folder(folder):
 
 def copy_lessons(folder=MY_LESSONS):
     """Copy the lessons that are not there yet and announce those that are newer than the copy."""
+    if not lessons():
+        there = ", ".join(path.name for path in (ROOT / "notebooks").iterdir() if path.is_dir())
+        sys.exit(f"There are no lessons in {LANGUAGE}: try LANGUAGE={there}, or none for English.")
     known = read_known(folder)
+    spoken = f" LANGUAGE={LANGUAGE}" if LANGUAGE else ""
     for lesson in lessons():
         copy = folder / lesson.name
         if not copy.exists():
@@ -37,7 +43,7 @@ def copy_lessons(folder=MY_LESSONS):
             number = lesson.name.split("_")[0]
             print(
                 f"Lesson {number} is newer than your copy, which stays as it is: "
-                f"`make fresh LESSON={number}` puts the new one beside it."
+                f"`make fresh LESSON={number}{spoken}` puts the new one beside it."
             )
 
 

@@ -15,12 +15,13 @@ SETTINGS = Path(__file__).resolve().parent / "lab_settings"
 
 def main(folder=None, extra=()):
     with a_dot_a_second("Starting JupyterLab"):
-        from lesson_copies import MY_LESSONS, copy_lessons, jupyter_folder, lessons
+        from lesson_copies import LANGUAGE, MY_LESSONS, copy_lessons, jupyter_folder, lessons
     folder = folder or MY_LESSONS
     copy_lessons(folder)
     port, token, page = free_port(), secrets.token_hex(24), f"/lab/tree/{lessons()[0].name}"
     # Some browsers may not read hidden folders, where the page lies that they are sent to first.
-    keep_apart(jupyter_folder(folder), runtime=folder.parent / "build" / "jupyter")
+    home = folder.parents[1 if LANGUAGE else 0]
+    keep_apart(jupyter_folder(folder), runtime=home / "build" / "jupyter")
     os.environ["JUPYTER_TOKEN"] = token  # not among the arguments, which others on a machine see
     with a_dot_a_second():
         from jupyterlab.labapp import LabApp  # looks at its folders while it is imported

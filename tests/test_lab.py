@@ -1,8 +1,13 @@
 """The reader's copies: made once, trusted, never overwritten; and a port that is free."""
 
+import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import lesson_copies
 import nbformat
@@ -12,6 +17,7 @@ from nbformat.sign import NotebookNotary
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 NAME = "1_saving_inputs.ipynb"
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -120,3 +126,31 @@ def test_something_moves_while_jupyterlab_starts(capsys):
         time.sleep(1.5)
     assert capsys.readouterr().out == "Starting ."
     assert threading.active_count() == threads
+
+
+def copies_in(language, folder):
+    program = "import lesson_copies as c; c.copy_lessons(c.Path.cwd() / 'zh_CN')"
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=os.environ | {"COURSE_LANGUAGE": language, "PYTHONPATH": str(ROOT / "scripts")},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_copies_are_in_the_language_asked_for(tmp_path):
+    assert copies_in("zh_CN", tmp_path).stderr == ""
+    assert source(tmp_path / "zh_CN" / NAME).startswith("# 1 · 保存输入")
+    assert "There are no lessons in xx: try LANGUAGE=zh_CN" in copies_in("xx", tmp_path).stderr
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="no make")
+def test_a_desktops_own_language_is_not_the_courses(tmp_path):
+    show = ["make", "-s", "-C", str(ROOT), "--eval=show:; @echo [$$COURSE_LANGUAGE]", "show"]
+    env = os.environ | {"LANGUAGE": "zh_CN:zh"}
+    said = [
+        subprocess.run([*show, *more], env=env, capture_output=True, text=True).stdout
+        for more in ([], ["LANGUAGE=zh_CN"])
+    ]
+    assert said == ["[]\n", "[zh_CN]\n"]
