@@ -12,6 +12,7 @@ STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two d
     torch.float32: ((3e-2, 1e-2), (1e-1, 3e-2), (1e-2, 1e-3)),
 }
 TINY = {torch.float64: 1e-11, torch.float32: 1e-5}  # a step on which nothing bends
+WIDE = 2e-1, 1e-1  # where so much is lost in rounding that only large steps tell
 AGREED = 1e-2  # a mean relative error below this ends the trying
 
 
@@ -23,13 +24,19 @@ class Slope(NamedTuple):
     likely: Tensor  # what it is off by where all is smooth, to know how many digits count
 
 
-def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Slope:
+def slope(
+    at: Callable[[float], Tensor],
+    dtype: torch.dtype,
+    scale: float,
+    rounding: Tensor | None = None,
+) -> Slope:
     """d at(h)/dh at h = 0, by central differences.
 
     Args:
         at: a flat vector as a function of a number; NaN where it has no value.
         dtype: the precision in which `at` computes: float64, float32, or bfloat16 for 16 bits.
         scale: steps are multiplied by it.
+        rounding: what it leaves in `at`, where that is known to be more than the last digits.
 
     Returns:
         `Slope`, by Richardson's extrapolation from two steps. The error is what they disagree by,
@@ -41,7 +48,11 @@ def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Sl
     zero, best, least = at(0.0), Slope(*[torch.empty(0)] * 3), math.inf
     eps = 16 * torch.finfo(dtype).eps
     noise = eps * (zero.abs() + zero.abs().mean())
-    for number, (coarse_step, fine_step) in enumerate(STEPS[dtype]):
+    steps = STEPS[dtype]
+    if rounding is not None:
+        noise = torch.maximum(noise, rounding)
+        steps = (*steps, WIDE) if rounding.norm() > 1e-6 * zero.norm() else steps
+    for number, (coarse_step, fine_step) in enumerate(steps):
         if number == 1:  # not smooth, or noisier than its size tells
             noise = torch.maximum(noise, _noise(at, TINY[dtype] * scale))
         ratio = coarse_step / fine_step
@@ -50,9 +61,9 @@ def slope(at: Callable[[float], Tensor], dtype: torch.dtype, scale: float) -> Sl
         extrapolated = (fine - coarse) / (ratio**2 - 1)
         value = fine + extrapolated
         kink = (ratio * fine_sides - coarse_sides).abs() / (ratio - 1)
-        rounding = noise / (fine_step * scale)
-        likely = (extrapolated.abs() + kink + rounding).nan_to_num(torch.inf)
-        error = ((fine - coarse).abs() + kink + rounding).nan_to_num(torch.inf)
+        rounded = noise / (fine_step * scale)
+        likely = (extrapolated.abs() + kink + rounded).nan_to_num(torch.inf)
+        error = ((fine - coarse).abs() + kink + rounded).nan_to_num(torch.inf)
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
         doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
         if doubt < least:

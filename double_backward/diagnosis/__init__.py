@@ -16,6 +16,7 @@
     extra_output_gradient_ignored  3
     extra_output_gradient_wrong    3
     input_copy_saved               1
+    argument_without_graph         1
     intermediate_saved             3
     intermediate_on_ctx            4
     state_outside_ctx              4
@@ -57,6 +58,7 @@
     only_by_backward               5
     elements_not_checked           1
     differences_disagree           1
+    lost_in_rounding               1
     raises_beside                  1
     far_from_one                   1
     computes_in_float32            1

@@ -22,7 +22,7 @@ from double_backward.graphs import walk
 from double_backward.steps import Watch
 
 from .functions import Custom, Extra, Kind, Node, Path, Saved, look
-from .holdings import reachable
+from .holdings import global_names, reachable
 from .judge import Outcome, Row
 from .measure import Measured
 from .settings import Setting, first_line
@@ -36,6 +36,7 @@ CLEAR = {  # relative; noise above this says nothing
     torch.bfloat16: 1e-1,
 }
 FEW = 8  # inputs of fn that are told apart
+COPIES = 8  # of an object that may be a key
 
 
 class StandIn:
@@ -260,13 +261,18 @@ def _with_paths(custom, backward, answer, change, clear):
 
 
 def _is_key(backward, slot):
-    """Whether an object on ctx holds nothing, and backward only finds something else by it."""
+    """Whether an object on ctx holds nothing, and backward only finds something else by it.
+
+    A copy may have the id() of an object that is gone, and so still lead to something: several have
+    to, all at once there.
+    """
     try:
-        other = copy.deepcopy(backward.node.attributes[slot])
+        others = [copy.deepcopy(backward.node.attributes[slot]) for _ in range(COPIES)]
     except Exception:  # of the object's own
         return False
-    kept = backward.kept[0], {**backward.kept[1], slot: other}
-    return not same(backward.value(kept), backward.value(backward.kept))
+    here, (tensors, attributes) = backward.value(backward.kept), backward.kept
+    there = [backward.value((tensors, {**attributes, slot: other})) for other in others]
+    return not all(same(value, here) for value in there)
 
 
 def _path(got: Number, true: Number, size: float, clear: float = CLEAR[torch.float64]) -> Path:
@@ -550,7 +556,8 @@ def _state(node):
             outside = inspect.getclosurevars(method)
         except (TypeError, ValueError):
             continue
-        around = {**outside.globals, **outside.nonlocals}
+        names = global_names(method) if inspect.isfunction(method) else outside.globals
+        around = {**{name: outside.globals.get(name) for name in names}, **outside.nonlocals}
         data = {k: v for k, v in around.items() if not callable(v) and not inspect.ismodule(v)}
         found.update(data)
     for name, value in node.attributes.items():

@@ -8,7 +8,7 @@ from double_backward.steps import Step
 
 from .functions import Custom, Extra, Kind, Path, Saved
 from .habits import Habits
-from .judge import TOLERANCE, Outcome
+from .judge import INEXACT, Outcome
 from .lifetime import Lifetime
 from .measure import Measured
 
@@ -41,8 +41,9 @@ class Evidence:
         m = self.measured
         if m.rtol is not None or m.first.outcome is not Outcome.RIGHT:
             return False
-        rough = m.dtype is torch.float64 and m.first.relative > 10 * TOLERANCE[torch.float64]
-        return rough or (m.dtype is torch.bfloat16 and bool(self.functions))
+        if m.dtype is torch.bfloat16:
+            return bool(self.functions)
+        return m.first.relative > INEXACT[m.dtype]
 
     @property
     def meant(self) -> bool:

@@ -60,6 +60,7 @@ class Saved:
     marked: bool = False  # returned, but marked as non-differentiable
     holder: bool = False  # no tensor, but something that holds one
     edited: bool = False  # an input that forward has written its output into
+    handed_over: bool = False  # an argument of apply that has no graph, though it changes
     circular: bool = False  # an output, or a view of one, that may keep its own graph alive
 
     @property
@@ -272,7 +273,16 @@ def _saved_tensors(node, other, call, target):
             variable = outputs[kept.position] or variable
         saved = _saved(kept, beside, call, target)
         marked = saved.kind is Kind.INTERMEDIATE and variable in [name for name in outputs if name]
-        yield replace(saved, variable=variable, slot=slot, marked=marked)
+        handed_over = saved.kind is Kind.INTERMEDIATE and variable in _without_graph(node)
+        about = {"variable": variable, "slot": slot}
+        yield replace(saved, **about, marked=marked, handed_over=handed_over)
+
+
+def _without_graph(node):
+    """The names of the arguments of apply that are not differentiated."""
+    names = argument_names(node.function)
+    pairs = zip(names, node.fn.needs_input_grad, strict=False)
+    return [name for name, need in pairs if name and not need]
 
 
 def _differentiable_arguments(node):

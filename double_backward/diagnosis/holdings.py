@@ -1,5 +1,6 @@
 """What fn holds besides its arguments: in its closure, among its globals and attributes."""
 
+import dis
 import functools
 import types
 from collections.abc import Callable, Iterator
@@ -192,6 +193,12 @@ def _parts(thing):
     return list(getattr(thing, "__dict__", {}).items())[:MOST]
 
 
+def global_names(function: types.FunctionType) -> list[str]:
+    """The names of what a function takes from its module, and not those of attributes."""
+    taken = [i.argval for i in dis.get_instructions(function) if i.opname == "LOAD_GLOBAL"]
+    return [name for name in dict.fromkeys(taken) if name in function.__globals__]
+
+
 def _parts_of_function(function):
     parts = list(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     found = []
@@ -200,6 +207,5 @@ def _parts_of_function(function):
             found.append((name, cell.cell_contents))
         except ValueError:  # not filled yet
             continue
-    names = [name for name in function.__code__.co_names if name in function.__globals__]
-    found += [(name, function.__globals__[name]) for name in names]
+    found += [(name, function.__globals__[name]) for name in global_names(function)]
     return found + [("", part) for part in function.__defaults__ or ()]

@@ -13,6 +13,7 @@ from double_backward.differences import Slope
 from .settings import Reported
 
 TOLERANCE = {torch.float64: 2e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # relative
+INEXACT = {torch.float64: 2e-3, torch.float32: 4e-3}  # relative; no closed formula is further off
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
 NOISE = 0.02  # one further off than this must scatter to both sides, or it is no noise
 ROUNDING = 1e-3  # of the tolerance is what large elements leave in small ones

@@ -9,7 +9,6 @@ before fn and z = y + (y - y0)**2/2 after it, the second derivative along d is
 where B is the first derivative weighted with the change of y, and C the first derivative times d.
 """
 
-import math
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from double_backward.differences import Slope, flat, same, shaped, slope, vjp
+from double_backward.differences import Slope, flat, shaped, slope, vjp
 
 from .judge import (
     NOISE,
@@ -30,6 +29,7 @@ from .judge import (
     limits_of_second,
     scatters,
 )
+from .rounding import in_16_bits, scatter
 from .settings import (
     Probe,
     Reported,
@@ -46,9 +46,8 @@ ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of
 MANY = 1e6  # elements; from here on one probe has to do
 ONE_BY_ONE = 16  # elements; with more, parts of the inputs are compared
 AROUND = 0.0, 0.07, -0.05  # how far from the point an inexact first derivative is looked at
-PRECISE = 0.03  # relative; how well a fit has to know a slope that is believed in spite of others
-NEAR = 1e-6  # a step to which stairs of 16 bits are flat
 SECOND = {**TOLERANCE, torch.float64: 3e-4}  # relative; its quotients of small numbers lose digits
+COARSE = 1e-3  # relative; from here on what the caller says is looked at as 16 bits are
 FEW = 4  # outputs; with more, they are not tried one by one
 BENDS = {  # steps of second differences
     torch.float64: (1e-2, 2e-2),
@@ -82,6 +81,7 @@ class Measured:
     raises_frozen: tuple[str, str] | None = None  # an input, and the error where it is frozen
     rtol: float | None = None  # what the caller said; None: nothing
     idle: bool = False  # the first derivative by some input is 0 altogether
+    drowned: bool = False  # the numbers of fn are mostly what rounding leaves of larger ones
 
     @property
     def rows(self) -> list[Row]:
@@ -166,19 +166,54 @@ def measure_with(probe: Probe, order: int) -> Measured:
         return Measured(probe, first, unjudged(_all_reported(probe)))
     dtype, said = _precision(probe), _all_reported(probe)
     found = _compared(probe, order, gradient, said, dtype)
-    exact = found.first.relative <= 1e-2 * TOLERANCE[dtype]
-    finite = found.first.outcome is not Outcome.NOT_FINITE
-    if finite and not (exact and found.first.outcome is Outcome.RIGHT) and _rounds(probe, found):
-        rounded = _compared(probe, order, gradient, said, torch.bfloat16)
-        return rounded if rounded.first.outcome is Outcome.RIGHT else found
-    return found
+    right = found.first.outcome is Outcome.RIGHT
+    if found.first.outcome is Outcome.NOT_FINITE:
+        return found
+    exact = right and found.first.relative <= 1e-2 * TOLERANCE[dtype]
+    if not exact and in_16_bits(partial(_values_and_gradient, probe, probe.d, 0.0)):
+        in_16 = _compared(probe, order, gradient, said, torch.bfloat16)
+        return in_16 if in_16.first.outcome is Outcome.RIGHT else found
+    coarse = (probe.target.rtol or 0.0) >= COARSE  # smaller steps than that mean nothing
+    if coarse and (found.severity or not found.telling):
+        fitted = _compared(probe, order, gradient, said, torch.bfloat16)
+        found = found if fitted.severity or not fitted.telling else replace(fitted, dtype=dtype)
+    if right and not any(row.outcome is Outcome.WRONG for row in found.rows):
+        return found
+    known = _compared(probe, order, gradient, said, dtype, _rounding(probe, found))
+    return replace(known, drowned=_judged(found) and not _judged(known))
 
 
-def _compared(probe, order, gradient, said, dtype):
+def _judged(found):
+    return found.first.outcome is not Outcome.UNCLEAR and not all(
+        row.outcome is Outcome.UNCLEAR for row in found.rows
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Rounding:
+    """What rounding inside fn leaves in its numbers."""
+
+    both: Tensor | None  # in its outputs and the first derivative, flat, one after the other
+    said: dict[Setting, Tensor | None]  # in the second derivative that autograd reports
+
+
+def _rounding(probe, found):
+    both = scatter(partial(_values_and_gradient, probe, probe.d, 0.0))
+    wrong = [s for s, row in found.second.items() if row.outcome is Outcome.WRONG]
+    said = {s: scatter(partial(_second, probe, s)) for s in wrong}
+    return Rounding(both, said)
+
+
+def _second(probe, setting):
+    return reported(probe, setting).vector
+
+
+def _compared(probe, order, gradient, said, dtype, rounding=None):
     target, d, n = probe.target, probe.d, len(flat(probe.y0))
-    both = slope(partial(_values_and_gradient, probe, d), dtype, target.scale)
+    in_both = rounding.both if rounding else None
+    both = slope(partial(_values_and_gradient, probe, d), dtype, target.scale, in_both)
     dy, a = Slope(*(v[:n] for v in both)), Slope(*(v[n:] for v in both))
-    first = judge_first(probe, gradient, dy, a, dtype)
+    first = judge_first(probe, gradient, dy, a, dtype, in_both)
     rtol = target.rtol
     tolerance = min(SURROGATE, max(SECOND[dtype], 10 * first.relative))
     if rtol is not None:
@@ -195,7 +230,8 @@ def _compared(probe, order, gradient, said, dtype):
     }
     if first.outcome is not Outcome.RIGHT:  # finite differences do not go where backward goes
         return Measured(second=unjudged(said), **common)
-    second = _judge_second(probe, said, gradient, a, _with_change_of_y(probe, dy), tolerance)
+    b = _with_change_of_y(probe, dy)
+    second = _judge_second(probe, said, gradient, a, b, tolerance, rounding)
     found = Measured(second=second, **common)
     if order < 3 or found.wrong:
         return found
@@ -290,7 +326,14 @@ def unjudged(said: dict[Setting, Reported]) -> dict[Setting, Row]:
     return rows
 
 
-def judge_first(probe: Probe, gradient: Tensor, dy: Slope, a: Slope, dtype: torch.dtype) -> Row:
+def judge_first(
+    probe: Probe,
+    gradient: Tensor,
+    dy: Slope,
+    a: Slope,
+    dtype: torch.dtype,
+    rounding: Tensor | None = None,
+) -> Row:
     """First derivative against values: along d and, where that differs, part by part.
 
     One that is inexact is right where it scatters as noise does, and where its own derivative `a`
@@ -299,13 +342,19 @@ def judge_first(probe: Probe, gradient: Tensor, dy: Slope, a: Slope, dtype: torc
     target = probe.target
     if not (gradient.isfinite().all() and flat(probe.y0).isfinite().all()):
         return Row(Outcome.NOT_FINITE)
-    whole = expected, got, _, _, terms = _change_of_loss(probe, gradient, dy, probe.d)
+    of_gradient = None if rounding is None else rounding[len(flat(probe.y0)) :]
+    whole = _change_of_loss(probe, gradient, dy, probe.d, of_gradient)
+    expected, got, _, _, terms = whole
     close = TOLERANCE[dtype] if target.rtol is None else target.rtol
     if (expected - got).abs() <= close * terms + target.atol:
         return _judge_parts([whole], target.place)
     names, parts = _parts(target)
-    compared = _by_parts(probe, parts, dtype)
+    compared = _by_parts(probe, parts, dtype, rounding)
     row = _judge_parts(compared, names)
+    if rounding is not None and row.outcome is Outcome.RIGHT:
+        expected, got, error, _, terms = torch.stack(compared).T
+        beyond = ((expected - got).abs() - 5 * error).clamp(min=0) / terms.clamp(min=1e-30)
+        row = replace(row, relative=beyond.max().item())
     if row.outcome is not Outcome.RIGHT or row.relative <= max(close, 10 * TOLERANCE[dtype]):
         return row
     if row.error is not None and row.error <= target.atol:
@@ -322,11 +371,12 @@ def judge_first(probe: Probe, gradient: Tensor, dy: Slope, a: Slope, dtype: torc
     return replace(shown, uncertain=likely)
 
 
-def _change_of_loss(probe, gradient, dy, along):
+def _change_of_loss(probe, gradient, dy, along, rounding=None):
     """Expected, got, error, likely error and size of the change of the loss along a direction."""
     w = flat(probe.w)
     a, b = w * dy.value, gradient * along
-    errors = (w * dy.error).norm(), (w * dy.likely).norm()
+    own = 0.0 if rounding is None else (rounding * along).norm()
+    errors = (w * dy.error).norm() + own, (w * dy.likely).norm() + own
     sizes = a.norm(), b.norm(), a.sum().abs(), b.sum().abs()
     return torch.stack([a.sum(), b.sum(), *errors, max(sizes)])
 
@@ -350,15 +400,16 @@ def _bends_alike(probe, a, dtype):
     return not told or bool((first - along).abs() <= SURROGATE * size)
 
 
-def _by_parts(probe, parts, dtype):
+def _by_parts(probe, parts, dtype, rounding=None):
     call = probe.target.start()
     gradient, n = vjp(call.ys, call.t, probe.w, probe.by_backward), len(flat(probe.y0))
     rows = []
     for part in parts:
         along = probe.d * part
-        both = slope(partial(_values_and_gradient, probe, along), dtype, probe.target.scale)
-        dy = Slope(*(v[:n] for v in both))
-        rows.append(_change_of_loss(probe, gradient, dy, along))
+        at = partial(_values_and_gradient, probe, along)
+        both = slope(at, dtype, probe.target.scale, rounding)
+        dy, of_gradient = Slope(*(v[:n] for v in both)), None if rounding is None else rounding[n:]
+        rows.append(_change_of_loss(probe, gradient, dy, along, of_gradient))
     return rows
 
 
@@ -398,7 +449,7 @@ def _judge_parts(rows, place):
     return judge(reported_parts, truth, limits_of_first(terms, error), place)
 
 
-def _judge_second(probe, said, gradient, a, b, tolerance):
+def _judge_second(probe, said, gradient, a, b, tolerance, rounding=None):
     target, c, rows = probe.target, gradient * probe.d, {}
     sizes = [x.numel() for x in target.point]
     for setting in Setting:
@@ -411,6 +462,9 @@ def _judge_second(probe, said, gradient, a, b, tolerance):
         terms = a.value.abs() + after * b.value.abs() + before * c.abs()
         limits = limits_of_second(terms, expected.error, gradient.abs(), sizes, tolerance)
         limits = replace(limits, noise=limits.noise + target.atol)
+        own = rounding.said.get(setting) if rounding else None
+        if own is not None:
+            limits = replace(limits, noise=limits.noise + 5 * own)
         rows[setting] = judge(said[setting], expected, limits, target.place)
     return rows
 
@@ -459,32 +513,3 @@ def _precision(probe):
     if single or any(t.dtype != torch.float64 for t in [*probe.y0, *probe.target.point]):
         return torch.float32
     return torch.float64
-
-
-def _rounds(probe, found):
-    """Whether the first derivative is computed in 16 bits, wholly or in part, or as roughly.
-
-    Then it rises in stairs, and far from the point by another slope than near it; or 16 bits hold
-    it, whatever it is multiplied with.
-    """
-    n = len(flat(probe.y0))
-    at = partial(_values_and_gradient, probe, probe.d)
-    if not same(at(0.0), at(0.0)):
-        return False  # backward changes something, and that is another matter
-    fit = slope(at, torch.bfloat16, probe.target.scale)
-    far, error = fit.value[n:], fit.error[n:]
-    near = found.a
-    if found.dtype is torch.float64:
-        h = NEAR * probe.target.scale
-        near = (at(h)[n:] - at(-h)[n:]) / (2 * h)
-    precise = error <= PRECISE * far.abs()
-    apart = (far - near).abs() > SURROGATE * far.abs()
-    if (precise & apart).any() and (precise | (far == 0)).double().mean() > 0.5:
-        return True
-    one, other = (
-        _values_and_gradient(replace(probe, w=tuple(uneven(w) / k for w in probe.w)), probe.d, 0.0)
-        for k in (math.pi, math.e)
-    )
-    kinds = torch.float16, torch.bfloat16
-    held = any(torch.equal(one[n:].to(k).double(), one[n:]) for k in kinds)
-    return held and not torch.equal(one[n:], other[n:])  # neither 0 nor without a size

@@ -286,8 +286,9 @@ def meant(e: Evidence) -> str | None:
 @rule(lesson=1)
 def inexact_first_derivative(e: Evidence) -> str | None:
     first, exact = e.measured.first, TOLERANCE[e.measured.dtype]
-    rough = e.measured.dtype is not torch.float64  # which another finding says
-    if rough or first.outcome is not Outcome.RIGHT or first.relative <= exact:
+    said = e.measured.dtype is not torch.float64 and not e.inexact  # by another finding
+    said = said or e.measured.dtype is torch.bfloat16
+    if said or first.outcome is not Outcome.RIGHT or first.relative <= exact:
         return None
     told = (
         f"The first derivative is inexact by up to {first.relative:.2%}, as an iterative solver's "
@@ -372,7 +373,7 @@ def extra_output_gradient_wrong(e: Evidence) -> str | None:
 
 @rule(lesson=1, cause=True)
 def input_copy_saved(e: Evidence) -> str | None:
-    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is Kind.INPUT]
+    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is Kind.INPUT and not s.handed_over]
     if not (e.wrong and kept):
         return None
     return (
@@ -382,9 +383,22 @@ def input_copy_saved(e: Evidence) -> str | None:
     )
 
 
+@rule(lesson=1, cause=True)
+def argument_without_graph(e: Evidence) -> str | None:
+    kept = [s for s in e.blamed(on_ctx=False) if s.handed_over]
+    if not (e.wrong and kept):
+        return None
+    return (
+        f"{_listed(s.variable for s in kept)} changes with the input, and comes to apply without a "
+        "graph: whoever calls it detached it, or made it under no_grad or in another Function. "
+        "Hand it over with its graph, and return its gradient."
+    )
+
+
 @rule(lesson=3, cause=True)
 def intermediate_saved(e: Evidence) -> str | None:
     kept = [s for s in e.blamed(on_ctx=False) if s.repeats is not Kind.INPUT]
+    kept = [s for s in kept if not s.handed_over]
     if not (e.wrong and kept):
         return None
     named = [s.variable for s in kept if s.variable]
@@ -635,7 +649,8 @@ def number_of_gradients(e: Evidence) -> str | None:
         return None
     return (
         "backward must return one value for each argument of forward after ctx, in their order, "
-        "and None for those that are no tensors."
+        "and None for those that are no tensors; several of them as a tuple, since a list counts "
+        "as one."
     )
 
 
@@ -872,12 +887,24 @@ def elements_not_checked(e: Evidence) -> str | None:
 
 @rule(lesson=1)
 def differences_disagree(e: Evidence) -> str | None:
-    if verdict_of(e) is not Verdict.NOT_CHECKED or e.raises_beside or e.inexact or e.not_apart:
+    told = e.raises_beside or e.inexact or e.not_apart or e.measured.drowned
+    if verdict_of(e) is not Verdict.NOT_CHECKED or told:
         return None
     return (
         "Finite differences can be trusted at no element: around this point fn or its derivative "
         "jumps, has a kink or is not finite, or is noisy. Hand in another point, or a fn without "
         "the noise."
+    )
+
+
+@rule(lesson=1)
+def lost_in_rounding(e: Evidence) -> str | None:
+    if verdict_of(e) is not Verdict.NOT_CHECKED or not e.measured.drowned:
+        return None
+    return (
+        "Larger numbers cancel inside fn, and what they leave is mostly rounding, as in "
+        "exp(x) - 1 - x for a small x: neither its values nor its derivatives can be judged here. "
+        "Hand in a point where less cancels, or write it so that nothing does: expm1, log1p."
     )
 
 
@@ -924,7 +951,7 @@ def computes_in_16_bits(e: Evidence) -> str | None:
     if e.measured.dtype is not torch.bfloat16:
         return None
     return (
-        "fn or its backward computes in 16 bits (float16, bfloat16), or rounds as roughly, so "
+        "An operation in fn or its backward computes in 16 bits (float16, bfloat16), so "
         f"errors below {_within(e):.0%} do not show. "
         f"{'If it is meant to, pass rtol=0.02. ' if e.inexact else ''}"
         "To know more, compute in float64 throughout, and diagnose again."

@@ -1,0 +1,111 @@
+"""What rounding leaves in a number: all results inside are moved in their last digits, a few times.
+
+This is Monte Carlo arithmetic (D. S. Parker, 1997). It sees that 1 - cos(x) has lost all digits but
+two at x = 1e-7, and the entropy of a softmax its largest part where one probability is 1 in all its
+digits: there differences are those of another, smooth function. It sees, too, in which precisions
+torch computes.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+RUNS = 3
+LARGE = 100_000  # elements; of larger results nobody asks whether they are those of an argument
+WHOLE = {"round", "floor", "ceil", "trunc", "sign", "heaviside"}  # exact, by what they are
+SIXTEEN = {torch.float16, torch.bfloat16}
+
+
+class _Precisions(TorchDispatchMode):
+    """Collects the dtypes in which operations of torch compute, backward's among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: set[torch.dtype] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.met |= {t.dtype for t in tree_leaves(out) if _is_rounded(t)}
+        return out
+
+
+class _Moved(TorchDispatchMode):
+    """Moves each result by a random part of its last digit.
+
+    What an operation sums (a product of matrices, a softmax) is as inexact as its largest element.
+    What only hands elements on is exact, and so are views and what is written in place.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        shares = any(r.alias_info is not None for r in func._schema.returns)
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        if not given or shares or random or func.overloadpacket.__name__ in WHOLE:
+            return out
+        by_element = torch.Tag.pointwise in func.tags
+        return tree_map_only(Tensor, lambda t: self._moved(t, given, by_element), out)
+
+    def _moved(self, result: Tensor, given: list[Tensor], by_element: bool) -> Tensor:
+        if not _is_rounded(result) or result.layout != torch.strided or not result.numel():
+            return result
+        if result.numel() <= LARGE and any(_holds(t, result) for t in given):
+            return result
+        draw = torch.rand(result.shape, generator=self.generator, dtype=torch.float64)
+        by = (2 * draw - 1).to(result)
+        own, eps = result.abs().nan_to_num(0.0, 0.0, 0.0), torch.finfo(result.dtype).eps
+        if by_element:
+            return result + by * eps * own
+        some = (eps * own.max()).expand_as(own)  # and no element changes its sign
+        return result + by * torch.where(own > 0, torch.minimum(some, own / 2), some)
+
+
+def _is_rounded(tensor: object) -> bool:
+    return isinstance(tensor, Tensor) and (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _holds(tensor: Tensor, result: Tensor) -> bool:
+    """Whether all elements of the result are elements of the tensor."""
+    if tensor.dtype != result.dtype or result.is_complex() or tensor.layout != torch.strided:
+        return False
+    return tensor.numel() <= LARGE and bool(torch.isin(result, tensor).all())
+
+
+def in_16_bits(run: Callable[[], object]) -> bool:
+    """Whether torch computes anything in float16 or bfloat16 there, as far as that is seen."""
+    seen = _Precisions()
+    with suppress(Exception), seen:  # of what runs, where somebody looks on
+        run()
+    return bool(seen.met & SIXTEEN)
+
+
+def scatter(run: Callable[[], Tensor | None]) -> Tensor | None:
+    """By how much the elements of a vector change with the last digits of all that leads to them.
+
+    0 where that cannot be seen: in NumPy, in compiled code. None where there is no vector.
+    """
+    plain = run()
+    if plain is None:
+        return None
+    largest = torch.zeros_like(plain)
+    for seed in range(RUNS):
+        with suppress(Exception), _Moved(seed):  # of what runs
+            moved = run()
+            if moved is not None:
+                off = (moved - plain).abs().nan_to_num(0.0, 0.0, 0.0)
+                largest = torch.maximum(largest, off)
+    return largest

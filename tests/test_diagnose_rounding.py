@@ -1,0 +1,144 @@
+"""Where numbers cancel, or are computed in few bits: right is never convicted, and what is wrong
+stays so where its digits are known."""
+
+import pytest
+import torch
+from torch.autograd import Function
+
+from double_backward import diagnose
+
+SCALES = [10.0**k for k in range(-6, 7)]
+CANCELS = {
+    "exp(x) - 1 - x": lambda x: torch.exp(x) - 1 - x,
+    "1 - cos": lambda x: 1 - torch.cos(x),
+    "log cosh": lambda x: torch.log(torch.cosh(x)),
+    "sqrt(1 + x²) - 1": lambda x: torch.sqrt(1 + x**2) - 1,
+    "log(1 + x) - x": lambda x: torch.log(1 + x.abs()) - x.abs(),
+    "entropy": lambda x: -(x.softmax(0) * x.softmax(0).log()).sum(),
+    "entropy by log_softmax": lambda x: -(x.softmax(0) * x.log_softmax(0)).sum(),
+    "rodrigues": lambda x: (1 - torch.cos(x.norm())) / x.norm() ** 2 * x,
+    "difference of means": lambda x: (x**2).mean() - x.mean() ** 2,
+    "x - sin(x)": lambda x: x - torch.sin(x),
+}
+SHORT = [(name, 1e-6) for name in list(CANCELS)[:5]] + [
+    ("entropy", 1e2),
+    ("entropy by log_softmax", 1e2),
+    ("rodrigues", 1e-5),
+]
+RIGHT = {"supported", "not_checked", "not_finite"}  # the entropy of 0 has a NaN for its derivative
+
+
+def codes(found):
+    return [finding.code for finding in found.findings]
+
+
+def point(scale, dtype):
+    return (scale * torch.tensor([0.7, -0.4, 1.3], dtype=dtype)).requires_grad_()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("name", "scale"), SHORT)
+def test_what_cancels_is_not_convicted(name, scale, dtype):
+    found = diagnose(CANCELS[name], point(scale, dtype))
+    assert found.verdict in ("supported", "not_checked"), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CANCELS)
+def test_what_cancels_is_not_convicted_at_any_scale(name, dtype):
+    for scale in SCALES:
+        found = diagnose(CANCELS[name], point(scale, dtype))
+        assert found.verdict in RIGHT, found
+
+
+def test_where_nothing_but_rounding_is_left_that_is_the_reason():
+    found = diagnose(CANCELS["entropy"], point(1e2, torch.float64))
+    assert found.verdict == "not_checked" and "lost_in_rounding" in codes(found), found
+    assert "differences_disagree" not in codes(found)
+
+
+class Versine(Function):
+    """1 - cos(x); at 1e-5 half of its digits are left."""
+
+    factor = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 1 - torch.cos(x)
+
+    @classmethod
+    def backward(cls, ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * cls.factor * torch.sin(x)
+
+
+class DoubledVersine(Versine):
+    factor = 2.0
+
+
+class DetachedVersine(Versine):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.sin(x.detach())
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-5])
+def test_what_is_wrong_by_more_than_rounding_stays_wrong(scale):
+    assert diagnose(Versine.apply, point(scale, torch.float32)).ok
+    twice = diagnose(DoubledVersine.apply, point(scale, torch.float32))
+    assert twice.verdict == "surrogate_gradient", twice
+    detached = diagnose(DetachedVersine.apply, point(scale, torch.float64))
+    assert detached.verdict == "silently_wrong", detached
+
+
+class OffBy(Function):
+    """sin, whose derivative is off by a part of itself that is no factor."""
+
+    part = 0.015
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sin(x)
+
+    @classmethod
+    def backward(cls, ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.cos(x) * (1 + cls.part * torch.sin(40 * x))
+
+
+class IdentityWithPenalty(Function):
+    """What backward adds does not depend on grad_out."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out + 0.25
+
+
+def in_float32(x):
+    return OffBy.apply(x.float())
+
+
+@pytest.mark.parametrize("fn", [OffBy.apply, in_float32, IdentityWithPenalty.apply])
+def test_precision_is_not_guessed_from_noise(fn):
+    found = diagnose(fn, torch.linspace(-1, 1.2, 9, dtype=torch.float64, requires_grad=True))
+    assert "computes_in_16_bits" not in codes(found)
+    assert found.verdict != "raises"
+    # In float32 the errors of single elements drown, and what would show is said.
+    assert found.verdict != "supported" or "computes_in_float32" in codes(found), found
+
+
+def half_inside(x):
+    return Versine.apply(x.bfloat16()).to(x.dtype)
+
+
+def test_16_bits_are_said_where_they_were_seen():
+    found = diagnose(half_inside, torch.linspace(0.5, 1.2, 5).double().requires_grad_())
+    assert "computes_in_16_bits" in codes(found), found
