@@ -1,5 +1,6 @@
 """detect_intermediates and recompute_intermediates, on Functions whose answer is known."""
 
+import queue
 import threading
 import warnings
 
@@ -783,6 +784,40 @@ def test_other_threads_are_covered_and_leave_in_any_order():
     for thread in threads:
         thread.join()
     assert len(said) == 2 and not hooked()
+
+
+def test_random_numbers_of_other_threads_are_left_alone():
+    ask, done, going_on = (queue.SimpleQueue() for _ in range(3))
+
+    def forward(ctx, x):
+        if not going_on.empty():  # the other thread draws just now
+            ask.put("draw")
+            done.get()
+        ctx.save_for_backward(torch.cosh(x))
+        return torch.sinh(x)
+
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+    def draw():
+        torch.manual_seed(7)
+        while ask.get() == "draw":
+            numbers.append(torch.rand(()).item())
+            done.put("drawn")
+
+    numbers, keeps = [], function(forward, backward)
+    thread = threading.Thread(target=draw)
+    with recompute_intermediates():
+        second(lambda x: keeps(x) ** 2, x())  # nobody else draws yet
+        thread.start()
+        going_on.put("yes")
+        for _ in range(4):
+            second(lambda x: keeps(x) ** 2, x())
+    ask.put("end")
+    thread.join()
+    assert len(numbers) > 20
+    seeded = torch.Generator().manual_seed(7)
+    assert numbers == [torch.rand((), generator=seeded).item() for _ in numbers]
 
 
 def test_a_functions_own_error_stays_itself():

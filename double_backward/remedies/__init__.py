@@ -74,7 +74,8 @@ def detect_intermediates() -> Iterator[None]:
     Nothing of yours is changed by a trial: memory, running statistics, random numbers and gradients
     are put back, also where a Function writes past the version counters (`.data[...] =`, NumPy).
 
-    Covers all threads. May be nested.
+    Covers all threads. May be nested. Where a Function draws random numbers, the generators are set
+    back for the moment in which it is called again: threads that draw meanwhile get other numbers.
 
     Raises:
         SecondDerivativeError: names the Function and what it keeps, and the lesson.
@@ -99,7 +100,8 @@ def recompute_intermediates() -> Iterator[None]:
     tried as seldom as in `detect_intermediates`, and what that may miss is the same. Compiled
     functions run as they were written (`torch.compiler.set_stance("force_eager")`), also those
     compiled before, and afterwards as compiled as they were. Under forward mode a Function is not
-    repaired by its jvp: it is right, or it raises.
+    repaired by its jvp: it is right, or it raises. Of threads holds what `detect_intermediates`
+    says.
 
     Raises:
         SecondDerivativeError: where that cannot be had: forward leaves torch (NumPy, a kernel), it
@@ -346,7 +348,8 @@ def _objection(truth, way):
     if verdict.doubtful:
         return "what it depends on is too little to be seen, or differs where symmetry is lost"
     if verdict.wrong:
-        return "computed once more it is still wrong: forward or backward leaves torch (lesson 5)"
+        where = "forward or backward leaves torch (lesson 5)"
+        return f"computed once more it is still wrong: {where}"
     return None
 
 
@@ -361,7 +364,7 @@ def _again(call, grad_outs, grads, objections, memory):
     for way, objection in objections.items():
         if objection is None:
             try:
-                with call.state.again(), _put_back(call, memory):
+                with call.state.again(call.draws), _put_back(call, memory):
                     return _put_in(way(call, call.inputs, grad_outs), grads, call)
             except Unknown as reason:
                 reasons.append(str(reason))

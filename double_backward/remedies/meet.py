@@ -18,6 +18,7 @@ a torch that has moved one of them is an error in words.
 
 import functools
 import threading
+import weakref
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -52,6 +53,7 @@ _listeners: list["Listener"] = []
 _pending: dict[int, "_Forward"] = {}  # id of a class -> the _Forward that it has at the moment
 _replaced: list[tuple] = []  # (owner, name, what was there, what is there now)
 _thread = threading.local()
+_drawing_nothing: "weakref.WeakSet[type]" = weakref.WeakSet()
 _rehearsed = False
 _MISSING = object()
 _BATCHED = "Batched"
@@ -83,6 +85,16 @@ def _version(tensor):
     return None if tensor.is_inference() else tensor._version
 
 
+def _draws(function, before):
+    """Whether forward, which has just run, draws random numbers: by the first call that does not.
+
+    While another thread draws it cannot be seen who did, and to look takes time.
+    """
+    if function not in _drawing_nothing and before.draws_are_as_now():
+        _drawing_nothing.add(function)
+    return function not in _drawing_nothing
+
+
 class Call:
     """What a Function was called with.
 
@@ -94,12 +106,14 @@ class Call:
             graph of the argument, or a copy where forward writes into it.
         state: the random generators and autocast as they were when forward began.
         written: set of the places that forward has written into.
+        draws: True if forward draws random numbers, or if that is not known.
         transformed: True if the inputs are those of a `torch.func` transform.
         in_backward: True if a backward applied the Function.
         region: the compiled `Region` for which the Function stands, or None.
     """
 
     transformed = False
+    draws = True
     region: Region | None = None
 
     def __init__(self, function, args, kwargs, copies):
@@ -120,6 +134,7 @@ class Call:
         self.written, self.lost = set(), False
 
     def forward_has_run(self):
+        self.draws = _draws(self.function, self.state)
         for place, (value, version) in self._before.items():
             if _version(value) != version:
                 self.written.add(place)

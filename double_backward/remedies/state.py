@@ -10,6 +10,7 @@ import dis
 import functools
 import random
 import sys
+import threading
 import types
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -52,6 +53,18 @@ class State:
             },
         )
 
+    def draws_are_as_now(self):
+        """Whether nothing has been drawn since."""
+        now = State.now()
+        before, after = ([s.torch_cpu, *s.torch_cuda] for s in (self, now))
+        return (
+            len(before) == len(after)  # CUDA may have begun
+            and all(map(torch.equal, before, after))
+            and self.python == now.python
+            and self.numpy[2:] == now.numpy[2:]
+            and np.array_equal(self.numpy[1], now.numpy[1])
+        )
+
     def _put_back(self):
         torch.set_rng_state(self.torch_cpu)
         if self.torch_cuda:
@@ -60,17 +73,24 @@ class State:
         random.setstate(self.python)
 
     @contextmanager
-    def again(self):
-        """Inside, as it was then; afterwards the generators are as if nothing had been called."""
-        now = State.now()
-        self._put_back()
+    def again(self, draws=True):
+        """Inside, as it was then; afterwards the generators are as if nothing had been called.
+
+        Args:
+            draws: False if what is called is not known to draw. The generators are then left alone
+                where other threads are alive: those may be drawing, and there is one for all.
+        """
+        now, alone = State.now(), threading.active_count() == 1
+        if draws or alone:
+            self._put_back()
         try:
             with ExitStack() as stack:
                 for device, (enabled, dtype) in self.autocast.items():
                     stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
                 yield
         finally:
-            now._put_back()
+            if draws or alone:
+                now._put_back()
 
 
 class Surroundings:

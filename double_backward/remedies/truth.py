@@ -136,10 +136,11 @@ class _OnTrial:
     inputs: dict
     written: set[int]
     state: State
+    draws: bool
 
     def __init__(self, call):
         self.__dict__.update(vars(call))
-        self.region = call.region
+        self.region, self.draws = call.region, call.draws
         self.args = [copied(a) if isinstance(a, torch.Tensor) else a for a in call.args]
         self._handed = []
 
@@ -355,7 +356,7 @@ def _vjp(call, way):
 def _apart(call, around):
     """Nobody listens, nothing stays changed, and random draws are those of the call."""
     try:
-        with unheard(), around.unchanged(), call.state.again():
+        with unheard(), around.unchanged(), call.state.again(call.draws):
             yield
     finally:
         call.look_for_writes()
