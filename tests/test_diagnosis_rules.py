@@ -27,6 +27,7 @@ from made_evidence import (
     wrong,
 )
 
+from double_backward.diagnosis.compiled import Compiled
 from double_backward.diagnosis.functions import Kind, Path
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Row
@@ -34,6 +35,7 @@ from double_backward.diagnosis.lifetime import Lifetime
 from double_backward.diagnosis.measure import Situation
 from double_backward.diagnosis.rules import RULES, findings_of
 from double_backward.diagnosis.settings import Setting
+from double_backward.remedies.regions import Region
 from double_backward.steps import Step
 
 e, n = kept("e"), kept("n")
@@ -51,7 +53,13 @@ one_not_finite = rows() | {Setting.BEFORE: Row(NOT_FINITE)}
 at_third = {"third": rows(WRONG)}
 FLOAT32 = {"dtype": torch.float32, "tolerance": 0.01}
 
+REGION = Region("f", "here.py", 3, "here")
 SPEAKS = [  # code, evidence, some of its words
+    (
+        "compiled_region",
+        seen(compiled=Compiled((REGION,), rows(WRONG))),
+        "region of f (here.py, line 3). A region keeps",
+    ),
     ("meant", seen(functions=(custom(meant=True),)), "backward of F does is meant"),
     (
         "endless_recursion",
@@ -412,6 +420,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
         "view_in_backward",
         failing("view size is not compatible", habits=Habits(grad_out_layout="s")),
     ),
+    ("compiled_region", seen(compiled=Compiled((REGION,), rows()))),
     ("raises_in", failing("something else")),
     ("raises_in", failing("functions with out=", raised_in="f, line 1")),
     ("raises_in", seen(measured(second=rows(WRONG, raised_in="f, line 1")))),

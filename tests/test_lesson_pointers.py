@@ -16,6 +16,7 @@ LESSONS = {
 }
 # The code of a finding -> what its lesson has to say, word for word.
 WORDS = {
+    "compiled_region": "force_eager",
     "mutates_grad_out": "grad_out is not yours",
     "mutates_saved": "In place",
     "backward_works_once": "backward",

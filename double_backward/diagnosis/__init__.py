@@ -1,5 +1,6 @@
 """diagnose: is the second derivative right, and if not, why. The findings and their lessons:
 
+    compiled_region                4
     mutates_grad_out               3
     mutates_saved                  3
     backward_works_once            1
@@ -88,6 +89,7 @@ from double_backward import check, explain
 from double_backward.steps import Step
 
 from .blocks import blocks
+from .compiled import as_called, as_written, written
 from .dependence import convict_surrogates, follow
 from .evidence import Evidence
 from .functions import Saved, custom_functions, uneven_step
@@ -205,7 +207,7 @@ def diagnose(
     What is about 100,000 times smaller than the largest part of an output, or of a derivative, is
     lost beside it: hand such parts over by themselves.
     """
-    name = _name_of(fn)
+    name = _name_of(written(fn))
     try:
         return _diagnosed(name, fn, inputs, order, rtol, atol, tuple(ignore), timeout)
     except NotChecked as reason:
@@ -234,33 +236,23 @@ def _name_of(fn: object) -> str:
 
 def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout):
     with undisturbed(fn) as met, no_endless_recursion(), limited(timeout):
-        prepared = prepare(fn, inputs)
-        prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
-        measured, moved = _measured(prepared, order)
-        evidence = _gather(measured, prepared)
-        evidence = replace(evidence, functions=_marked(evidence.functions, ignore))
-        how, formulas, matrix = "", FORMULAS, {}
-        if evidence.measured.wrong:
-            with suppress(Exception):  # of fn
-                matrix = blocks(evidence.measured)
-            with suppress(Exception):  # of fn
-                how, formulas = typed(evidence.measured.probe)
+        with as_written():
+            found = _seen(written(fn), inputs, order, rtol, atol, ignore)
+        compiled = as_called(fn, inputs)
+    evidence, how, formulas, matrix = found
     evidence = replace(
-        evidence,
-        moved=moved,
-        warnings=tuple(met.warnings),
-        edited=tuple(met.edited),
-        unchecked=prepared.unchecked,
-        forgotten=prepared.forgotten,
+        evidence, compiled=compiled, warnings=tuple(met.warnings), edited=tuple(met.edited)
     )
-    measured = evidence.measured
+    measured, second, third = evidence.measured, evidence.measured.second, evidence.measured.third
+    if compiled is not None:
+        second, third = compiled.beside(second), compiled.third(third)
     return Diagnosis(
         name,
         verdict_of(evidence),
         findings_of(evidence),
         first=measured.first,
-        settings=measured.second,
-        third=measured.third,
+        settings=second,
+        third=third,
         saved=[saved for function in evidence.functions for saved in function.saved],
         recipe=how,
         formulas=formulas,
@@ -268,6 +260,28 @@ def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout):
         matrix=matrix,
         functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
     )
+
+
+def _seen(fn, inputs, order, rtol, atol, ignore):
+    """The evidence; how to get its numbers oneself; and the matrix, where something is wrong."""
+    prepared = prepare(fn, inputs)
+    prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
+    measured, moved = _measured(prepared, order)
+    evidence = _gather(measured, prepared)
+    evidence = replace(
+        evidence,
+        functions=_marked(evidence.functions, ignore),
+        moved=moved,
+        unchecked=prepared.unchecked,
+        forgotten=prepared.forgotten,
+    )
+    how, formulas, matrix = "", FORMULAS, {}
+    if evidence.measured.wrong:
+        with suppress(Exception):  # of fn
+            matrix = blocks(evidence.measured)
+        with suppress(Exception):  # of fn
+            how, formulas = typed(evidence.measured.probe)
+    return evidence, how, formulas, matrix
 
 
 def _marked(functions, ignore):

@@ -6,9 +6,10 @@ import torch
 
 from double_backward.steps import Step
 
+from .compiled import Compiled
 from .functions import Custom, Extra, Kind, Path, Saved
 from .habits import Habits
-from .judge import INEXACT, Outcome
+from .judge import INEXACT, Outcome, Row
 from .lifetime import Lifetime
 from .measure import Measured
 
@@ -31,6 +32,15 @@ class Evidence:
     raises_beside: str = ""  # the error that fn raises beside the point
     unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
     forgotten: tuple[str, ...] = ()  # leaves that should stand there, and get no gradient
+    compiled: Compiled | None = None  # fn calls compiled regions; the rest is of fn as written
+
+    @property
+    def rows(self) -> list[Row]:
+        """Second and third derivatives of fn as it is called, compiled or not."""
+        if self.compiled is None:
+            return self.measured.rows
+        second, third = self.measured.second, self.measured.third
+        return [*self.compiled.beside(second).values(), *self.compiled.third(third).values()]
 
     @property
     def inexact(self) -> bool:

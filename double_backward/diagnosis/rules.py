@@ -100,6 +100,10 @@ NOTES = {
 def _finding(code, text, evidence):
     rule, about = RULES[code], _about(code, evidence)
     severity = "note" if code in NOTES else "warning" if code in WARNINGS else "error"
+    if code == "compiled_region":
+        region = evidence.compiled.regions[0]
+        where = region.name, region.file or "", region.line
+        return Finding(code, text, rule.lesson, rule.cause, severity, *where)
     if about is None:
         return Finding(code, text, rule.lesson, rule.cause, severity)
     file, line = (about.place.file, about.place.line) if about.place else ("", 0)
@@ -144,6 +148,14 @@ def _short(file):
         return Path_(file).relative_to(Path_.cwd()).as_posix()
     except (ValueError, OSError):
         return "<notebook>" if "ipykernel" in file else "/".join(Path_(file).parts[-2:])
+
+
+# What comes of compiling.
+
+
+@rule(lesson=4, cause=True)
+def compiled_region(e: Evidence) -> str | None:
+    return e.compiled.said if e.compiled else None
 
 
 # The first derivative.

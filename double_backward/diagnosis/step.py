@@ -21,9 +21,12 @@ from double_backward.remedies.meet import (
     outside,
     unheard,
 )
+from double_backward.remedies.regions import Region, is_inside_region
 from double_backward.remedies.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
+from .compiled import diagnosed_region
+from .judge import Outcome
 from .orders import Passes, transforms
 from .places import Place, calling, place_of
 from .report import wrapped
@@ -42,6 +45,12 @@ NOT_EVEN_ONCE = (
     Verdict.NOT_CHECKED,
 )
 
+OF_REGION = {
+    Outcome.WRONG: Verdict.SILENTLY_WRONG,
+    Outcome.RAISES: Verdict.RAISES,
+    Outcome.RIGHT: Verdict.SUPPORTED,
+    Outcome.NOT_ASKED: Verdict.NOT_CHECKED,
+}
 WORST_FIRST = [
     Verdict.SILENTLY_WRONG,
     Verdict.FIRST_DERIVATIVE_WRONG,
@@ -57,9 +66,9 @@ WORST_FIRST = [
 
 @dataclass(frozen=True)
 class Row:
-    """One custom Function of a step."""
+    """One custom Function of a step, or one compiled region."""
 
-    function: type
+    function: type | Region
     place: Place  # the class itself; as a string, "package/module.py:12"
     called: Place | None  # where it was applied, the first time
     calls: int  # how often the step applied it
@@ -71,7 +80,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        return self.function.__qualname__.split("<locals>.")[-1]
+        return self.qualname.split("<locals>.")[-1]
+
+    @property
+    def qualname(self) -> str:
+        function = self.function
+        return function.name if isinstance(function, Region) else function.__qualname__
 
     @property
     def verdict(self) -> Verdict:
@@ -109,7 +123,7 @@ class Row:
         """Plain values only, for JSON."""
         return {
             "name": self.name,
-            "qualname": self.function.__qualname__,
+            "qualname": self.qualname,
             **self.place.to_dict(),
             "called": self.called.to_dict() if self.called else None,
             "calls": self.calls,
@@ -251,6 +265,7 @@ class _Kind:
     shapes: list  # of the tensors, None for other arguments
     keywords: dict
     elements: int
+    function: Any  # the class; one region may have several
 
 
 @dataclass
@@ -268,7 +283,7 @@ class Met(Listener):
     """The custom Functions that are met. Each is kept once for each kind of call."""
 
     def __init__(self, ignore: Iterable[type] = ()) -> None:
-        self.functions: dict[type, _Uses] = {}
+        self.functions: dict[type | Region, _Uses] = {}
         self.ignored = tuple(ignore)
         self._passes = Passes()
         for each in self.ignored:
@@ -281,12 +296,15 @@ class Met(Listener):
             yield
 
     def called(self, call: Call) -> None:
-        uses = self.functions.setdefault(call.function, _Uses())
+        if is_inside_region(call.function):
+            return
+        uses = self.functions.setdefault(call.region or call.function, _Uses())
         uses.calls += not call.transformed
         uses.in_backward &= call.in_backward
         if uses.called is None:
             uses.called = calling()
-        if not call.inputs or call.inputs_changed or is_left_alone(call.function):
+        is_alone = is_left_alone(call.function) and call.region is None
+        if not call.inputs or call.inputs_changed or is_alone:
             return
         uses.order = max(uses.order, 1, transforms() if call.transformed else 0)
         if len(uses.kinds) < KINDS and call.function not in self.ignored:
@@ -297,7 +315,7 @@ class Met(Listener):
                     uses.kinds[kind] = _kept(call)
 
     def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
-        uses = self.functions.get(call.function) if call is not None else None
+        uses = self.functions.get(call.region or call.function) if call is not None else None
         running = self._passes.running
         if uses is not None and not (call and call.transformed):
             if running is None:
@@ -319,7 +337,7 @@ class Met(Listener):
         second = error is None and any(uses.order > 1 for _, uses in found)
         said, rows = _Progress(progress), []
         for number, (function, uses) in enumerate(found, start=1):
-            said.say(f"diagnose_all: {number} of {len(found)}, {function.__name__}")
+            said.say(f"diagnose_all: {number} of {len(found)}, {_name(function)}")
             order = uses.order if second or uses.in_backward else max(uses.order, 2)
             rows.append(_row(function, uses, order, function in self.ignored, options))
         said.done()
@@ -352,7 +370,7 @@ def _kept(call: Call) -> _Kind:
     smaller = [] if elements <= LARGE else list(_cut_down(args))
     kept = [] if elements > TOO_LARGE else [_copy(arg) for arg in args]
     shapes = [tuple(arg.shape) if isinstance(arg, Tensor) else None for arg in args]
-    return _Kind(kept, smaller, shapes, dict(call.kwargs), elements)
+    return _Kind(kept, smaller, shapes, dict(call.kwargs), elements, call.function)
 
 
 def _copy(value):
@@ -371,13 +389,13 @@ def _kind(call):
             described.append((value.dim(), value.dtype, contiguous, place in call.inputs))
         else:
             described.append(value if isinstance(value, (bool, str)) else type(value))
-    return tuple(described)
+    return (call.function if call.region else None, *described)
 
 
 # Each Function by itself.
 
 
-def _row(function: type, uses: _Uses, order: int, ignored: bool, options: dict) -> Row:
+def _row(function: type | Region, uses: _Uses, order: int, ignored: bool, options: dict) -> Row:
     notes: tuple[str, ...] = ()
     if ignored:
         diagnosis = _not_checked(function, "it is ignored, as asked.")
@@ -389,19 +407,25 @@ def _row(function: type, uses: _Uses, order: int, ignored: bool, options: dict) 
         notes += ("applied in backward only. Its second derivative is a third one of the step.",)
     if order > HIGHEST:
         notes += (f"the step differentiates it {order} times; checked up to {HIGHEST}.",)
-    place = place_of(function)
+    if isinstance(function, Region):
+        place = Place(function.file or "", function.line, function.module)
+    else:
+        place = place_of(function)
     return Row(
         function, place, uses.called, uses.calls, order, diagnosis, uses.in_backward, ignored, notes
     )
 
 
 def _worst(
-    function: type, uses: _Uses, order: int, options: dict
+    function: type | Region, uses: _Uses, order: int, options: dict
 ) -> tuple[Diagnosis, tuple[str, ...]]:
-    if is_left_alone(function):
+    if not isinstance(function, Region) and is_left_alone(function):
         return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
     if not uses.kinds:
         return _not_checked(function, "none of its inputs requires grad in this step."), ()
+    if isinstance(function, Region):
+        found = [_of_region(function, kind) for kind in uses.kinds.values()]
+        return min(found, key=lambda d: WORST_FIRST.index(d.verdict)), ()
     options = {**options, "order": min(max(order, 2), HIGHEST)}
     diagnosed = [_diagnose(function, kind, options) for kind in uses.kinds.values()]
     if all(d.ok and d.first is not None and d.first.zero for d, _ in diagnosed):
@@ -411,6 +435,17 @@ def _worst(
         )
         return _not_checked(function, text), ()
     return min(diagnosed, key=lambda d: WORST_FIRST.index(d[0].verdict))
+
+
+def _of_region(region: Region, kind: _Kind) -> Diagnosis:
+    if not kind.args:
+        text = f"its inputs have {kind.elements:,} elements, too many to keep a copy."
+        return _not_checked(region, text)
+    outcome, text = diagnosed_region(region, kind.function, kind.args, kind.keywords)
+    verdict = OF_REGION[outcome]
+    about = region.name, region.file or "", region.line
+    findings = [Finding("compiled_region", text, 4, True, "error", *about)] if text else []
+    return Diagnosis(region.name, verdict, findings)
 
 
 def _diagnose(
@@ -435,9 +470,12 @@ def _diagnose(
 
 
 def _not_checked(function, text):
-    return Diagnosis(
-        function.__name__, Verdict.NOT_CHECKED, [Finding("not_called", text, lesson=1)]
-    )
+    finding = Finding("not_called", text, lesson=1)
+    return Diagnosis(_name(function), Verdict.NOT_CHECKED, [finding])
+
+
+def _name(function):
+    return function.name if isinstance(function, Region) else function.__name__
 
 
 def _elements(args):
@@ -501,7 +539,11 @@ def _headline(rows):
     right = sum(row.diagnosis.ok for row in rows if not row.ignored)
     wrong = [row for row in rows if not row.ok]
     unknown = sum(row.verdict is Verdict.NOT_CHECKED for row in wrong)
-    said = [f"{len(rows)} custom Function{'s' if len(rows) > 1 else ''}", f"{right} right"]
+    regions = sum(isinstance(row.function, Region) for row in rows)
+    functions = len(rows) - regions
+    said = [f"{functions} custom Function{'s' * (functions > 1)}"] if functions else []
+    said += [f"{regions} compiled region{'s' * (regions > 1)}"] if regions else []
+    said += [f"{right} right"]
     for enough in dict.fromkeys(row.said for row in rows if row.ok and not row.diagnosis.ok):
         said.append(f"{sum(row.said == enough for row in rows)} {enough}")
     said += [f"{len(wrong) - unknown} not"]

@@ -43,7 +43,7 @@ def _spoils_silently(e):
 
 
 def _any_row(e, outcome):
-    return any(row.outcome is outcome for row in e.measured.rows)
+    return any(row.outcome is outcome for row in e.rows)
 
 
 def _anywhere(e, outcome):
@@ -53,6 +53,10 @@ def _anywhere(e, outcome):
 def _bad_beside_what_is_meant(e):
     """A Function that is not meant is wrong by itself."""
     return any(not f.meant and (f.suspect or f.once) for f in e.functions)
+
+
+def _not_asked_of_compiled(e):
+    return e.compiled is not None and _any_row(e, Outcome.NOT_ASKED)
 
 
 PRECEDENCE = [  # the first that applies
@@ -81,7 +85,7 @@ PRECEDENCE = [  # the first that applies
         Verdict.FIRST_DERIVATIVE_WRONG,
         lambda e: e.habits.second_call or e.habits.not_repeatable or e.forgotten,
     ),
-    (Verdict.NOT_CHECKED, lambda e: e.inexact),
+    (Verdict.NOT_CHECKED, lambda e: e.inexact or _not_asked_of_compiled(e)),
     (Verdict.SUPPORTED, lambda e: e.measured.telling > 0),
     (Verdict.NOT_CHECKED, lambda e: True),
 ]

@@ -27,9 +27,14 @@ def compiled(region):
     """What is said of a compiled region through which a second derivative would be wrong."""
     return (
         f"A second derivative through {region} would be wrong. The region keeps results and "
-        "intermediates, which come back without a graph. Call it under "
-        'torch.compiler.set_stance("force_eager"), or compile only what is differentiated once.'
+        f"intermediates, which come back without a graph. {NOT_COMPILED}"
     )
+
+
+NOT_COMPILED = (
+    'Call it under torch.compiler.set_stance("force_eager"), or compile only what is '
+    "differentiated once."
+)
 
 
 def forward_mode(function, nested):

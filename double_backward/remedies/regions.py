@@ -28,15 +28,21 @@ class Region:
     Attributes:
         name: of the function, or of the module's class.
         file, line: where it is defined; None and 0 for a built-in function.
+        module: the same, "package.module"; "" if it is not known.
     """
 
     name: str
     file: str | None
     line: int
+    module: str = ""
+
+    @property
+    def of(self) -> str:
+        """What was compiled, and where it stands."""
+        return f"{self.name} ({self.file}, line {self.line})" if self.file else self.name
 
     def __str__(self) -> str:
-        where = f" ({self.file}, line {self.line})" if self.file else ""
-        return f"the compiled region of {self.name}{where}"
+        return f"the compiled region of {self.of}"
 
 
 def is_region(function: Any) -> bool:
@@ -44,7 +50,12 @@ def is_region(function: Any) -> bool:
     return function.__module__.startswith(NAMES.get(function.__name__, "?"))
 
 
-def region_here() -> Region | None:
+def is_inside_region(function: Any) -> bool:
+    """Whether this class is a part of what stands for a region, and no region itself."""
+    return function.__module__.startswith(NAMES["CompiledFunction"]) and not is_region(function)
+
+
+def region_here() -> Region:
     """The region that is being called in this thread.
 
     Its frame is that of the function which was compiled, right outside the one with which Dynamo
@@ -57,19 +68,21 @@ def region_here() -> Region | None:
             return _of_frame(frame)
         outside = code.co_name == "_fn" and code.co_filename.endswith("eval_frame.py")
         frame = frame.f_back  # type: ignore[assignment]
-    return None
+    return Region("a function", None, 0)  # its node is applied again, by itself
 
 
 def _of_frame(frame: Any) -> Region:
     fn = frame.f_locals.get("fn") if frame.f_code.co_name == "inner" else None
     if fn is None:  # a function; after a graph break, the rest of one
         name = re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", frame.f_code.co_name)
-        return Region(name, frame.f_code.co_filename, frame.f_code.co_firstlineno)
+        module = frame.f_globals.get("__name__", "")
+        return Region(name, frame.f_code.co_filename, frame.f_code.co_firstlineno, module)
     owner = fn if hasattr(fn, "forward") else getattr(fn, "__self__", None)
     if owner is not None and hasattr(owner, "forward"):
         code = inspect.unwrap(type(owner).forward).__code__
-        return Region(type(owner).__name__, code.co_filename, code.co_firstlineno)
-    return Region(getattr(fn, "__name__", str(fn)), None, 0)
+        kind = type(owner)
+        return Region(kind.__name__, code.co_filename, code.co_firstlineno, kind.__module__)
+    return Region(getattr(fn, "__name__", str(fn)), None, 0, getattr(fn, "__module__", None) or "")
 
 
 class _Uncompiled:

@@ -1,0 +1,293 @@
+"""What `torch.compile` makes of fn: its second derivative as it is called, beside fn as written.
+
+Everything else that `diagnose` does runs fn as it was written. A compiled function that is called
+with other dtypes, layouts or under `torch.func` is compiled anew, and given up after a few times:
+afterwards it would not be what it was before.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from double_backward.remedies import (
+    SecondDerivativeError,
+    UncheckedFunctionWarning,
+    detect_intermediates,
+)
+from double_backward.remedies.explain import NOT_COMPILED
+from double_backward.remedies.meet import Call, Listener, listening
+from double_backward.remedies.regions import Region, uncompiled
+
+from .judge import Outcome, Row
+from .settings import Setting, first_line, raised_in, uneven, uneven_direction
+from .target import seed_generators
+
+UNUSED = "appears to not have been used"
+NOTHING = UNUSED, "does not require grad"  # what autograd says where nothing depends on an input
+# How far two ways to compute one number may be apart, relative: the code is not the same.
+APART = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
+BESIDE_FIRST = 1e-2  # of that, in proportion to the first derivative: what rounding leaves in 0
+OTHER_NUMBERS = "compiled, fn gives other numbers than as it was written: it may draw at random"
+THIRD = Row(Outcome.NOT_ASKED, text="fn is compiled, and is differentiated twice only")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What was seen of the compiled regions in fn."""
+
+    regions: tuple[Region, ...]
+    second: dict[Setting, Row]
+
+    def beside(self, written: dict[Setting, Row]) -> dict[Setting, Row]:
+        """These rows, but where fn is wrong as it was written: that is said first."""
+        good = Outcome.RIGHT, Outcome.UNCLEAR
+        return {
+            setting: row
+            if row.outcome is Outcome.RAISES or written[setting].outcome in good
+            else written[setting]
+            for setting, row in self.second.items()
+        }
+
+    def third(self, written: dict[Setting, Row]) -> dict[Setting, Row]:
+        """Rows where the third derivative was asked for."""
+        return dict.fromkeys(written, THIRD)
+
+    @property
+    def said(self) -> str:
+        """What is wrong, in words; "" if nothing is."""
+        wrong = [s for s, row in self.second.items() if row.outcome is Outcome.WRONG]
+        raises = [(row.text, s) for s, row in self.second.items() if row.outcome is Outcome.RAISES]
+        if not wrong and not raises:
+            return ""
+        parts = [f"a wrong number without an error ({_listed(wrong)})"] if wrong else []
+        for text, group in groupby(sorted(raises), lambda pair: pair[0]):
+            parts.append(f'the error "{text}" ({_listed([s for _, s in group])})')
+        several = "s, the first of" if len(self.regions) > 1 else " of"
+        return (
+            f"fn calls {len(self.regions) if several[0] == 's' else 'a'} compiled region{several} "
+            f"{self.regions[0].of}. A region keeps results and intermediates, which come back "
+            f"without a graph, so that a second derivative gives {', and '.join(parts)}. "
+            f"{NOT_COMPILED}"
+        )
+
+
+def _listed(settings: list[Setting]) -> str:
+    return ", ".join(s for s in Setting if s in settings)
+
+
+class _Heard(Listener):
+    """The regions that are called."""
+
+    def __init__(self) -> None:
+        self.regions: dict[Region, None] = {}
+
+    def called(self, call: Call) -> None:
+        if call.region is not None:
+            self.regions[call.region] = None
+
+
+@contextmanager
+def as_written() -> Iterator[None]:
+    """Inside, compiled functions run as they were written, and stay as they are."""
+    uncompiled.begin()
+    try:
+        yield
+    finally:
+        uncompiled.end()
+
+
+def written(fn: Callable) -> Callable:
+    """The module of which `torch.compile` made fn; anything else as it is."""
+    children = dict(fn.named_children()) if isinstance(fn, torch.nn.Module) else {}
+    return children.get("_orig_mod", fn)
+
+
+def as_called(fn: Callable, inputs: tuple) -> Compiled | None:
+    """`Compiled`, if fn calls compiled regions with these inputs.
+
+    Called with nothing but copies of `inputs`, and its own parameters.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return None
+    heard, said = _Heard(), {}
+    try:
+        with listening(heard):
+            asked = _Asked.of(fn, inputs)
+            asked.call(Setting.ALONE)
+            if not heard.regions:
+                return None
+            said = {setting: asked.second(setting) for setting in Setting}
+        with as_written():
+            rows = {s: _row(asked, said[s], asked.second(s)) for s in Setting}
+    except Exception:  # of fn, which is told of where it is called as it was written
+        return None
+    return Compiled(tuple(heard.regions), rows)
+
+
+def diagnosed_region(
+    region: Region, function: Any, args: list, keywords: dict
+) -> tuple[Outcome, str]:
+    """What a second derivative through one region gives, and why.
+
+    Args:
+        function: the class that stands for it.
+        args: for its `apply`.
+        keywords: the same.
+    """
+
+    def applied(*given: Any) -> Any:
+        return function.apply(*given, **keywords)
+
+    with detect_intermediates(), warnings.catch_warnings(record=True, action="always") as heard:
+        asked = _Asked.of(applied, tuple(args))
+        texts = [asked.second(setting).text for setting in Setting]
+    if any(text.startswith(SecondDerivativeError.__name__) for text in texts):
+        return Outcome.WRONG, (
+            f"A second derivative through {region} can be wrong without an error: it keeps results "
+            f"and intermediates, which come back without a graph. {NOT_COMPILED}"
+        )
+    errors = [text for text in texts if text and not any(part in text for part in NOTHING)]
+    if errors:
+        text = f"A second derivative through {region} raises: {errors[0]}. {NOT_COMPILED}"
+        return Outcome.RAISES, text
+    unchecked = [w.message for w in heard if issubclass(w.category, UncheckedFunctionWarning)]
+    return (Outcome.NOT_ASKED, str(unchecked[0])) if unchecked else (Outcome.RIGHT, "")
+
+
+@dataclass(frozen=True)
+class _Said:
+    """The derivatives in one setting, flat; None where there is an error."""
+
+    values: Tensor | None = None
+    first: Tensor | None = None
+    second: Tensor | None = None
+    apart: float = 0.0  # what rounding may make of them, relative
+    text: str = ""
+    raised_in: str = ""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """fn, and the tensors by which it is differentiated."""
+
+    fn: Callable
+    inputs: tuple
+    leaves: list[Tensor]
+    names: list[str]
+
+    @classmethod
+    def of(cls, fn: Callable, inputs: tuple) -> "_Asked":
+        inputs = tree_map_only(Tensor, _copy, inputs)
+        given = [x for x in tree_leaves(inputs) if isinstance(x, Tensor)]
+        names = ["x"] if len(given) == 1 else [f"input {i}" for i in range(len(given))]
+        named = [pair for pair in zip(names, given, strict=True) if pair[1].requires_grad]
+        module = written(fn)
+        if isinstance(module, torch.nn.Module):
+            named += [pair for pair in module.named_parameters() if pair[1].requires_grad]
+        return cls(fn, inputs, [x for _, x in named], [name for name, _ in named])
+
+    def call(self, setting: Setting) -> list[Tensor]:
+        """The outputs that have a graph, as real numbers."""
+
+        def bent(x: Tensor) -> Tensor:
+            return x + (x - x.detach()) ** 2 / 2 if x.requires_grad else x
+
+        inputs = tree_map_only(Tensor, bent, self.inputs) if setting.before else self.inputs
+        seed_generators(0)
+        out = self.fn(*inputs)
+        return [_real(y) for y in tree_leaves(out) if isinstance(y, Tensor) and y.requires_grad]
+
+    def second(self, setting: Setting) -> _Said:
+        """As a reader would ask for it; `allow_unused` where some of several inputs are not."""
+        said = self._second(setting, strict=True)
+        if UNUSED in said.text and len(self.leaves) > 1:
+            loose = self._second(setting, strict=False)
+            return said if loose.second is not None and not loose.second.any() else loose
+        return said
+
+    def _second(self, setting: Setting, strict: bool) -> _Said:
+        values, first, apart = None, None, 0.0
+        try:
+            ys = self.call(setting)
+            apart = max(APART.get(t.dtype, 0.0) for t in [*self.leaves, *ys])
+            values = torch.cat([y.detach().flatten().double() for y in ys])
+            terms = [y + (y - y.detach()) ** 2 / 2 if setting.after else y for y in ys]
+            loss = _sum(uneven(term) * term for term in terms)
+            grads = torch.autograd.grad(loss, self.leaves, create_graph=True, allow_unused=True)
+            first = self._flat(grads)
+            real = [_real(g) for g in grads if g is not None]
+            along = _sum(uneven_direction(g) * g for g in real)
+            seconds = torch.autograd.grad(along, self.leaves, allow_unused=not strict)
+        except Exception as error:  # whatever torch or fn raises is the answer
+            return _Said(values, first, None, apart, first_line(error), raised_in(error))
+        return _Said(values, first, self._flat(seconds), apart)
+
+    def place(self, index: int) -> str:
+        """Where an element of the flat derivative is."""
+        which, sizes = 0, [_real(x.detach()).numel() for x in self.leaves]
+        while index >= sizes[which]:
+            index -= sizes[which]
+            which += 1
+        x = _real(self.leaves[which].detach())
+        at = [int(i) for i in np.unravel_index(index, x.shape)]
+        return f"{self.names[which]}{at or ''} = {x.flatten()[index].item():.4g}"
+
+    def _flat(self, grads: Any) -> Tensor:
+        pairs = zip(grads, self.leaves, strict=True)
+        filled = [torch.zeros_like(x) if g is None else g.detach() for g, x in pairs]
+        return torch.cat([_real(g).flatten().double() for g in filled])
+
+
+def _copy(x: Tensor) -> Tensor:
+    return x.detach().clone().requires_grad_(x.requires_grad)
+
+
+def _real(x: Tensor) -> Tensor:
+    x = x if x.layout is torch.strided else x.to_dense()
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
+def _sum(terms: Iterator[Tensor]) -> Any:
+    return sum(term.sum() for term in terms)
+
+
+def _row(asked: _Asked, got: _Said, right: _Said) -> Row:
+    """What is said by fn as it is called, beside what it says as it was written."""
+    if right.second is None or right.first is None:
+        return _row_of_nothing(got, right)
+    if got.second is None:
+        return Row(Outcome.RAISES, text=got.text, raised_in=got.raised_in)
+    off = (got.second - right.second).abs()
+    if _close(got.second, right.second, right.apart, BESIDE_FIRST * right.first.norm()):
+        return Row(Outcome.RIGHT, elements=off.numel())
+    if not (_close(got.values, right.values, right.apart) and
+            _close(got.first, right.first, right.apart)):  # fmt: skip
+        return Row(Outcome.NOT_ASKED, text=OTHER_NUMBERS)
+    worst = int(off.argmax())
+    expected, seen = right.second[worst].item(), got.second[worst].item()
+    return Row(Outcome.WRONG, off.max().item(), 0.0, expected, seen, asked.place(worst))
+
+
+def _row_of_nothing(got: _Said, right: _Said) -> Row:
+    """The same where fn, as it was written, raises: nothing depends on an input, or it is wrong."""
+    if not any(text in right.text for text in NOTHING):
+        return Row(Outcome.UNCLEAR, elements=1)  # the rest of `diagnose` tells of it
+    if got.second is None and not any(text in got.text for text in NOTHING):
+        return Row(Outcome.RAISES, text=got.text, raised_in=got.raised_in)
+    return Row(Outcome.RIGHT, text=got.text, zero=True)
+
+
+def _close(got: Any, right: Any, apart: float, beside: Any = 0.0) -> bool:
+    if got is None or right is None or got.shape != right.shape:
+        return False
+    off = (got - right)[right.isfinite()]
+    return bool(off.norm() <= apart * (right[right.isfinite()].norm() + beside))

@@ -1,0 +1,64 @@
+"""A program that test_diagnosis_compiled runs in a process of its own.
+
+    python tests/compiled_diagnosis.py BACKEND
+
+Prints, as JSON, for compiled functions: the second derivative of f(x) + x² as torch gives it before
+`diagnose` and after it, how many graphs `diagnose` had compiled, and what it said; then what
+`diagnose_all` says of a step that calls them.
+"""
+
+import json
+import sys
+import warnings
+
+import torch
+import torch._dynamo
+from compiled_regions import FUNCTIONS
+from torch.autograd import grad
+
+from double_backward import diagnose, diagnose_all
+
+warnings.simplefilter("ignore")
+
+
+def calls(x):
+    return inside(x) * x
+
+
+def second(f, x):
+    try:
+        (first,) = grad((f(x) + x**2).sum(), x, create_graph=True)
+        return grad(first.sum(), x)[0].flatten().tolist()
+    except RuntimeError as error:
+        return str(error)
+
+
+def graphs():
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def points():
+    return torch.tensor([[0.1], [0.4], [0.7]], requires_grad=True)
+
+
+def main(backend):
+    global inside
+    rows = {}
+    inside = torch.compile(torch.exp, backend=backend)
+    compiled = {name: torch.compile(f, backend=backend) for name, f in FUNCTIONS.items()}
+    for name, f in {**compiled, "calls": calls}.items():
+        before, count = second(f, points()), graphs()
+        diagnosis = diagnose(f, points(), timeout=None)
+        counted = graphs() - count
+        rows[name] = {
+            "before": before,
+            "after": second(f, points()),
+            "compiled anew": counted + graphs() - count,
+            **diagnosis.to_dict(),
+        }
+    table = diagnose_all(lambda: [second(f, points()) for f in compiled.values()], progress=False)
+    print(json.dumps({"rows": rows, "step": table.to_dict(), "table": str(table)}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
