@@ -12,7 +12,7 @@ ifeq ($(origin LANGUAGE),command line)
 export COURSE_LANGUAGE := $(LANGUAGE)
 endif
 
-.PHONY: lab fresh test check matrix refresh copies translations workshop site rehearse survey environment \
+.PHONY: lab fresh test check matrix refresh copies translations workshop site rehearse survey compiled environment \
         environment+site environment+workshop environment+test+workshop \
         environment+test+workshop+site
 
@@ -58,6 +58,11 @@ rehearse: environment+workshop
 survey: environment
 	@$(RUN) survey/environment.py
 	@OMP_NUM_THREADS=1 .survey/bin/python -m survey $(FUNCTION)
+
+# PyTorch's own operations, compiled; the second line needs a C++ compiler.
+compiled: environment+test+workshop
+	@OMP_NUM_THREADS=1 $(RUN) -m survey.compiled aot_eager $(OPERATION)
+	@OMP_NUM_THREADS=1 $(RUN) -m survey.compiled inductor $(OPERATION)
 
 # What learning needs, and after each + an extra that comes when it is first asked for.
 environment environment+site environment+workshop environment+test+workshop \

@@ -187,6 +187,7 @@ PROVOKED = [
     lambda: inside(recompute_intermediates, scaled),
     lambda: unknown_torch(),
     lambda: twice(compiled(torch.sin), x()),
+    lambda: twice(differentiated_once(compiled(torch.amax)), x()),
 ]
 
 
@@ -194,6 +195,11 @@ def compiled(f):
     """By the way of the default backend through autograd, without its C++ compiler."""
     torch._dynamo.reset()
     return torch.compile(f, backend="aot_eager")
+
+
+def differentiated_once(f):
+    f(x()).backward()
+    return f
 
 
 def scale_on_ctx(ctx, x):
