@@ -344,6 +344,7 @@ WORDS = {
     "it must override": {"1": ["setup_context"]},
     "it does not have vmap": {"1": ["generate_vmap_rule"]},
     "torch.compile with": {"4": ["force_eager"]},
+    "This backward function was compiled": {"4": ["force_eager"]},
     "Jacobian mismatch": {"4": ["Jacobian mismatch"]},
     "Numerical gradient for": {"5": ["gradgradcheck"]},
     "a second derivative": {"4": ["a second derivative through it would be wrong"]},

@@ -58,7 +58,7 @@ archive = "ARCHIVE"
 if "course_folder" not in globals():  # it goes when the kernel ends
     course_folder = tempfile.TemporaryDirectory()
     sys.path.insert(0, course_folder.name)
-for name, text in json.loads(lzma.decompress(base64.b64decode(archive))).items():
+for name, text in json.loads(lzma.decompress(base64.b85decode(archive))).items():
     path = Path(course_folder.name, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
@@ -108,13 +108,13 @@ def modules_cell(names, end):
 
 def packed(texts):
     """The files, name -> text, as one line."""
-    return base64.b64encode(lzma.compress(json.dumps(texts).encode(), preset=9)).decode()
+    return base64.b85encode(lzma.compress(json.dumps(texts).encode(), preset=9)).decode()
 
 
 def unpacked(source):
     """What `packed` was given, from a modules cell."""
     line = next(line for line in source.splitlines() if line.startswith("archive = "))
-    return json.loads(lzma.decompress(base64.b64decode(line.split('"')[1])))
+    return json.loads(lzma.decompress(base64.b85decode(line.split('"')[1])))
 
 
 def carried(name, end):
