@@ -19,6 +19,7 @@ from double_backward.graphs.walk import (
     OUTPUT,
     OVERWRITTEN,
     UNREADABLE,
+    origin,
     walk,
 )
 from lessons_src.saving_inputs import Square
@@ -355,3 +356,16 @@ def test_a_deep_graph_that_was_walked_can_be_freed():
         [sys.executable, "-c", FREE_A_DEEP_GRAPH], cwd=ROOT, capture_output=True, text=True
     )
     assert (done.stdout, done.returncode) == ("freed\n", 0)
+
+
+def test_a_leaf_may_be_a_view():
+    x = torch.tensor([1.0, 2.0])[:, None].requires_grad_()
+    fn, _ = origin(x)
+    assert fn.variable is x and fn in {node.fn for node in walk(x**2).nodes}
+
+
+def test_a_view_that_was_not_recorded_leads_nowhere():
+    x = torch.ones(2, requires_grad=True)
+    with torch.no_grad():
+        view = x[:1]
+    assert view.requires_grad and origin(view) is None

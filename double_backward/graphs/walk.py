@@ -134,12 +134,12 @@ def origin(tensor: Tensor) -> Edge | None:
     """(fn, output number) that autograd would follow from `tensor`, or None without a graph."""
     if not tensor.requires_grad:
         return None
-    if tensor.grad_fn is None and tensor._is_view():
-        return None  # made where nothing is recorded: requires_grad is set, but it leads nowhere
     if tensor.grad_fn is not None:
         return tensor.grad_fn, tensor.output_nr
-    # The node of a leaf can be seen only behind an operation.
-    return cast(Edge, owner_of(tensor).next_functions[0])
+    # The node of a leaf can be seen only behind an operation. A view that was made where nothing is
+    # recorded has none: requires_grad is its base's, and it leads nowhere.
+    fn, number = owner_of(tensor).next_functions[0]
+    return None if fn is None else (fn, number)
 
 
 def owner_of(tensor: Tensor) -> AutogradNode:
