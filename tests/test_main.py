@@ -150,7 +150,9 @@ def test_stopped_with_ctrl_c(tmp_path):
     (tmp_path / "train.py").write_text(WAITS)
     arguments = [sys.executable, "-m", "double_backward", "train.py"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(arguments, cwd=tmp_path, **pipes) as process:
+    # A job in the background has it that Ctrl-C is ignored, and hands that on.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(arguments, cwd=tmp_path, **pipes, **heard) as process:
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=300)
