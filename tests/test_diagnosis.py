@@ -320,7 +320,7 @@ def test_ten_million_elements_cost_a_few_evaluations():
         calls.append(1)
         return Cube.apply(x)
 
-    assert diagnose(counted, torch.rand(10_000_000, requires_grad=True)).ok
+    assert diagnose(counted, torch.rand(10_000_000, requires_grad=True), timeout=3600).ok
     assert len(calls) < 100
 
 
