@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from double_backward.check import first_line
 from double_backward.diagnosis.settings import (
     FORMULAS,
     Probe,
     Setting,
-    first_line,
     raised_in,
     reported,
     typed,

@@ -86,6 +86,7 @@ import torch
 from torch import Tensor
 
 from double_backward import check, explain
+from double_backward.check import first_line
 from double_backward.steps import Step
 
 from .blocks import blocks
@@ -102,7 +103,7 @@ from .places import place_of
 from .prepare import NotChecked, Prepared, prepare, raised, told
 from .report import text_of
 from .rules import Finding, findings_of
-from .settings import FORMULAS, Setting, first_line, typed
+from .settings import FORMULAS, Setting, typed
 from .situations import elsewhere
 from .target import Target
 from .undisturbed import undisturbed

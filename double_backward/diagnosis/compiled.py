@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from double_backward.check import first_line
 from double_backward.remedies import (
     SecondDerivativeError,
     UncheckedFunctionWarning,
@@ -28,7 +29,7 @@ from double_backward.remedies.meet import Call, Listener, listening
 from double_backward.remedies.regions import Region, uncompiled
 
 from .judge import Outcome, Row
-from .settings import Setting, first_line, raised_in, uneven, uneven_direction
+from .settings import Setting, raised_in, uneven, uneven_direction
 from .target import seed_generators
 
 UNUSED = "appears to not have been used"

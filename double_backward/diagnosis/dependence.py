@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils._pytree import tree_flatten, tree_map
 
+from double_backward.check import first_line
 from double_backward.differences import flat, same, shaped, slope
 from double_backward.graphs import walk
 from double_backward.steps import Watch
@@ -25,7 +26,7 @@ from .functions import Custom, Extra, Kind, Node, Path, Saved, look
 from .holdings import global_names, reachable
 from .judge import Outcome, Row
 from .measure import Measured
-from .settings import Setting, first_line
+from .settings import Setting
 from .target import Target, readable, seed_generators
 
 CONNECTED = walk.INPUT, walk.OUTPUT, walk.ELSEWHERE

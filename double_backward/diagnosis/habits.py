@@ -7,13 +7,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from double_backward.check import first_line
 from double_backward.differences import flat, same, shaped, vjp
 
 from .functions import Kind, custom_functions, look, uneven_step
 from .judge import TOLERANCE
 from .measure import Measured
 from .rounding import scatter
-from .settings import Setting, first_line, reported
+from .settings import Setting, reported
 
 WRONG_NUMBER = "a wrong number"
 SAME = "the same result"

@@ -16,6 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from double_backward.check import first_line
 from double_backward.differences import Slope, flat, shaped, slope, vjp
 
 from .judge import (
@@ -34,7 +35,6 @@ from .settings import (
     Probe,
     Reported,
     Setting,
-    first_line,
     raised_in,
     reported,
     uneven,

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from double_backward.check import first_line
 from double_backward.differences import filled, flat, shaped, taken
 
 from .target import Target
@@ -246,13 +247,3 @@ def innermost(way: traceback.StackSummary) -> str:
 def _of_python(frame):
     installed = INSTALLED & set(Path(frame.filename).parts)  # below the standard library, often
     return frame.filename.startswith(PYTHON) and not installed
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, in one line, with its type where that says more."""
-    try:
-        text = str(error).strip()
-    except Exception:  # of the error's own __str__
-        text = ""
-    line = (text.splitlines() or [""])[0]
-    return line if type(error) is RuntimeError else f"{type(error).__name__}: {line}"

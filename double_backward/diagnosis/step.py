@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -134,18 +134,8 @@ class Row:
             "verdict": self.verdict.value,
             "cause": self.cause.code if self.cause else None,
             "notes": list(self.notes),
-            "diagnosis": _plain(self.diagnosis),
+            "diagnosis": self.diagnosis.to_dict() | {"text": str(self.diagnosis)},
         }
-
-
-def _plain(diagnosis):
-    return {
-        "name": diagnosis.name,
-        "verdict": diagnosis.verdict.value,
-        "ok": diagnosis.ok,
-        "findings": [asdict(finding) for finding in diagnosis.findings],
-        "text": str(diagnosis),
-    }
 
 
 @dataclass(frozen=True)
