@@ -1,7 +1,7 @@
 """The addresses that pyproject.toml names, once the course is published; as long as none is, "".
 
 `[project.urls]` with `Repository = "https://github.com/owner/name"` turns on whatever needs one:
-badges, links to Colab and to the source, the citation's line, the line that installs with pip.
+badges, links to Colab and to edit a lesson, the citation's line.
 `Documentation`, where the website is, makes the tool's reports name it.
 """
 
