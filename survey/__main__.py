@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import sys
 
-from . import CALLS, page, table
+from . import CALLS, page, published, table
 from .documented import documented
 from .run import run_all
 
@@ -71,6 +71,7 @@ def store(rows, numbers):
         lines = csv.DictWriter(file, ["name", "got", "expected", "instead"], lineterminator="\n")
         lines.writeheader()
         lines.writerows({"name": name, **numbers[name]} for name in sorted(numbers))
+    published.look_up(after)
     page.write(after, numbers)
     print(*differences, sep="\n")
     print(f"{len(rows)} Functions; {len(differences)} differences from the stored results.")

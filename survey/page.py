@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
-from . import chart, table
+from . import chart, published, table
 from .documented import documented
 from .listed import CALLS
 from .reached import KNOWN, Known
@@ -186,20 +186,22 @@ def came_out(rows):
 def every(rows):
     """The rows, folded by package; surrogates in one fold of their own."""
     lines = ["## Every Function", ""]
+    folders = published.read()
     plain = [row for row in rows if row["reading"] != SURROGATE]
     plain = sorted(plain, key=lambda row: (row["package"].lower(), row["function"]))
     for package, listed in groupby(plain, key=lambda row: row["package"]):
         listed = list(listed)
         met = Counter(row["reading"] for row in listed)
         said = ", ".join(f"{met[name]} {name}" for name in READINGS if met[name])
-        lines += folded(f"{package} {listed[0]['version']}: {said}", listed)
+        lines += folded(f"{package} {listed[0]['version']}: {said}", listed, folders)
     surrogates = [row for row in rows if row["reading"] == SURROGATE]
     surrogates = sorted(surrogates, key=lambda row: (row["package"].lower(), row["function"]))
-    lines += folded(f"{len(surrogates)} surrogates, right by their own measure", surrogates)
+    summary = f"{len(surrogates)} surrogates, right by their own measure"
+    lines += folded(summary, surrogates, folders)
     return "\n".join(lines)
 
 
-def folded(summary, rows):
+def folded(summary, rows, folders):
     lines = [
         f"<details><summary>{summary}</summary>",
         "",
@@ -208,8 +210,9 @@ def folded(summary, rows):
     ]
     for row in rows:
         name = f"{row['package']}:{row['function'].rsplit('.', 1)[1]}"
+        address = published.link(row["source"], row["package"], row["version"], folders)
         cells = [
-            f"`{name}`<br>{row['source']}",
+            f"`{name}`<br>[{row['source']}]({address})",
             row["reading"]
             + (", surrogate" if row["surrogate"] and row["reading"] != SURROGATE else ""),
             row["setting"] + (", by .backward()" if row["route"] == "backward" else ""),
@@ -314,5 +317,6 @@ number uᵀHv with fixed u and v, H the second derivative of a loss made from fn
 `autograd` is what `torch.autograd.grad` gives, asked twice, or `.backward(create_graph=True)` where
 that is said. `right` is autograd through plain PyTorch operations that compute the same, or else
 central differences of the Function's own first derivative, which is first compared with differences
-of its value. `agrees` says whether the second opinion comes to the same as `diagnose`.
+of its value. `agrees` says whether the second opinion comes to the same as `diagnose`. File and
+line lead to the source of that version, as PyPI or, for torch, GitHub shows it.
 """

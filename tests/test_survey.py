@@ -1,15 +1,18 @@
 """The survey's list and its stored results, without fetching any package."""
 
 import csv
+import io
+import json
 import re
 import shutil
 import subprocess
+import tarfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from survey import CALLS, environment, page, table
+from survey import CALLS, environment, page, published, table
 from survey import __main__ as main
 from survey.documented import documented
 from survey.reached import KNOWN
@@ -63,6 +66,28 @@ def test_every_row_says_what_a_row_can_say():
     assert {row["reference"] for row in ROWS} == {"formula", "differences"}
     assert {row["agrees"] for row in ROWS} <= {"yes", "no", ""}
     assert all(re.fullmatch(r".+\.py:\d+", row["source"]) for row in ROWS)
+
+
+def test_every_row_leads_to_a_line_of_the_published_version():
+    folders = published.read()
+    assert {*folders} == {item for item in versions().items() if item[0] != "torch"}
+    for row in ROWS:
+        link = published.link(row["source"], row["package"], row["version"], folders)
+        file, line = row["source"].split(":")
+        assert row["version"].partition("+")[0] in link
+        assert re.fullmatch(rf"https://\S+/{re.escape(file)}#(line\.|L){line}", link)
+
+
+def test_an_archive_is_read_where_there_is_no_wheel(monkeypatch):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name in ("own-1.0/src/own/ops.py", "own-1.0/src/own/other.py"):
+            archive.addfile(tarfile.TarInfo(name))
+    index = {"files": [{"filename": "own-1.0.tar.gz", "url": published.FILES + "packages/a/b"}]}
+    answers = [json.dumps(index).encode(), packed.getvalue()]
+    monkeypatch.setattr(published, "fetched", lambda what: answers.pop(0))
+    found = published.folder("own", "1.0", "own/ops.py")
+    assert found == "https://inspector.pypi.io/project/own/1.0/packages/a/b/own-1.0/src"
 
 
 def test_a_wrong_row_shows_two_numbers_that_differ():
