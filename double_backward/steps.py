@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ._torch import set_grad_enabled
+
 OURS = str(Path(__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
 PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
@@ -92,7 +94,7 @@ class Watch(TorchFunctionMode):
             return "inference"
         if not torch.is_grad_enabled():  # inside the forward of another Function, for one
             return None
-        if func is torch._C._set_grad_enabled:
+        if func is set_grad_enabled:
             return None if args[0] else "no_grad"
         if func is torch.autograd.grad:
             asked = kwargs.get("create_graph", args[4] if len(args) > 4 else False)

@@ -747,7 +747,7 @@ def hooked():
 
 
 def test_torch_is_as_before():
-    node, func = meet.internals.BackwardCFunction, meet.transforms
+    node, func = meet.functions.BackwardCFunction, meet.transforms
     owners = node, func, SinhBad, NewStyle, Member
     before = [dict(vars(owner)) for owner in owners]
     with pytest.raises(ZeroDivisionError), detect_intermediates():

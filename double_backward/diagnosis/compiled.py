@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
 
+from double_backward._torch import tree_leaves, tree_map_only
 from double_backward.check import first_line
 from double_backward.remedies import (
     SecondDerivativeError,

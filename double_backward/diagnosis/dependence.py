@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.utils._pytree import tree_flatten, tree_map
 
+from double_backward._torch import grad_outs_of, tree_flatten, tree_map
 from double_backward.check import first_line
 from double_backward.differences import flat, same, shaped, slope
 from double_backward.graphs import walk
@@ -474,7 +474,7 @@ def _matching(there, backward):
 def _grad_outs(node):
     """Empty tensors like the gradients that backward gets."""
     likes = []
-    for meta in node.fn._input_metadata:
+    for meta in grad_outs_of(node.fn):
         dtype = torch.promote_types(meta.dtype, torch.half)
         likes.append(torch.empty(meta.shape, dtype=dtype, device=meta.device))
     return likes

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from double_backward._torch import element_count, version
 from double_backward.differences import flat, same
 from double_backward.graphs import walk
 from double_backward.names import argument_names, returned_names, saved_names
@@ -309,15 +310,14 @@ def _saved(kept, beside, call, target):
             repeats = Kind.OUTPUT
     else:
         kind = Kind.INPUT if _repeats(tensor, target.constants) else Kind.CONSTANT
-    count = tensor.numel() if tensor.layout == torch.strided else tensor._nnz()
     dtype = str(tensor.dtype).removeprefix("torch.")
-    size = count * tensor.element_size()
+    size = element_count(tensor) * tensor.element_size()
     shape = tuple(tensor.shape)
     saved = Saved(kept.name, kind, shape, dtype, size, repeats, position=kept.position)
     view = kept.role == walk.INTERMEDIATE and tensor.requires_grad  # made where none is recorded
     return replace(
         saved,
-        edited=kind is Kind.INPUT and tensor._version > 0 and _shares(tensor, call.ys),
+        edited=kind is Kind.INPUT and bool(version(tensor)) and _shares(tensor, call.ys),
         circular=view or (saved.on_ctx and kind is Kind.OUTPUT),
     )
 

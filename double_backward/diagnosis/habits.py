@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from double_backward._torch import version
 from double_backward.check import first_line
 from double_backward.differences import flat, same, shaped, vjp
 
@@ -81,7 +82,7 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
 def _watch(target, w):
     """What one call of fn and two of its backward change."""
     t, xs, ys = target.start()
-    edits = any(x._version and x.grad_fn.name().startswith("Add") for x in xs)
+    edits = any(version(x) and x.grad_fn.name().startswith("Add") for x in xs)
     before, given = [v.detach().clone() for v in [*xs, *ys]], [v.clone() for v in w]
     found, again = Habits(edits_input=edits), ""
     options = {"retain_graph": True, "allow_unused": True}
@@ -123,19 +124,19 @@ def _try_again(measured):
 def _changes_of_ctx(measured):
     """The attributes of ctx that backward writes."""
     call, nodes = look(measured.probe.target)
-    before = [{name: _version(v) for name, v in node.attributes.items()} for node in nodes]
+    before = [{name: _state_of(v) for name, v in node.attributes.items()} for node in nodes]
     _vjp(call.ys, call.t, measured.probe.w)
     changed = []
     for node, versions in zip(nodes, before, strict=True):
         now = vars(node.fn).items()
-        changed += [name for name, v in now if versions.get(name) != _version(v)]
+        changed += [name for name, v in now if versions.get(name) != _state_of(v)]
     return tuple(dict.fromkeys(changed))
 
 
-def _version(value):
+def _state_of(value):
     """Another one after an attribute was assigned or written into."""
     size = len(value) if isinstance(value, (list, dict, set)) else 0
-    return id(value), getattr(value, "_version", size)
+    return id(value), version(value) if isinstance(value, Tensor) else size
 
 
 def _try_scaled(measured, anew=False):

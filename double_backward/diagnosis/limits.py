@@ -7,13 +7,12 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-import torch
-from torch.autograd.function import BackwardCFunction
+from double_backward._torch import class_of, engine_replaced
 
 from .settings import innermost
 
@@ -130,14 +129,17 @@ def no_endless_recursion() -> Iterator[None]:
     A saved output has the Function as its grad_fn, whatever graph it had inside forward: to
     differentiate it calls the same backward, and so on. Torch itself does not end that.
     """
-    autograd: Any = torch.autograd
-    engine = autograd._engine_run_backward
+    with engine_replaced(_ending_recursion):
+        yield
+
+
+def _ending_recursion(engine: Callable) -> Callable:
     running: list[Any] = []  # the nodes that are differentiated, the innermost last
 
     @functools.wraps(engine)
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
-        mine = [node for node in nodes if isinstance(node, BackwardCFunction)]
+        mine = [node for node in nodes if class_of(node) is not None]
         for node in mine:
             if any(node is other for other in running):
                 raise EndlessRecursion(_recursion(node))
@@ -149,13 +151,9 @@ def no_endless_recursion() -> Iterator[None]:
         finally:
             del running[len(running) - len(mine) :]
 
-    autograd._engine_run_backward = run
-    try:
-        yield
-    finally:
-        autograd._engine_run_backward = engine
+    return run
 
 
 def _recursion(node: Any) -> str:
-    name = getattr(getattr(node, "_forward_cls", None), "__name__", "the Function")
+    name = class_of(node).__name__
     return f"endless recursion: backward of {name} differentiates an output of {name}"

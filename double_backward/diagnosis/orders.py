@@ -5,20 +5,19 @@ differentiate what it gave: one through which a loss on u_x is minimised is the 
 chain, and the third for a loss on u_xx. A Function of which a pass recorded a derivative is
 differentiated once more by each pass further along the chain.
 
-`torch.autograd._engine_run_backward` is where torch's own `grad` and `backward` enter the engine:
-private, and in every torch that the package allows (a test says so). A pass that is started
+Passes are met where torch's own `grad` and `backward` enter the engine. One that is started
 elsewhere counts as one that nothing follows.
 """
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import torch
-from torch._C._functorch import TransformType, get_interpreter_stack
 
+from double_backward._torch import TransformType, engine_replaced, get_interpreter_stack
 from double_backward.remedies import meet
 
 MOST = 100_000  # nodes looked at for the leaves of `.backward(create_graph=True)`
@@ -79,9 +78,10 @@ class Passes:
     @contextmanager
     def met(self) -> Iterator[None]:
         """Inside, the passes of every thread are met."""
-        autograd: Any = torch.autograd
-        engine = autograd._engine_run_backward
+        with engine_replaced(self._met_in):
+            yield
 
+    def _met_in(self, engine: Callable) -> Callable:
         @functools.wraps(engine)
         def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if meet._is_unheard():
@@ -102,12 +102,7 @@ class Passes:
                     self._await(this, results)
             return results
 
-        autograd._engine_run_backward = run
-        try:
-            yield
-        finally:
-            if autograd._engine_run_backward is run:
-                autograd._engine_run_backward = engine
+        return run
 
     def _await(self, earlier: Pass, results: Any) -> None:
         """Notice whoever differentiates these results."""

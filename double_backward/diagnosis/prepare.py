@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
-from torch.utils._pytree import tree_leaves
 
+from double_backward._torch import tree_leaves
 from double_backward.differences import same
 from double_backward.graphs import walk
 

@@ -12,8 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+
+from double_backward._torch import (
+    TorchDispatchMode,
+    returns_a_view,
+    tree_leaves,
+    tree_map_only,
+)
 
 RUNS = 3
 LARGE = 100_000  # elements; of larger results nobody asks whether they are those of an argument
@@ -53,9 +58,8 @@ class _Moved(TorchDispatchMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        shares = any(r.alias_info is not None for r in func._schema.returns)
         random = torch.Tag.nondeterministic_seeded in func.tags
-        if not given or shares or random or func.overloadpacket.__name__ in WHOLE:
+        if not given or returns_a_view(func) or random or func.overloadpacket.__name__ in WHOLE:
             return out
         by_element = torch.Tag.pointwise in func.tags
         return tree_map_only(Tensor, lambda t: self._moved(t, given, by_element), out)

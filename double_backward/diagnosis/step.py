@@ -22,7 +22,7 @@ from double_backward.remedies.meet import (
     unheard,
 )
 from double_backward.remedies.regions import Region, is_inside_region
-from double_backward.remedies.state import Surroundings
+from double_backward.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .compiled import diagnosed_region

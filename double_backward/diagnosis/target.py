@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from double_backward._torch import TreeSpec, tree_flatten, tree_unflatten, version
 from double_backward.differences import flat, real, shaped
 from double_backward.names import call_names
 
@@ -101,7 +101,7 @@ class Target:
             taken = other.start(leaves=True)
         except Exception:  # of fn, which edits its input
             return self
-        return self if any(x._version for x in taken.xs) else other
+        return self if any(map(version, taken.xs)) else other
 
     def with_seed(self, seed: int) -> "Target":
         return replace(self, seed=seed)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from double_backward._torch import versions_kept
 from double_backward.differences import same
 
 from .holdings import reachable
@@ -71,7 +72,7 @@ def undisturbed(fn: Callable) -> Iterator[Met]:
     fork, mode, grad = torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()
     caught = warnings.catch_warnings(record=True, action="always")
     counted = tuple(each.tensor for each in held if not each.tensor.is_inference())
-    versions = torch.autograd._unsafe_preserve_version_counter(counted)  # the values are restored
+    versions = versions_kept(counted)  # the values are restored
     with fork, mode, grad, caught as met, _keeping_before_backward(kept), versions:
         try:
             yield found

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.utils._pytree import tree_map
 
+from double_backward._torch import grad_outs_of, number_of, tree_map
 from double_backward.graphs.walk import (
     INPUT,
     INTERMEDIATE,
@@ -39,6 +39,7 @@ from double_backward.graphs.walk import (
     origin,
     walk,
 )
+from double_backward.state import State, Surroundings
 
 STEP = {torch.float64: 1e-5, torch.float32: 1e-3}  # relative, for the inputs of forward
 CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # relative, for numbers computed again
@@ -249,7 +250,7 @@ def _inputs(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Tensor]
 
 def _stand_in_for(source: Source) -> Tensor:
     fn: Any = source[0].fn
-    meta = fn._input_metadata[source[1]]
+    meta = grad_outs_of(fn)[source[1]]
     size = math.prod(meta.shape)
     return torch.linspace(0.5, 1, size, dtype=meta.dtype, device=meta.device).reshape(meta.shape)
 
@@ -385,15 +386,15 @@ def _backward(graph: Graph, each: Pass, leaves: Leaves) -> Tensor | None:
                 arrived[edge] = arrived[edge] + grad if edge in arrived else grad
             waits[source[0]] -= 1
             if not waits[source[0]]:
-                made: Any = source[0].fn
-                heapq.heappush(ready, (-made._sequence_nr(), -len(arrived), source[0]))
+                made = number_of(source[0].fn)
+                heapq.heappush(ready, (-made, -len(arrived), source[0]))
     return None
 
 
 def _sent(node: Node, arrived: dict[Edge, Tensor], leaves: Leaves) -> list[Any]:
     """What one node sends to its inputs; no hook runs."""
     fn: Any = node.fn
-    grads = [arrived.get((fn, number)) for number in range(len(fn._input_metadata))]
+    grads = [arrived.get((fn, number)) for number in range(len(grad_outs_of(fn)))]
     if all(grad is None for grad in grads):
         return []
     if node.custom is None:
@@ -401,7 +402,7 @@ def _sent(node: Node, arrived: dict[Edge, Tensor], leaves: Leaves) -> list[Any]:
     else:
         full = [
             torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device) if grad is None else grad
-            for grad, meta in zip(grads, fn._input_metadata, strict=True)
+            for grad, meta in zip(grads, grad_outs_of(fn), strict=True)
         ]
         written = node.custom.backward
         if written is Function.backward:
@@ -445,7 +446,7 @@ class _StandIn:
 def _fitting(grad: Tensor, edge: Edge) -> Tensor:
     """The gradient in the shape and dtype that torch makes of it on the way to `edge`."""
     fn: Any = edge[0]
-    like = fn.variable if hasattr(fn, "variable") else fn._input_metadata[edge[1]]
+    like = fn.variable if hasattr(fn, "variable") else grad_outs_of(fn)[edge[1]]
     if grad.shape != torch.Size(like.shape):
         grad = grad.sum_to_size(*like.shape)
     return grad if grad.dtype == like.dtype else grad.to(like.dtype)
@@ -505,9 +506,6 @@ def _match(here: Node, there: Node) -> bool:
 @contextlib.contextmanager
 def _nothing_changes(*nodes: Node) -> Iterator[None]:
     """Functions are called inside; outside nothing is seen of it: no state, no text, no warning."""
-    # Not at the top: the remedies read graphs, too.
-    from double_backward.remedies.state import State, Surroundings
-
     roots = [node.custom for node in nodes]
     with (
         State.now().again(),

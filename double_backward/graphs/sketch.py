@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from double_backward._torch import grad_outs_of
 from double_backward.graphs.flow import Flow, number_words
 from double_backward.graphs.missing import Findings, Missing, Pass, find
 from double_backward.graphs.walk import Edge, Graph, Kept, Node, Role, origin, walk
@@ -103,7 +104,7 @@ class Sketch:
 
     def outputs(self, node: Node) -> int:
         """How many tensors the operation returned."""
-        return len(getattr(node.fn, "_input_metadata", ())) or 1
+        return len(grad_outs_of(node.fn)) or 1
 
     def came_back(self, box: TensorBox) -> str | None:
         """What the recorded pass brought back to a tensor; None where no pass came by."""

@@ -16,6 +16,8 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node as AutogradNode
 
+from double_backward._torch import class_of, metadata_of, saved_attributes
+
 # What a kept tensor is to the node that keeps it. The first two lead on into the graph.
 INPUT: Final = "input"
 OUTPUT: Final = "output"
@@ -76,7 +78,7 @@ class Node:
     @property
     def custom(self) -> type[Function] | None:
         """The `torch.autograd.Function` subclass, or None for an operation of torch."""
-        return getattr(self.fn, "_forward_cls", None)
+        return class_of(self.fn)
 
     @property
     def once_differentiable(self) -> bool:
@@ -230,12 +232,11 @@ def _free_in_steps(path: Path) -> None:
     tensor goes. A node that holds another one far behind it ends the recursion there.
     """
     if len(path) % STEP == 0:
-        metadata: Any = path[-STEP][0].fn.metadata  # a dict; torch's types say a function
-        metadata["double_backward"] = path[-1][0].fn
+        metadata_of(path[-STEP][0].fn)["double_backward"] = path[-1][0].fn
 
 
 def _title(fn: AutogradNode) -> str:
-    return getattr(fn, "_forward_cls", type(fn)).__name__
+    return (class_of(fn) or type(fn)).__name__
 
 
 def _saved_by_function(node: Node) -> list[Kept]:
@@ -260,7 +261,7 @@ def _saved_by_torch(node: Node) -> list[Kept]:
 
 @cache
 def _saved_attributes(node_type: type) -> list[str]:
-    return [name for name in dir(node_type) if name.startswith("_saved_")]
+    return saved_attributes(node_type)
 
 
 def _stored_on_ctx(node: Node) -> list[Kept]:

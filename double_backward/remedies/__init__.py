@@ -10,9 +10,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
+from double_backward._torch import class_of, in_forward_mode, outside_batches
 from double_backward.check import first_line
+from double_backward.state import Surroundings
 
 from . import explain
 from .again import WAYS, fitting, is_guarded
@@ -23,12 +25,10 @@ from .meet import (
     levels,
     listening,
     outside,
-    outside_batches,
     plain,
     unbatched,
 )
 from .regions import uncompiled
-from .state import Surroundings
 from .truth import AnotherResult, Truth, Unknown, close, tangents_out
 
 __all__ = [
@@ -247,7 +247,7 @@ class _Detect(_Remedy):
 
 
 def _name(node, call):
-    function = node._forward_cls if call is None else call.function
+    function = class_of(node) if call is None else call.function
     return explain.name_of(function, call)
 
 
@@ -357,7 +357,7 @@ def _again(call, grad_outs, grads, objections, memory):
     """The same gradients, computed in the first way to which there is no objection."""
     if call.inputs_changed:
         raise Unknown("its inputs have been changed in place since")
-    if forward_ad._current_level >= 0 and not call.transformed:
+    if in_forward_mode() and not call.transformed:
         raise Unknown("it is differentiated by forward mode outside torch.func")
     grad_outs = [_copy_of(g) if -1 - i in call.written else g for i, g in enumerate(grad_outs)]
     reasons = [reason for reason in objections.values() if reason is not None]

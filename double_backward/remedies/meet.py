@@ -8,12 +8,9 @@ of torch's are replaced while somebody listens, in all threads, and put back whe
 has gone. No class of the user's stays changed for longer than a moment, so that `torch.compile`
 sees inside what it sees outside.
 
-The hooks are private to torch (2.9 to 2.15 have them): `BackwardCFunction.__init__`, `apply`,
-`apply_jvp` and, since 2.13, `apply_boxed`; `generate_single_level_function`, which makes the class
-that a `torch.func` transform calls; `ctx._forward_cls`, the class of a node; `ctx.metadata`, where
-a node carries what we know of it; `set_eval_frame` and `set_code_exec_strategy`, with which Dynamo
-leaves alone what is ours. `_rehearse` calls a small Function before anybody relies on them, so that
-a torch that has moved one of them is an error in words.
+The hooks are methods of `BackwardCFunction`, and `generate_single_level_function`, which makes the
+class that a `torch.func` transform calls. `_rehearse` calls a small Function before anybody relies
+on them, so that a torch that has moved one of them is an error in words.
 """
 
 import functools
@@ -23,25 +20,32 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch._C._dynamo.eval_frame import (
-    _FrameAction,
-    _FrameExecStrategy,
-    set_code_exec_strategy,
-    set_eval_frame,
-)
-from torch._C._functorch import (
+from torch.autograd import Function
+
+from double_backward._torch import (
+    TESTED,
+    TransformType,
+    class_of,
+    functions,
+    get_interpreter_stack,
     get_unwrapped,
+    is_batched_gradient,
     is_batchedtensor,
     is_functorch_wrapped_tensor,
+    is_traced,
     maybe_get_bdim,
+    metadata_of,
+    missing,
+    not_for_dynamo,
+    one_of_a_batch,
+    set_eval_frame,
+    temporarily_clear_interpreter_stack,
+    transforms,
+    version,
 )
-from torch._functorch import autograd_function as transforms
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.autograd import Function
-from torch.autograd import function as internals
+from double_backward.state import State
 
 from .regions import Region, is_region, region_here
-from .state import State
 
 CALL = "double_backward.call"  # where a node's metadata holds its Call
 OURS = "double_backward.ours"  # set on the nodes that a check makes: nobody listens to those
@@ -56,7 +60,6 @@ _thread = threading.local()
 _drawing_nothing: "weakref.WeakSet[type]" = weakref.WeakSet()
 _rehearsed = False
 _MISSING = object()
-_BATCHED = "Batched"
 
 
 class Alias(Function):
@@ -79,10 +82,6 @@ class Alias(Function):
     @staticmethod
     def backward(ctx, grad):
         return grad
-
-
-def _version(tensor):
-    return None if tensor.is_inference() else tensor._version
 
 
 def _draws(function, before):
@@ -124,23 +123,23 @@ class Call:
             for place, value in enumerate(args):
                 if not isinstance(value, torch.Tensor):
                     continue
-                self._before[place] = value, _version(value)
+                self._before[place] = value, version(value)
                 if value.requires_grad:
                     self.inputs[place] = value.clone() if copies else Alias.apply(value)
                     self.args[place] = None
                 elif copies:
                     self.args[place] = value.clone()
-        self._versions = {place: _version(x) for place, x in self.inputs.items()}
+        self._versions = {place: version(x) for place, x in self.inputs.items()}
         self.written, self.lost = set(), False
 
     def forward_has_run(self):
         self.draws = _draws(self.function, self.state)
-        for place, (value, version) in self._before.items():
-            if _version(value) != version:
+        for place, (value, count) in self._before.items():
+            if version(value) != count:
                 self.written.add(place)
         self._before = {}
-        self.lost = any(_version(x) != self._versions[p] for p, x in self.inputs.items())
-        self._versions = {place: _version(x) for place, x in self.inputs.items()}
+        self.lost = any(version(x) != self._versions[p] for p, x in self.inputs.items())
+        self._versions = {place: version(x) for place, x in self.inputs.items()}
 
     def with_all_inputs(self):
         """The same call where every tensor that can be differentiated by is an input."""
@@ -158,7 +157,7 @@ class Call:
     @property
     def inputs_changed(self):
         """True if the inputs are no longer what forward was given."""
-        return self.lost or any(_version(x) != self._versions[p] for p, x in self.inputs.items())
+        return self.lost or any(version(x) != self._versions[p] for p, x in self.inputs.items())
 
 
 class TransformedCall(Call):
@@ -205,23 +204,10 @@ def unbatched(value):
     if not isinstance(value, torch.Tensor):
         return value
     for level in range(1, 4):
-        if not torch._C._dispatch_keys(value).has(_BATCHED):
+        if not is_batched_gradient(value):
             break
-        value = torch._remove_batch_dim(value, level, 1, 0)[0]
+        value = one_of_a_batch(value, level)
     return value
-
-
-@contextmanager
-def outside_batches():
-    """Inside, the `vmap` of batched gradients is not active."""
-    depth = torch._C._vmapmode_increment_nesting() - 1
-    for _ in range(depth + 1):
-        torch._C._vmapmode_decrement_nesting()
-    try:
-        yield
-    finally:
-        for _ in range(depth):
-            torch._C._vmapmode_increment_nesting()
 
 
 class Listener:
@@ -301,7 +287,7 @@ def is_left_alone(cls):
 
 def _put_hooks():
     try:
-        node = internals.BackwardCFunction
+        node = functions.BackwardCFunction
         _replace(node, "__init__", _made(node.__init__))
         _replace(node, "apply_jvp", _forward_mode(node.apply_jvp))
         _replace(node, "apply", _backward(node.apply))
@@ -338,33 +324,19 @@ def _put(owner, name, value):
         setattr(owner, name, value)
 
 
-def _not_for_dynamo(hook):
-    """`hook`, which Dynamo, where it runs the code around it, does not try to compile."""
-    set_code_exec_strategy(
-        hook.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT)
-    )
-    return hook
-
-
 def _made(init):
     def hooked(self, *args, **kwargs):
         init(self, *args, **kwargs)
-        cls = self._forward_cls
+        cls = class_of(self)
         ours = getattr(cls, "is_ours", False)
-        if _listeners and issubclass(cls, Function) and not ours and not _is_compiling():
+        if _listeners and issubclass(cls, Function) and not ours and not is_traced():
             before = set_eval_frame(None)
             try:
                 _hook_forward(cls, self)
             finally:
                 set_eval_frame(before)
 
-    return _not_for_dynamo(hooked)
-
-
-def _is_compiling():
-    """Whether what runs has no numbers: it is being compiled, or traced."""
-    fake = torch._C._TorchDispatchModeKey.FAKE
-    return torch.compiler.is_compiling() or torch._C._get_dispatch_mode(fake) is not None
+    return not_for_dynamo(hooked)
 
 
 def _hook_forward(cls, ctx):
@@ -416,11 +388,11 @@ class _Forward:
 
 def _begin(cls, ctx, args, kwargs):
     if _is_unheard():
-        ctx.metadata[OURS] = True
+        metadata_of(ctx)[OURS] = True
         return None
     if cls.setup_context is Function.setup_context:
         args = args[1:]
-    call = ctx.metadata[CALL] = Call(cls, args, kwargs, _writes_into_arguments(cls))
+    call = metadata_of(ctx)[CALL] = Call(cls, args, kwargs, _writes_into_arguments(cls))
     if is_region(cls):
         call.region = region_here()
     return call
@@ -436,11 +408,11 @@ def _generate(method):
 
         def setup_context(ctx, inputs, output):
             result = set_up(ctx, inputs, output)
-            known = isinstance(ctx, internals.BackwardCFunction) and _listeners
+            known = isinstance(ctx, functions.BackwardCFunction) and _listeners
             if known and _is_unheard():
-                ctx.metadata[OURS] = True
+                metadata_of(ctx)[OURS] = True
             elif known:
-                call = ctx.metadata[CALL] = TransformedCall(function, inputs, State.now())
+                call = metadata_of(ctx)[CALL] = TransformedCall(function, inputs, State.now())
                 _tell(call)
             return result
 
@@ -466,45 +438,44 @@ def _backward(method):
             grads = method(self, *grad_outs)
         finally:
             _thread.backwards -= 1
-        recorded = torch.is_grad_enabled() and not _is_compiling()
+        recorded = torch.is_grad_enabled() and not is_traced()
         if not recorded or not _is_heard(self):
             return grads
         before = set_eval_frame(None)
         try:
             for listener in _once_each():
-                grads = listener.after_backward(self, self.metadata.get(CALL), given, grads)
+                grads = listener.after_backward(self, metadata_of(self).get(CALL), given, grads)
         finally:
             set_eval_frame(before)
         return grads
 
-    return _not_for_dynamo(apply)
+    return not_for_dynamo(apply)
 
 
 def _forward_mode(method):
     @functools.wraps(method)
     def apply_jvp(self, *tangents):
         outs = method(self, *tangents)
-        if CALL in self.metadata and not _is_compiling() and _is_heard(self):
+        if CALL in metadata_of(self) and not is_traced() and _is_heard(self):
             before = set_eval_frame(None)
             try:
                 for listener in _once_each():
-                    listener.after_jvp(self.metadata[CALL], tangents)
+                    listener.after_jvp(metadata_of(self)[CALL], tangents)
             finally:
                 set_eval_frame(before)
         return outs
 
-    return _not_for_dynamo(apply_jvp)
+    return not_for_dynamo(apply_jvp)
 
 
 def levels():
     """How many transforms of `torch.func` are active here: (forward mode, reverse mode)."""
-    kinds = torch._C._functorch.TransformType
-    keys = [level.key() for level in torch._C._functorch.get_interpreter_stack() or ()]
-    return keys.count(kinds.Jvp), keys.count(kinds.Grad)
+    keys = [level.key() for level in get_interpreter_stack() or ()]
+    return keys.count(TransformType.Jvp), keys.count(TransformType.Grad)
 
 
 def _is_heard(node):
-    cls, known = node._forward_cls, node.metadata
+    cls, known = class_of(node), metadata_of(node)
     if getattr(cls, "is_ours", False) or OURS in known or _is_unheard():
         return False
     function = known[CALL].function if CALL in known else cls
@@ -578,7 +549,8 @@ def _rehearse():
 
 
 def _moved(reason):
+    lost = " ".join(missing())
     return RuntimeError(
         f"torch {torch.__version__} calls custom Functions in a way that this package does not "
-        f"know ({reason}). It was written for torch 2.9 to 2.15; see {__name__}."
+        f"know ({reason}). It was written for torch {TESTED}. {lost}".rstrip()
     )

@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from torch._C._dynamo.eval_frame import set_eval_frame
+from double_backward._torch import set_eval_frame
 
 NAMES = {  # the class that stands for a region, in torch 2.11 to 2.15 -> its module
     "CompiledFunction": "torch._functorch._aot_autograd.",

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from double_backward._torch import forward_mode, in_forward_mode
 from double_backward.check import (
     Line,
     Outcome,
@@ -29,9 +30,9 @@ from double_backward.check import (
 )
 from double_backward.differences import flat, real
 from double_backward.names import argument_names
+from double_backward.state import State, Surroundings
 
 from .meet import unheard
-from .state import State, Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
 SHARE = 0.5  # of the elements that must be smooth, or nothing is known
@@ -90,9 +91,9 @@ def plainly(call, inputs, grad_outs):
 
 def tangents_out(call, inputs, tangents):
     """Tangents by the number of the output, as the Function's jvp gives them."""
-    inside = forward_ad._current_level >= 0  # levels cannot be nested
+    inside = in_forward_mode()  # levels cannot be nested
     level = nullcontext() if inside else forward_ad.dual_level()
-    with forward_ad._set_fwd_grad_enabled(True), level:
+    with forward_mode(), level:
         pairs = zip(inputs.items(), tangents, strict=True)
         duals = {p: forward_ad.make_dual(x, t.to(x.dtype)) for (p, x), t in pairs}
         outs = outputs(call, duals)

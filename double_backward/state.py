@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch._C._functorch import is_functorch_wrapped_tensor
+
+from ._torch import is_functorch_wrapped_tensor, set_version, version
 
 DEPTH = 8  # steps from an argument, a global or a closure to what it holds
 MOST = 5_000  # objects looked at
@@ -296,14 +297,14 @@ def _keep_bytes(block):
 
 
 def _keep_tensor(tensor):
-    version = None if tensor.is_inference() else tensor._version
+    before = version(tensor)
     grad = tensor.grad if tensor.is_leaf else None
 
     def put_back():
         if tensor.is_leaf and tensor.grad is not grad:
             tensor.grad = grad
-        if version is not None and tensor._version != version:
-            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        if before is not None and version(tensor) != before:
+            set_version(tensor, before)
             return True
         return False
 

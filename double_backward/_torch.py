@@ -1,0 +1,268 @@
+"""Every private hook of torch that the tool uses, and whether this torch has it.
+
+All of them are in torch 2.9 to 2.15. A new torch that has moved one is told in words, by
+`python -m double_backward._torch` and where the tool is imported:
+
+    engine          `torch.autograd.grad` and `backward` enter the engine in one place
+    nodes           the class of a custom node, what it saved, what it is given
+    versions        how often a tensor was written into, and putting that back
+    transforms      what `torch.func` wraps, and at which level
+    dynamo          code that is not compiled
+    dispatch        each operation as it runs, and nested containers
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function, forward_ad
+from torch.autograd import function as functions
+
+TESTED = "2.9 to 2.15"
+NAMES = {  # -> what it is for
+    "torch.autograd._engine_run_backward": "where every pass of the engine begins",
+    "torch.autograd._unsafe_preserve_version_counter": "counters that stay as they are",
+    "torch.autograd.forward_ad._current_level": "whether forward mode is on",
+    "torch.autograd.forward_ad._set_fwd_grad_enabled": "to switch forward mode on",
+    "torch.autograd.function.BackwardCFunction.__init__": "where a call of a Function begins",
+    "torch.autograd.function.BackwardCFunction.apply": "where its backward begins",
+    "torch.autograd.function.BackwardCFunction.apply_jvp": "where its jvp begins",
+    "torch._C._autograd._unsafe_set_version_counter": "to put a counter back",
+    "torch._C._dispatch_keys": "whether a tensor is a batch of gradients",
+    "torch._C._dynamo.eval_frame._FrameAction": "what Dynamo does with code",
+    "torch._C._dynamo.eval_frame._FrameExecStrategy": "the same",
+    "torch._C._dynamo.eval_frame.set_code_exec_strategy": "to have Dynamo leave code alone",
+    "torch._C._dynamo.eval_frame.set_eval_frame": "to have Dynamo leave a call alone",
+    "torch._C._functorch.TransformType": "which transforms of torch.func are active",
+    "torch._C._functorch.get_interpreter_stack": "the same",
+    "torch._C._functorch.get_unwrapped": "the tensor inside a transform's",
+    "torch._C._functorch.is_batchedtensor": "whether vmap has wrapped it",
+    "torch._C._functorch.is_functorch_wrapped_tensor": "whether a transform has",
+    "torch._C._functorch.maybe_get_bdim": "along which dimension",
+    "torch._C._get_dispatch_mode": "whether what runs is traced",
+    "torch._C._set_grad_enabled": "a no_grad inside backward",
+    "torch._C._TorchDispatchModeKey.FAKE": "whether what runs is traced",
+    "torch._C._vmapmode_decrement_nesting": "to step out of batched gradients",
+    "torch._C._vmapmode_increment_nesting": "the same",
+    "torch._functorch.autograd_function.generate_single_level_function": "Functions in torch.func",
+    "torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack": "to step out of torch.func",
+    "torch._remove_batch_dim": "the first of batched gradients",
+    "torch.utils._python_dispatch.TorchDispatchMode": "to see each operation",
+    "torch.utils._pytree.tree_flatten": "tensors in nested containers",
+}
+OF_A_NODE = {  # of a custom Function -> what it is for
+    "_forward_cls": "its class",
+    "_input_metadata": "the shapes of its grad_outs",
+    "_sequence_nr": "which of two was made first",
+    "metadata": "to carry what is known of it",
+}
+
+
+def missing() -> list[str]:
+    """What this torch does not have, a sentence each; [] if all is there."""
+    lost = [(name, use) for name, use in NAMES.items() if not _is_there(name)]
+    node: Any = _Small.apply(torch.ones(1, requires_grad=True)).grad_fn
+    lost += [(f"grad_fn.{name}", use) for name, use in OF_A_NODE.items() if not hasattr(node, name)]
+    square = torch.ones(1, requires_grad=True) ** 2
+    if not any(map(_says_what_is_saved, dir(square.grad_fn))):
+        lost.append(("grad_fn._saved_self", "what an operation of torch saved"))
+    return [
+        f"torch {torch.__version__} has no {name} ({use}); the tool is tested with {TESTED}."
+        for name, use in lost
+    ]
+
+
+def _is_there(name: str) -> bool:
+    parts, found = name.split("."), None
+    for count in range(len(parts), 0, -1):  # the longest that is a module
+        try:
+            found = import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        break
+    for part in parts[count:]:
+        found = getattr(found, part, None)
+    return found is not None
+
+
+class _Small(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Tensor:
+        return grad_out * 2
+
+
+def _says_what_is_saved(name: str) -> bool:
+    return name.startswith("_saved_")
+
+
+try:
+    from torch._C import _set_grad_enabled as set_grad_enabled
+    from torch._C._dynamo.eval_frame import (
+        _FrameAction,
+        _FrameExecStrategy,
+        set_code_exec_strategy,
+        set_eval_frame,
+    )
+    from torch._C._functorch import (
+        TransformType,
+        get_interpreter_stack,
+        get_unwrapped,
+        is_batchedtensor,
+        is_functorch_wrapped_tensor,
+        maybe_get_bdim,
+    )
+    from torch._functorch import autograd_function as transforms
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import (
+        TreeSpec,
+        tree_flatten,
+        tree_leaves,
+        tree_map,
+        tree_map_only,
+        tree_unflatten,
+    )
+except ImportError as error:
+    raise ImportError(" ".join(missing()) or str(error)) from error
+
+__all__ = [
+    "TorchDispatchMode", "TransformType", "TreeSpec", "class_of", "element_count",
+    "engine_replaced", "forward_mode", "functions", "get_interpreter_stack", "get_unwrapped",
+    "grad_outs_of", "in_forward_mode", "is_batched_gradient", "is_batchedtensor",
+    "is_functorch_wrapped_tensor", "is_traced", "maybe_get_bdim", "metadata_of", "missing",
+    "not_for_dynamo", "number_of", "one_of_a_batch", "outside_batches", "returns_a_view",
+    "saved_attributes", "set_eval_frame", "set_grad_enabled", "set_version",
+    "temporarily_clear_interpreter_stack", "transforms", "tree_flatten", "tree_leaves",
+    "tree_map", "tree_map_only", "tree_unflatten", "version", "versions_kept",
+]  # fmt: skip
+
+
+# The engine.
+
+
+@contextmanager
+def engine_replaced(by: Callable[[Callable], Callable]) -> Iterator[None]:
+    """Inside, each pass goes through `by(engine)` instead; in every thread."""
+    autograd: Any = torch.autograd
+    engine = autograd._engine_run_backward
+    autograd._engine_run_backward = run = by(engine)
+    try:
+        yield
+    finally:
+        if autograd._engine_run_backward is run:
+            autograd._engine_run_backward = engine
+
+
+# Nodes.
+
+
+def class_of(node: Any) -> Any:
+    """The `torch.autograd.Function` of a node, None of an operation of torch."""
+    return getattr(node, "_forward_cls", None)
+
+
+def metadata_of(node: Any) -> dict:
+    """A dict that lives as long as the node."""
+    return node.metadata  # torch's types say a function
+
+
+def grad_outs_of(node: Any) -> tuple:
+    """Something with shape, dtype and device for each gradient that a node is given."""
+    return getattr(node, "_input_metadata", ())
+
+
+def number_of(node: Any) -> int:
+    """Larger for what was made later."""
+    return node._sequence_nr()
+
+
+def saved_attributes(node_type: type) -> list[str]:
+    """The attributes with what an operation of torch saved."""
+    return list(filter(_says_what_is_saved, dir(node_type)))
+
+
+# Tensors.
+
+
+def version(tensor: Tensor) -> int | None:
+    """How often it was written into; None where nobody counts."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def set_version(tensor: Tensor, count: int) -> None:
+    torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
+
+
+def versions_kept(tensors: tuple[Tensor, ...]) -> AbstractContextManager:
+    """Writing into them inside is not counted."""
+    return torch.autograd._unsafe_preserve_version_counter(tensors)
+
+
+def element_count(tensor: Tensor) -> int:
+    """How many elements are stored."""
+    return tensor.numel() if tensor.layout == torch.strided else tensor._nnz()
+
+
+# Transforms.
+
+
+def in_forward_mode() -> bool:
+    return forward_ad._current_level >= 0
+
+
+def forward_mode() -> AbstractContextManager:
+    return forward_ad._set_fwd_grad_enabled(True)
+
+
+def is_batched_gradient(value: Tensor) -> bool:
+    """Whether it is one of those that `is_grads_batched` hands over."""
+    return torch._C._dispatch_keys(value).has("Batched")
+
+
+def one_of_a_batch(value: Tensor, level: int) -> Tensor:
+    return torch._remove_batch_dim(value, level, 1, 0)[0]
+
+
+@contextmanager
+def outside_batches() -> Iterator[None]:
+    """Inside, the `vmap` of batched gradients is not active."""
+    depth = torch._C._vmapmode_increment_nesting() - 1
+    for _ in range(depth + 1):
+        torch._C._vmapmode_decrement_nesting()
+    try:
+        yield
+    finally:
+        for _ in range(depth):
+            torch._C._vmapmode_increment_nesting()
+
+
+# Dynamo, and operations as they run.
+
+
+def not_for_dynamo(hook: Any) -> Any:
+    """`hook`, which Dynamo, where it runs the code around it, does not try to compile."""
+    strategy = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT)
+    set_code_exec_strategy(hook.__code__, strategy)
+    return hook
+
+
+def is_traced() -> bool:
+    """Whether what runs has no numbers: it is being compiled, or traced."""
+    fake = torch._C._TorchDispatchModeKey.FAKE
+    return torch.compiler.is_compiling() or torch._C._get_dispatch_mode(fake) is not None
+
+
+def returns_a_view(operation: Any) -> bool:
+    """Whether what an operation returns is in the memory of what it got."""
+    return any(r.alias_info is not None for r in operation._schema.returns)
+
+
+if __name__ == "__main__":
+    raise SystemExit("\n".join(missing()) or None)
