@@ -366,27 +366,40 @@ def _marked(case, n, cls):
 
 def _copy_of(case, name, n, i):
     """What to say of the kept tensor i of node n if it equals an input or an output, or ""."""
-    with case.run() as run:
-        cls = run.nodes[n].custom
-    with recorded(cls, "forward") as calls, case.run() as run:
-        tensor, x, outs = run.nodes[n].kept[i].tensor, run.x, run.outs
-    for known, given in zip(case.names, x, strict=True):
-        if _broadcasts(given, tensor):
+    tensor, inputs, outputs = _kept_and_around(case, n, i)
+    beside, moved_inputs, moved_outputs = _kept_and_around(case, n, i, BESIDE)
+
+    def repeats(known, here, there):  # at x = 1 alone, x * sigmoid(x) is sigmoid(x), too
+        given, moved = here[known], there.get(known)
+        same = isinstance(given, Tensor) and isinstance(moved, Tensor)
+        return same and _broadcasts(given, tensor) and _broadcasts(moved, beside)
+
+    for known, given in inputs.items():
+        if repeats(known, inputs, moved_inputs):
             return (
                 f"{name} is {_alike(given, tensor)} {known}, made in forward: to autograd a "
                 f"constant. Save {known} itself, as forward gets it."
             )
-    outputs = {"the result": outs[0]}
-    for _, result in calls if len(calls) == 1 else []:
-        several = result[1:] if isinstance(result, tuple) else ()
-        outputs |= {f"output number {k} of forward": t for k, t in enumerate(several, 2)}
     for known, output in outputs.items():
-        if isinstance(output, Tensor) and _broadcasts(output, tensor):
+        if repeats(known, outputs, moved_outputs):
             return (
                 f"{name} is {_alike(output, tensor)} {known}, and not the tensor that forward "
                 "returns: to autograd a constant. Save and return one and the same tensor."
             )
     return ""
+
+
+def _kept_and_around(case, n, i, h=0.0):
+    """The kept tensor i of node n; the inputs and the outputs of forward, by how to call them."""
+    with case.run() as run:
+        cls = run.nodes[n].custom
+    with recorded(cls, "forward") as calls, case.run(h) as run:
+        tensor, x, outs = run.nodes[n].kept[i].tensor, run.x, run.outs
+    outputs = {"the result": outs[0]}
+    for _, result in calls if len(calls) == 1 else []:
+        several = result[1:] if isinstance(result, tuple) else ()
+        outputs |= {f"output number {k} of forward": t for k, t in enumerate(several, 2)}
+    return tensor, dict(zip(case.names, x, strict=True)), outputs
 
 
 def _alike(x, tensor):

@@ -23,7 +23,12 @@ def lesson_mark(number: int) -> str:
     """`-> lesson 1, "Saving an input"`, and its address where the package names one."""
     address = _address()
     page = f" {address}/notebooks/{PAGES[number]}.html" if address else ""
-    return f'-> lesson {number}, "{TITLES[number]}"{page}'
+    return f"-> {lesson_named(number)}{page}"
+
+
+def lesson_named(number: int) -> str:
+    """`lesson 1, "Saving an input"`."""
+    return f'lesson {number}, "{TITLES[number]}"'
 
 
 @cache

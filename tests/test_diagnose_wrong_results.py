@@ -77,6 +77,59 @@ def test_a_wrong_first_derivative_stands_in_the_headline():
     assert "backward is not the derivative of forward, and silently" in found.headline
 
 
+class Packs(Function):
+    """A derivative kept in 8 bits, as speech models do: it jumps, and no small step shows it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(4 * x)
+        ctx.save_for_backward((4 * s * (1 - s) * 255).round().to(torch.uint8))
+        return s
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (packed,) = ctx.saved_tensors
+        return grad_out * packed / 255
+
+
+class PacksASpike(Packs):
+    """The same beside a forward whose derivative it is not meant to be."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return Packs.forward(ctx, x).round()
+
+
+class KeepsAMask(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward((x > 0).to(torch.uint8))
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.saved_tensors[0]
+
+
+def test_a_derivative_packed_into_integers_is_not_called_right():
+    for f in (Packs, PacksASpike):
+        for given in (x(), x().detach().float().requires_grad_()):
+            for rtol in (None, 0.09):
+                found = diagnose(f.apply, given, rtol=rtol)
+                assert not found.ok and [s.kind for s in found.saved] == ["intermediate"]
+                assert not [r for r in found.settings.values() if r.outcome == "right"], found
+                assert "is_grad_enabled" in message(found, "intermediate_saved")
+                assert "differences_disagree" not in codes(found)
+
+
+def test_a_mask_in_integers_is_a_constant():
+    found = diagnose(KeepsAMask.apply, x())
+    assert [s.kind for s in found.saved] == ["constant"] and "intermediate_saved" not in codes(
+        found
+    )
+    assert all(row.outcome == "right" for row in found.settings.values())
+
+
 # What the caller says: how exact fn is, what is meant.
 
 

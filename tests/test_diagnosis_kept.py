@@ -84,6 +84,10 @@ def test_an_output():
         (lambda x: x**2, Kind.INTERMEDIATE, Kind.OUTPUT),
         (lambda x: x[1:], Kind.INTERMEDIATE, Kind.INPUT),
         (lambda x: (1e6 * x).long(), Kind.INTERMEDIATE, None),
+        (lambda x: (90 * x).to(torch.uint8), Kind.INTERMEDIATE, None),  # jumps, further away
+        (lambda x: (90 * x).to(torch.int16), Kind.INTERMEDIATE, None),
+        (lambda x: (x > 0.7).to(torch.uint8), Kind.CONSTANT, None),
+        (lambda x: x.argsort().to(torch.uint8), Kind.CONSTANT, None),
         (lambda x: (x > 0.7).to(x), Kind.CONSTANT, None),
         (lambda x: x > 0.7, Kind.CONSTANT, None),
         (torch.ones_like, Kind.CONSTANT, None),
@@ -100,6 +104,17 @@ def test_a_tensor_made_in_forward(value, kind, repeats):
     for forward in (saving(value), on_ctx(value)):
         saved = alone(forward)
         assert (saved.kind, saved.repeats, saved.edited) == (kind, repeats, False)
+
+
+def test_what_equals_the_output_at_this_point_alone_does_not_repeat_it():
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, s)
+        return x * s
+
+    one = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    _, s = kept(forward, one)
+    assert (s.kind, s.repeats) == (Kind.INTERMEDIATE, None)
 
 
 def test_sizes():

@@ -105,6 +105,21 @@ def test_the_cause_is_found(name):
     assert cause and cause.code == code and words in str(cause), cause
 
 
+def test_what_equals_the_result_at_this_point_alone_is_no_copy_of_it():
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, s)
+        return x * s
+
+    def backward(ctx, g):
+        x, s = ctx.saved_tensors
+        return g * (s + x * s * (1 - s))
+
+    one = torch.ones(2, dtype=torch.float64)
+    cause = explain(Case(measured(function(forward, backward), one), ("x",)))
+    assert cause.code == "kept", cause
+
+
 def test_as_few_steps_are_named_as_will_do():
     harmless = str(explain(Case(measured(cubic(harmless_and_not)), ("x",))))
     assert "shift" not in harmless

@@ -91,7 +91,7 @@ from double_backward.steps import Step
 
 from .blocks import blocks
 from .compiled import as_called, as_written, written
-from .dependence import convict_surrogates, follow
+from .dependence import convict_surrogates, doubt_packed, follow
 from .evidence import Evidence
 from .functions import Saved, custom_functions, uneven_step
 from .habits import observe, torch_func
@@ -359,10 +359,13 @@ def _gather(measured: Measured, prepared: Prepared) -> Evidence:
         return Evidence(measured, functions, seeded=seeded, lifetime=lives)
     surrogate = measured.first.outcome is not Outcome.RIGHT
     finite = measured.first.outcome is not Outcome.NOT_FINITE
-    if finite and (measured.wrong or surrogate):
+    packed = not measured.exact and any(s.packed for f in functions for s in f.saved)
+    if finite and (measured.wrong or surrogate or packed):
         functions = follow(measured, functions)
     if surrogate:
         measured = replace(measured, second=convict_surrogates(measured, functions))
+    elif packed:
+        measured = replace(measured, second=doubt_packed(measured, functions))
     habits = observe(measured, seeded)
     cut = _undone(measured) if any(f.untracked_calls for f in functions) else ()
     found = Evidence(measured, functions, habits, lifetime=lives, seeded=seeded)

@@ -22,7 +22,7 @@ from double_backward.differences import flat, same, shaped, slope
 from double_backward.graphs import walk
 from double_backward.steps import Watch
 
-from .functions import Custom, Extra, Kind, Node, Path, Saved, look
+from .functions import Custom, Extra, Kind, Node, Path, Saved, far_beside, look
 from .holdings import global_names, reachable
 from .judge import Outcome, Row
 from .measure import Measured
@@ -150,9 +150,34 @@ def _followed(measured, customs, recorded):
             if moved or custom.hidden is not None:
                 custom = replace(custom, hidden=_changed_state(target, backward.node))
             found.append(replace(custom, extras=_wrong_extras(measured, here, backward, custom)))
+        if not measured.exact:  # else the differences have judged these
+            found = _with_packed(target, here, found, backwards)
         return tuple(found)
     except NotFollowed:  # an explanation is missing, not the verdict
         return customs
+
+
+def _with_packed(target, here, customs, backwards):
+    """Integers that jump with the inputs, and what backward returns with them: no small step shows
+    how, so the path through them is not known."""
+    if not any(s.packed for custom in customs for s in custom.saved):
+        return customs
+    far, found = far_beside(target, here), []
+    for custom, backward in zip(customs, backwards, strict=True):
+        there = _matching(far, backward)
+        moved, value = (there.tensors, there.attributes), backward.value(backward.kept)
+        jumping = {
+            s.slot
+            for s in custom.saved
+            if s.packed and backward.value(_swapped(backward.kept, moved, s.slot)) != value
+        }
+        if jumping:
+            saved = [
+                replace(s, path=Path.UNKNOWN) if s.slot in jumping else s for s in custom.saved
+            ]
+            custom = replace(custom, saved=tuple(saved), by_inputs=Path.UNKNOWN)
+        found.append(custom)
+    return found
 
 
 class NotFollowed(Exception):
@@ -669,10 +694,30 @@ def convict_surrogates(measured: Measured, customs: tuple[Custom, ...]) -> dict[
     return rows
 
 
+def doubt_packed(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
+    """The rows of the second derivative where a small step shows nothing of integers that jump."""
+    reason = next(filter(None, map(_jumping, customs)), "")
+    return {
+        setting: replace(row, outcome=Outcome.NOT_ASKED, text=reason)
+        if reason and row.outcome is Outcome.RIGHT
+        else row
+        for setting, row in measured.second.items()
+    }
+
+
+def _jumping(custom):
+    names = [s.title for s in custom.saved if s.packed and s.path is Path.UNKNOWN]
+    if not names:
+        return ""
+    return f"{custom.name} keeps integers ({', '.join(names)}) that jump with the inputs"
+
+
 def _unanswered(customs, setting):
     """Why nothing is known of one of these backwards, "" where all is."""
     for custom in customs:
         paths = [custom.by_inputs] + [custom.by_grad_out] * setting.after
+        if said := _jumping(custom):
+            return said
         if Path.UNKNOWN in paths:
             raised = custom.refused.split("[")[0].split(". ")[0].rstrip(": ")
             why = f"raises: {raised}" if raised else "could not be followed"

@@ -22,6 +22,9 @@ from .target import Call, Target
 
 MOST = 200  # nodes that are looked at
 LONG = 1000  # containers on ctx that are longer are not searched for numbers
+PACKED = torch.uint8, torch.int8, torch.int16  # dtypes that a derivative is packed into
+INTEGERS = [str(dtype).removeprefix("torch.") for dtype in PACKED]
+FAR = 0.1  # how far such integers are moved to see them change
 
 
 class Kind(StrEnum):
@@ -72,6 +75,11 @@ class Saved:
     def numeric(self) -> bool:
         """A number or an array, which no graph can leave; not a tensor."""
         return not self.holder and (self.bytes == 0 or self.dtype.startswith("NumPy"))
+
+    @property
+    def packed(self) -> bool:
+        """Integers made of the inputs, such as a derivative in 8 bits."""
+        return self.kind is Kind.INTERMEDIATE and self.dtype in INTEGERS
 
     @property
     def title(self) -> str:
@@ -217,12 +225,14 @@ def custom_functions_in(here: Looked, target: Target) -> tuple[Custom, ...]:
     """The same, where `look(target)` is known."""
     if not here.nodes:
         return ()
-    moved = _beside(target, here).nodes
-    if [len(n.kept) for n in moved] != [len(n.kept) for n in here.nodes]:
-        moved = here.nodes
-    found = []
-    for node, other in zip(here.nodes, moved, strict=True):
-        saved = [*_saved_tensors(node, other, here.call, target), *_saved_values(node, other)]
+    there = _like(here, _beside(target, here))
+    packs = any(
+        k.tensor is not None and k.tensor.dtype in PACKED for n in here.nodes for k in n.kept
+    )
+    far = _like(here, far_beside(target, here)) if packs else there
+    calls, found = (here.call, there.call), []
+    for node, other, distant in zip(here.nodes, there.nodes, far.nodes, strict=True):
+        saved = [*_saved_tensors(node, other, distant, calls, target), *_saved_values(node, other)]
         named = node.function.__name__
         found.append(Custom(named, node.once, tuple(saved), place=_place_of(node.function)))
     return tuple(found)
@@ -233,14 +243,25 @@ def _place_of(function: type) -> Place:
     return place_of(function)
 
 
-def _beside(target, here):
+def _beside(target, here, size=None):
     """A little beside the point; `here` where fn has no value there."""
     for nearer in (1.0, 1e-3):
         try:
-            return look(target, nearer * uneven_step(target))
+            return look(target, nearer * uneven_step(target, size))
         except Exception:  # of fn
             continue
     return here
+
+
+def far_beside(target: Target, here: Looked) -> Looked:
+    """So far that most integers into which a derivative is packed are others; else `here`."""
+    return _beside(target, here, FAR)
+
+
+def _like(here, there):
+    """`there`, or `here` where another graph is there, which cannot be compared."""
+    kept = [[len(n.kept) for n in looked.nodes] for looked in (here, there)]
+    return there if kept[0] == kept[1] else here
 
 
 def kinds(customs: Sequence[Custom]) -> list[list[Kind]]:
@@ -248,19 +269,19 @@ def kinds(customs: Sequence[Custom]) -> list[list[Kind]]:
     return [[s.kind for s in custom.saved] for custom in customs]
 
 
-def uneven_step(target: Target) -> Tensor:
+def uneven_step(target: Target, size: float | None = None) -> Tensor:
     """A step that changes whatever depends on the inputs, also on their differences only."""
     xs = target.point
-    far = 1e-3 if xs[0].dtype == torch.float64 else 1e-2
-    return torch.linspace(1, 2, len(flat(xs)), dtype=xs[0].dtype) * far * target.scale
+    size = size or (1e-3 if xs[0].dtype == torch.float64 else 1e-2)
+    return torch.linspace(1, 2, len(flat(xs)), dtype=xs[0].dtype) * size * target.scale
 
 
-def _saved_tensors(node, other, call, target):
+def _saved_tensors(node, other, distant, calls, target):
     variables, index = saved_names(node.function), -1
     places = [i for i, tensor in enumerate(node.tensors) if tensor is not None]
     arguments = _differentiable_arguments(node)
     outputs = returned_names(node.function)
-    for kept, beside in zip(node.kept, other.kept, strict=True):
+    for kept, *moved in zip(node.kept, other.kept, distant.kept, strict=True):
         if kept.tensor is None:
             continue
         slot, variable = kept.name, kept.name
@@ -272,7 +293,7 @@ def _saved_tensors(node, other, call, target):
             variable = arguments.get(kept.position, variable)
         if kept.role == walk.OUTPUT and kept.position < len(outputs):
             variable = outputs[kept.position] or variable
-        saved = _saved(kept, beside, call, target)
+        saved = _saved(kept, moved, calls, target)
         marked = saved.kind is Kind.INTERMEDIATE and variable in [name for name in outputs if name]
         handed_over = saved.kind is Kind.INTERMEDIATE and variable in _without_graph(node)
         about = {"variable": variable, "slot": slot}
@@ -296,17 +317,19 @@ def _differentiable_arguments(node):
     return {edge: names[i] for edge, i in zip(edges, wanted, strict=True)}
 
 
-def _saved(kept, beside, call, target):
-    tensor, repeats = kept.tensor, None
+def _saved(kept, moved, calls, target):
+    tensor, repeats, (call, there) = kept.tensor, None, calls
+    beside, far = (other.tensor for other in moved)
     if kept.role == walk.INPUT:
         kind = Kind.INPUT
     elif kept.role == walk.OUTPUT:
         kind = Kind.OUTPUT
-    elif _moves(tensor, beside.tensor):
+    elif _moves(tensor, beside) or (tensor.dtype in PACKED and _moves(tensor, far)):
         kind = Kind.INTERMEDIATE
-        if _repeats(tensor, call.xs) or _views(tensor, call.xs):
+        pair = tensor, beside
+        if _both_repeat(pair, (call.xs, there.xs)) or _views(tensor, call.xs):
             repeats = Kind.INPUT
-        elif _repeats(tensor, call.ys):
+        elif _both_repeat(pair, (call.ys, there.ys)):
             repeats = Kind.OUTPUT
     else:
         kind = Kind.INPUT if _repeats(tensor, target.constants) else Kind.CONSTANT
@@ -351,6 +374,11 @@ def _repeats(tensor: Tensor, others: Sequence[Tensor]) -> bool:
     same = [o for o in others if o.numel() == tensor.numel()]
     same = [o.detach() for o in same if o.is_complex() == tensor.is_complex()]
     return any(torch.equal(o.to_dense().reshape(-1).to(tensor.dtype), tensor) for o in same)
+
+
+def _both_repeat(pair, others):
+    """Here and beside the point: at x = 1, x * sigmoid(x) is sigmoid(x)."""
+    return all(map(_repeats, pair, others))
 
 
 def _saved_values(node, other):

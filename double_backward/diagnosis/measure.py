@@ -94,6 +94,12 @@ class Measured:
         return any(row.outcome in bad for row in self.rows)
 
     @property
+    def exact(self) -> bool:
+        """The first derivative is right to the precision in which fn computes."""
+        right = self.first.outcome is Outcome.RIGHT
+        return right and self.first.relative <= TOLERANCE[self.dtype]
+
+    @property
     def severity(self) -> int:
         if self.first.outcome is Outcome.WRONG:
             return 3

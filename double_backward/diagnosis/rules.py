@@ -409,9 +409,9 @@ def argument_without_graph(e: Evidence) -> str | None:
 
 @rule(lesson=3, cause=True)
 def intermediate_saved(e: Evidence) -> str | None:
-    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is not Kind.INPUT]
+    kept = [s for s in _used(e, on_ctx=False) if s.repeats is not Kind.INPUT]
     kept = [s for s in kept if not s.handed_over]
-    if not (e.wrong and kept):
+    if not kept:
         return None
     named = [s.variable for s in kept if s.variable]
     which = f" ({', '.join(named)})" if named else ""
@@ -423,8 +423,8 @@ def intermediate_saved(e: Evidence) -> str | None:
 
 @rule(lesson=4, cause=True)
 def intermediate_on_ctx(e: Evidence) -> str | None:
-    kept = e.blamed(on_ctx=True)
-    if not (e.wrong and kept):
+    kept = _used(e, on_ctx=True)
+    if not kept:
         return None
     return (
         "Made in forward, where nothing is recorded, so constants to the second backward: "
@@ -899,7 +899,7 @@ def elements_not_checked(e: Evidence) -> str | None:
 
 @rule(lesson=1)
 def differences_disagree(e: Evidence) -> str | None:
-    told = e.raises_beside or e.inexact or e.not_apart or e.measured.drowned
+    told = e.raises_beside or e.inexact or e.not_apart or e.measured.drowned or _unasked(e)
     if verdict_of(e) is not Verdict.NOT_CHECKED or told:
         return None
     return (
@@ -1020,9 +1020,24 @@ def _attributes(kept: list[Saved]) -> str:
     return ", ".join(dict.fromkeys(f"ctx.{s.name}" for s in kept))
 
 
+def _used(e: Evidence, on_ctx: bool) -> list[Saved]:
+    """What explains a wrong second derivative; integers that jump, where it could not be judged."""
+    if e.wrong:
+        return e.blamed(on_ctx)
+    return [s for s in e.blamed(on_ctx) if s.packed] if _unasked(e) else []
+
+
+def _unasked(e: Evidence) -> bool:
+    return any(row.outcome is Outcome.NOT_ASKED for row in e.measured.rows)
+
+
 def _cure(kept: list[Saved]) -> str:
     if all(s.dtype.startswith(("int", "uint")) and s.bytes for s in kept):
-        return "No graph leads on from integers: compute it in backward from a saved input."
+        return (
+            "No graph leads on from integers, into which a derivative may be packed to save "
+            "memory: save the input, too, and compute with it where torch.is_grad_enabled() in "
+            "backward."
+        )
     if all(s.repeats is Kind.OUTPUT for s in kept):
         return "It repeats the output: save the very tensor that you return, not a copy."
     if all(s.marked for s in kept):

@@ -55,10 +55,6 @@ def _bad_beside_what_is_meant(e):
     return any(not f.meant and (f.suspect or f.once) for f in e.functions)
 
 
-def _not_asked_of_compiled(e):
-    return e.compiled is not None and _any_row(e, Outcome.NOT_ASKED)
-
-
 PRECEDENCE = [  # the first that applies
     (Verdict.NOT_CHECKED, lambda e: e.not_apart and not _bad_beside_what_is_meant(e)),
     (Verdict.SUPPORTED, lambda e: e.meant and not e.not_apart),
@@ -85,7 +81,7 @@ PRECEDENCE = [  # the first that applies
         Verdict.FIRST_DERIVATIVE_WRONG,
         lambda e: e.habits.second_call or e.habits.not_repeatable or e.forgotten,
     ),
-    (Verdict.NOT_CHECKED, lambda e: e.inexact or _not_asked_of_compiled(e)),
+    (Verdict.NOT_CHECKED, lambda e: e.inexact or _any_row(e, Outcome.NOT_ASKED)),
     (Verdict.SUPPORTED, lambda e: e.measured.telling > 0),
     (Verdict.NOT_CHECKED, lambda e: True),
 ]

@@ -14,6 +14,7 @@ from torch.autograd import Function
 
 from double_backward._torch import class_of, in_forward_mode, outside_batches
 from double_backward.check import first_line
+from double_backward.lessons import lesson_named
 from double_backward.state import Surroundings
 
 from . import explain
@@ -348,7 +349,7 @@ def _objection(truth, way):
     if verdict.doubtful:
         return "what it depends on is too little to be seen, or differs where symmetry is lost"
     if verdict.wrong:
-        where = "forward or backward leaves torch (lesson 5)"
+        where = f"forward or backward leaves torch ({lesson_named(5)})"
         return f"computed once more it is still wrong: {where}"
     return None
 

@@ -5,6 +5,7 @@ import types
 import warnings
 
 from double_backward.explain import Case, explain
+from double_backward.lessons import lesson_named
 
 from .again import is_guarded
 from .regions import is_region
@@ -89,14 +90,14 @@ def _cause(truth):
     if is_guarded(truth.call.function):
         return (
             "Its backward is declared once_differentiable, and that guard raises only where "
-            "grad_out leads back to the input (lesson 4). Write a second Function for backward "
-            "(lesson 5)."
+            f"grad_out leads back to the input ({lesson_named(4)}). Write a second Function for "
+            f"backward ({lesson_named(5)})."
         )
     cause = explain(Case(truth.expected, truth.names, (truth.call.function,)))
     if cause is None:
         return (
             "What cuts it was not seen: its backward leaves autograd (a kernel, state elsewhere) "
-            "or forgets a gradient (lesson 5)."
+            f"or forgets a gradient ({lesson_named(5)})."
         )
     if cause.code == "kept":
         many = len(cause.names) > 1
@@ -104,13 +105,14 @@ def _cause(truth):
             f"It keeps {_listed(sorted(cause.names))}, which change{'' if many else 's'} with its "
             f"inputs, and forward made {'them' if many else 'it'} where nothing is recorded: to "
             f"the second derivative {'they are constants' if many else 'it is a constant'} "
-            f"(lesson 4). Compute {'them' if many else 'it'} in backward, or return "
-            f"{'them' if many else 'it'} too (lesson 3)."
+            f"({lesson_named(4)}). Compute {'them' if many else 'it'} in backward, or return "
+            f"{'them' if many else 'it'} too ({lesson_named(3)})."
         )
-    return f"{str(cause)[:1].upper()}{str(cause)[1:]} ({LESSONS.get(cause.code, 'lesson 5')})"
+    said = str(cause).rstrip(".")
+    return f"{said[:1].upper()}{said[1:]} ({lesson_named(LESSONS.get(cause.code, 5))})."
 
 
-LESSONS = {"copy": "lesson 1", "extra_outputs": "lesson 3"}
+LESSONS = {"copy": 1, "extra_outputs": 3}
 
 
 def _listed(names):
