@@ -7,7 +7,7 @@ import os
 import sys
 
 from . import CALLS, page, published, table
-from .documented import documented
+from .documented import documented, first_order
 from .run import run_all
 
 NUMBERS = table.HERE / "documented.csv"
@@ -43,7 +43,8 @@ def row(name, answer):
 
 def typed(names):
     """Name -> numbers of the documented calls, or of those whose Functions are named."""
-    wanted = {n: each for n, each in documented().items() if not names or each.function in names}
+    listed = documented() | first_order()
+    wanted = {n: each for n, each in listed.items() if not names or each.function in names}
     return {name: digits(each.numbers()) for name, each in wanted.items()}
 
 

@@ -2,7 +2,8 @@
 
 Each is a program in `documented/`, as a user would type it: f, a number that depends on x. Its
 docstring says what it is, which Function stands behind it, where it goes wrong, and what to call
-instead. The lines below `INSTEAD` compute the same by that.
+instead. The lines below `INSTEAD` compute the same by that. The programs in `first_order/` are
+those whose first derivative is wrong already.
 """
 
 import ast
@@ -15,7 +16,7 @@ import torch
 
 from .listed import CALLS
 
-PROGRAMS = Path(__file__).parent / "documented"
+HERE = Path(__file__).parent
 INSTEAD = "\n# Instead\n"
 OURS = re.compile(r"^from survey\.by_hand import .*\n\n", re.M)
 # The best known packages first.
@@ -31,6 +32,15 @@ ORDER = (
     "roma_procrustes",
     "xitorch_quad",
 )
+# Reachable by default first, then on request, deprecated, applied nowhere.
+FIRST_ORDER = (
+    "pypose_adjt",
+    "iunets_cayley",
+    "iunets_exp",
+    "normflows_logdet",
+    "memcnn_affine",
+    "deepinv_spline",
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,9 @@ class Documented:
         title: what is differentiated.
         call: the public call.
         function: the name of the Function behind it, as the survey lists it.
+        order: of the derivative that is wrong first, 1 or 2.
         where: under which conditions it is wrong.
+        why: the mistake as the source shows it, or "".
         thread: address of a public thread about it, or "".
         promise: what the package says of second derivatives, or "".
         instead: what gives the right number, or "".
@@ -52,7 +64,9 @@ class Documented:
     title: str
     call: str
     function: str
+    order: int
     where: str
+    why: str
     thread: str
     promise: str
     instead: str
@@ -60,7 +74,7 @@ class Documented:
     code: str
 
     def numbers(self):
-        """Autograd's second derivative, that by differences, and the one by what is said instead.
+        """Autograd's derivative, that by differences, and the one by what is said instead.
 
         Returns:
             dict: "got", "expected" and, where something else can be called, "instead"; floats.
@@ -78,21 +92,23 @@ class Documented:
         from . import by_hand
 
         torch.set_default_dtype(torch.float64)  # as importing that did, the first time
-        names = {"slope": by_hand.by_grad}
+        names = {"slope": by_hand.by_grad, "by_grad": by_hand.by_grad}
         program, _, instead = self.code.partition(INSTEAD)
         exec(compile(program, self.title, "exec"), names)
         f, x, slope = names["f"], names["x"], names["slope"]
-        numbers = {
-            "got": by_hand.second(f, x, slope),
-            "expected": by_hand.differences(f, x, slope),
-        }
+        if self.order == 1:
+            got = by_hand.by_grad(f, x).item()
+            expected = by_hand.differences(f, x, lambda f, x: f())
+        else:
+            got, expected = by_hand.second(f, x, slope), by_hand.differences(f, x, slope)
+        numbers = {"got": got, "expected": expected}
         if self.instead:
             exec(compile(instead, self.title, "exec"), names)
             numbers["instead"] = names["instead"]
         return numbers
 
 
-def read(path):
+def read(path, order):
     code = path.read_text(encoding="utf-8")
     said = ast.get_docstring(ast.parse(code))
     title, _, rest = said.partition("\n\n")
@@ -102,7 +118,9 @@ def read(path):
         title=title,
         call=named["Call"],
         function=named["Function"],
+        order=order,
         where=named["Where"],
+        why=named.get("Why", ""),
         thread=named.get("Thread", ""),
         promise=named.get("Promise", ""),
         instead=named.get("Instead", ""),
@@ -112,5 +130,10 @@ def read(path):
 
 
 def documented():
-    """All of them, by the name of their file."""
-    return {name: read(PROGRAMS / f"{name}.py") for name in ORDER}
+    """Those with a wrong second derivative, by the name of their file."""
+    return {name: read(HERE / "documented" / f"{name}.py", 2) for name in ORDER}
+
+
+def first_order():
+    """Those with a wrong first derivative, by the name of their file."""
+    return {name: read(HERE / "first_order" / f"{name}.py", 1) for name in FIRST_ORDER}

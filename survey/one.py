@@ -19,7 +19,7 @@ def look_at(name):
     fn, inputs, *reference = CALLS[name].make()  # diagnose may have met state that it changes
     reference = reference[0] if reference else None
     surrogate = CALLS[name].surrogate or diagnosis.verdict == "surrogate_gradient"
-    first = None if surrogate else first_derivative(fn, inputs)
+    first = None if CALLS[name].surrogate else first_derivative(fn, inputs)
     numbers = compare(fn, inputs, reference, surrogate)
     numbers = [vars(number) | {"wrong": number.wrong} for number in numbers]
     causes = [finding.code for finding in diagnosis.findings if finding.cause]

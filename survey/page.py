@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from . import chart, published, table
-from .documented import documented
+from .documented import documented, first_order
 from .listed import CALLS
 from .reached import KNOWN, Known
 from .table import FIRST, GUARDED, READINGS, RIGHT, SURROGATE, WRONG
@@ -53,7 +53,8 @@ def sentence(rows):
 
 
 def page(rows, numbers):
-    parts = [head(rows), calls(rows, numbers), came_out(rows), every(rows), HOW]
+    parts = [head(rows), calls(rows, numbers), at_first_order(rows, numbers)]
+    parts += [came_out(rows), every(rows), HOW]
     return "\n".join(part.strip() + "\n" for part in parts)
 
 
@@ -81,7 +82,6 @@ def when(rows):
 
 def calls(rows, numbers):
     """The documented calls: a table, then each program with what it printed."""
-    version = {row["function"]: f"{row['package']} {row['version']}" for row in rows}
     listed = documented()
     lines = [
         "## Ten documented calls",
@@ -91,13 +91,8 @@ def calls(rows, numbers):
         "",
         "| call | autograd's second derivative | the right one | what to call instead |",
         "|---|---:|---:|---|",
+        *(table_line(each, numbers[name]) for name, each in listed.items()),
     ]
-    for name, each in listed.items():
-        found = numbers[name]
-        lines.append(
-            f"| [`{each.call}`](#{anchor(each.title)}) | {found['got']} | {found['expected']} "
-            f"| {each.instead or '-'} |"
-        )
     text = BY_HAND.read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
     lines += [
         "",
@@ -105,30 +100,72 @@ def calls(rows, numbers):
         "takes differences of the first derivative:",
         "",
         f"```python\n{text}\n```",
+        *(program(each, numbers[name], rows) for name, each in listed.items()),
     ]
-    for name, each in listed.items():
-        found = numbers[name]
-        lines += [
-            "",
-            f"### {each.title}",
-            "",
-            f"`{each.call}`, {version[CALLS[each.function].function]}. Wrong: {each.where}.",
-            "",
-            f"```python\n{typed(each)}\n```",
-            "",
-            f"```\n{found['got']} {found['expected']}\n```",
-        ]
-        said = [f"Instead: {each.instead}, which gives {found['instead']}."] if each.instead else []
-        said += [f"Promised: {each.promise}."] if each.promise else []
-        said += [f"Discussed: <{each.thread}>"] if each.thread else []
-        lines += ["", " ".join(said)] if said else []
     return "\n".join(lines)
+
+
+def at_first_order(rows, numbers):
+    """The calls with a wrong first derivative, in the same form, their programs in a fold."""
+    listed = first_order()
+    lines = [
+        "## Wrong at first order already",
+        "",
+        f"In {len(listed)} of the Functions something comes before the second derivative: backward "
+        "does not return the first one, and nothing says that this is meant. A training by first "
+        "derivatives is concerned.",
+        "",
+        "| call | autograd's first derivative | the right one | what to call instead |",
+        "|---|---:|---:|---|",
+        *(table_line(each, numbers[name]) for name, each in listed.items()),
+        "",
+        "<details><summary>The programs, with the conditions and what the source shows</summary>",
+        *(program(each, numbers[name], rows) for name, each in listed.items()),
+        "",
+        "</details>",
+    ]
+    return "\n".join(lines)
+
+
+def table_line(each, found):
+    return (
+        f"| [`{each.call}`](#{anchor(each.title)}) | {found['got']} | {found['expected']} "
+        f"| {each.instead or '-'} |"
+    )
+
+
+def program(each, found, rows):
+    """A call under its title: where it is wrong, its program, what that printed."""
+    function = CALLS[each.function].function
+    (row,) = (row for row in rows if row["function"] == function)
+    address = published.link(row["source"], row["package"], row["version"], published.read())
+    lines = [
+        "",
+        f"### {each.title}",
+        "",
+        f"`{each.call}`, {row['package']} {row['version']}, [{row['source']}]({address}). "
+        f"Wrong: {each.where}.",
+        "",
+        f"```python\n{typed(each)}\n```",
+        "",
+        f"```\n{found['got']} {found['expected']}\n```",
+    ]
+    said = [f"What the source shows: {each.why}."] if each.why else []
+    said += [f"Instead: {each.instead}, which gives {found['instead']}."] if each.instead else []
+    said += [f"Promised: {each.promise}."] if each.promise else []
+    said += [f"Discussed: <{each.thread}>"] if each.thread else []
+    return "\n".join([*lines, "", " ".join(said)] if said else lines)
 
 
 def typed(each):
     """The program, and the line that prints both numbers."""
-    given = "f, x, slope" if "\nslope = " in each.program else "f, x"
-    return f"{each.program}\n\n\nprint(second({given}), differences({given}))"
+    if each.order == 1:
+        numbers = "by_grad(f, x)", "differences(f, x, lambda f, x: f())"
+    else:
+        given = "f, x, slope" if "\nslope = " in each.program else "f, x"
+        numbers = f"second({given})", f"differences({given})"
+    got, expected = numbers
+    return f'{each.program}\n\n\nprint(f"{{{got}:.3f}} {{{expected}:.3f}}")'
 
 
 def anchor(title):
@@ -236,16 +273,14 @@ def notes(name, row):
 
 
 def reports(rows, numbers):
-    """Name -> a text ready to send upstream, for each documented call."""
+    """Name -> a text ready to send upstream, for each call with a program."""
     version = {row["function"]: f"{row['package']} {row['version']}" for row in rows}
     torch = next(row["version"] for row in rows if row["package"] == "torch").partition("+")[0]
     text = BY_HAND.read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
     made = {}
-    for name, each in documented().items():
+    for name, each in (documented() | first_order()).items():
         found = numbers[name]
-        instead = f"\n{each.instead} gives {found['instead']}.\n" if each.instead else ""
-        thread = f"\nRelated: {each.thread}\n" if each.thread else ""
-        made[name] = REPORT.format(
+        made[name] = (REPORT if each.order == 2 else REPORT_FIRST).format(
             call=each.call,
             versions=f"{version[CALLS[each.function].function]}, torch {torch}",
             program=f"{text}\n\n\n{typed(each)}",
@@ -253,8 +288,9 @@ def reports(rows, numbers):
             expected=found["expected"],
             where=each.where,
             function=CALLS[each.function].function,
-            instead=instead,
-            thread=thread,
+            why=f"\nWhat the source shows: {each.why}.\n" if each.why else "",
+            instead=f"\n{each.instead} gives {found['instead']}.\n" if each.instead else "",
+            thread=f"\nRelated: {each.thread}\n" if each.thread else "",
         )
     return made
 
@@ -275,11 +311,30 @@ disagrees with differences of the first derivative, and nothing is raised.
 The first number is autograd's, the second is right. Where it happens: {where}.
 `{function}` stands behind it: in the second backward autograd takes for a constant something that
 depends on the input.
-{instead}{thread}
+{why}{instead}{thread}
 A cure that keeps the speed at first order: in `backward`, `if torch.is_grad_enabled():` compute
 what is needed from the saved inputs, in torch; else use what `forward` kept. Where a second
 derivative is not meant to be supported, `@once_differentiable` turns most of the wrong numbers
 into errors.
+"""
+
+
+REPORT_FIRST = """# The gradient through `{call}` is a wrong number
+
+{versions}. The gradient disagrees with differences of the value, and nothing is raised.
+
+```python
+{program}
+```
+
+```
+{got} {expected}
+```
+
+The first number is autograd's, the second is right. Where it happens: {where}.
+It is the backward of `{function}`.
+{why}{instead}{thread}
+`torch.autograd.gradcheck` finds it, with inputs in float64.
 """
 
 

@@ -42,7 +42,10 @@ RECOMPUTED = "grad_out_path_cut"
 INVERTED = "the inputs are computed back from the outputs where nothing is recorded"
 
 KNOWN = {
-    "deepinv:LinearSplineDerivativeFunc": Known(apart="applied nowhere in its package"),
+    "deepinv:LinearSplineDerivativeFunc": Known(
+        apart="applied nowhere in its package",
+        why="backward leaves `grad_out` out of the coefficients' gradient",
+    ),
     "deepinv:QuadraticSplineFunc": Known(apart="applied nowhere in its package"),
     "fairscale:CheckpointFunction": Known(where=CHECKPOINT),
     "geomstats:_Logm": Known(
@@ -76,8 +79,17 @@ KNOWN = {
     "memcnn:AdditiveBlockFunction": OLD_MEMCNN,
     "memcnn:AdditiveBlockFunction2": OLD_MEMCNN,
     "memcnn:AffineBlockFunction": OLD_MEMCNN,
-    "memcnn:AffineBlockFunction2": OLD_MEMCNN,
+    "memcnn:AffineBlockFunction2": Known(
+        where=OLD_MEMCNN.where,
+        apart=OLD_MEMCNN.apart,
+        why="backward adds `y2_grad` to the gradient by x2 without the factor of forward",
+    ),
     "memcnn:InvertibleCheckpointFunction": Known(where=CHECKPOINT, why=INVERTED, cause=RECOMPUTED),
+    "normflows:MemoryEfficientLogDetEstimator": Known(
+        by="iResBlock(net, grad_in_forward=True)",
+        where="in training, if the loss weighs the rows of a batch differently",
+        why="backward multiplies all gradients by the first row's `grad_logdetgrad[0]`",
+    ),
     "performer-pytorch:_ReversibleFunction": Known(
         where="with reversible=True", why=INVERTED, cause=RECOMPUTED
     ),
@@ -91,6 +103,13 @@ KNOWN = {
     "pypose:SE3_Inv": Known(why=TANGENT),
     "pypose:SE3_Mul": Known(why=TANGENT),
     "pypose:SE3_AdjXa": Known(why=TANGENT),
+    "pypose:SE3_AdjTXa": Known(
+        where="poses that turn and move",
+        why="forward applies Ad(X)⁻¹, backward Ad(X)",
+    ),
+    "iunets:cayley": Known(
+        why="backward returns 2 (I - A)⁻¹ G (I + A)⁻¹ C(A); it should be -2 (I - A)⁻¹ G (I - A)⁻¹"
+    ),
     "pysdtw:SoftDTWcpu": Known(
         by="pysdtw.SoftDTW(use_cuda=False)",
         why="backward computes in NumPy",

@@ -14,7 +14,7 @@ import pytest
 
 from survey import CALLS, environment, page, published, table
 from survey import __main__ as main
-from survey.documented import documented
+from survey.documented import documented, first_order
 from survey.reached import KNOWN
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -139,7 +139,7 @@ def test_pages_are_made_from_the_table(tmp_path, monkeypatch):
     shutil.copy(ROOT / "README.md", tmp_path)
     page.write(ROWS, NUMBERS)
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.*"))
-    assert len(made) == 3 + len(documented())
+    assert len(made) == 3 + len(documented() | first_order())
     for path in made:
         stored = (ROOT if path.name == "README.md" else SURVEY) / path
         assert stored.read_text(encoding="utf-8") == (tmp_path / path).read_text(encoding="utf-8")
@@ -149,17 +149,29 @@ def test_the_readme_says_what_the_table_holds():
     assert page.sentence(ROWS) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-DOCUMENTED = documented()
+DOCUMENTED, FIRST_ORDER = documented(), first_order()
 
 
-def test_ten_documented_calls_each_with_two_numbers_that_differ():
-    files = {path.stem for path in (SURVEY / "documented").glob("*.py")}
-    assert len(DOCUMENTED) == 10 and set(DOCUMENTED) == set(NUMBERS) == files
-    for name, found in NUMBERS.items():
-        got, expected = float(found["got"]), float(found["expected"])
-        assert abs(got - expected) > 0.1 * abs(expected), name
-        if DOCUMENTED[name].instead:
-            assert abs(float(found["instead"]) - expected) < 1e-3 * abs(expected) + 1e-3, name
+def test_ten_documented_calls_and_those_of_a_wrong_first_derivative():
+    files = [
+        path.stem
+        for folder in ("documented", "first_order")
+        for path in (SURVEY / folder).glob("*.py")
+    ]
+    assert len(DOCUMENTED) == 10
+    assert {*DOCUMENTED, *FIRST_ORDER} == set(NUMBERS) == set(files)
+    assert {CALLS[each.function].function for each in FIRST_ORDER.values()} == {
+        row["function"] for row in ROWS if row["reading"] == table.FIRST
+    }
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_documented_call_shows_two_numbers_that_differ(name):
+    each, found = (DOCUMENTED | FIRST_ORDER)[name], NUMBERS[name]
+    got, expected = float(found["got"]), float(found["expected"])
+    assert abs(got - expected) > 0.1 * abs(expected)
+    if each.instead:
+        assert abs(float(found["instead"]) - expected) < 1e-3 * abs(expected) + 1e-3
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

@@ -1,0 +1,18 @@
+"""iUNets: the weight of an invertible downsampling, by Cayley's transform
+
+Call: iunets.layers.InvertibleDownsampling2D(channels, stride=2, method="cayley")
+Function: iunets:cayley
+Where: always; "cayley" is the default
+Why: backward returns 2 (I - A)⁻¹ G (I + A)⁻¹ C(A); it should be -2 (I - A)⁻¹ G (I - A)⁻¹
+"""
+
+import torch
+from iunets.layers import InvertibleDownsampling2D
+
+x = torch.tensor(0.5, requires_grad=True)
+W, image = torch.arange(16.0).reshape(1, 4, 4).cos(), torch.arange(16.0).reshape(1, 1, 4, 4).cos()
+layer = InvertibleDownsampling2D(1, stride=2, method="cayley")
+
+
+def f():
+    return torch.func.functional_call(layer, {"weight": x * W}, image).sin().sum()
