@@ -1,12 +1,10 @@
 """Evidence made up for the tests of the rules and of the verdict: nothing is differentiated."""
 
-from types import SimpleNamespace
-
 from double_backward.diagnosis.evidence import Evidence
 from double_backward.diagnosis.functions import Custom, Extra, Kind, Path, Saved
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Outcome, Row
-from double_backward.diagnosis.measure import Measured
+from double_backward.diagnosis.measure import Numbers, unusual
 from double_backward.diagnosis.settings import Setting
 
 RIGHT, WRONG, RAISES = Outcome.RIGHT, Outcome.WRONG, Outcome.RAISES
@@ -20,10 +18,9 @@ def rows(outcome=RIGHT, **about):
 
 def measured(first=RIGHT, second=RIGHT, relative=0.0, units=(), output_units=(), **about):
     """What `measure` could have found: a first derivative, rows or one outcome for all of them."""
-    target = SimpleNamespace(units=units, output_units=output_units)
-    probe = SimpleNamespace(target=target, by_backward=about.pop("by_backward", False))
     second = second if isinstance(second, dict) else rows(second)
-    return Measured(probe, Row(first, relative=relative), second, **about)
+    about |= {"units": unusual(units), "output_units": unusual(output_units)}
+    return Numbers(first=Row(first, relative=relative), second=second, **about)
 
 
 def seen(of=None, **about):

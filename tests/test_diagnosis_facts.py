@@ -1,5 +1,7 @@
 """What diagnose says of every known mistake and of its cure: one row each, verdict and codes."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from double_backward import diagnose
+from double_backward import diagnosis as diagnosis_room
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh, sinh
 from lessons_src.saving_outputs import Exp
@@ -667,4 +670,18 @@ def test_verdict_and_codes(name):
     diagnosis = diagnose(fn, *(inputs if isinstance(inputs, tuple) else (inputs,)))
     found = {finding.code for finding in diagnosis.findings} - ASIDE
     assert (diagnosis.verdict, found) == (verdict, set(codes.split())), str(diagnosis)
-    assert diagnosis.ok == (verdict == "supported")
+    errors = [finding for finding in diagnosis.findings if finding.severity == "error"]
+    assert diagnosis.ok == (verdict == "supported") == (not errors)
+
+
+@pytest.mark.parametrize("name", list(ROWS)[::9])
+def test_what_rules_get_is_plain_data(name, monkeypatch):
+    """It can be written down and read again, which no callable, tensor or graph can."""
+    got = []
+    concluded = diagnosis_room.concluded
+    monkeypatch.setattr(diagnosis_room, "concluded", lambda e: got.append(e) or concluded(e))
+    fn, inputs, _, _ = ROWS[name]
+    diagnose(fn, *(inputs if isinstance(inputs, tuple) else (inputs,)))
+    (evidence,) = got
+    text = pickle.dumps(evidence)
+    assert b"torch._utils" not in text and concluded(pickle.loads(text)) == concluded(evidence)

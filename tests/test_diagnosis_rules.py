@@ -33,7 +33,7 @@ from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.lifetime import Lifetime
 from double_backward.diagnosis.measure import Situation
-from double_backward.diagnosis.rules import RULES, findings_of
+from double_backward.diagnosis.rules import RULES, concluded
 from double_backward.diagnosis.settings import Setting
 from double_backward.remedies.regions import Region
 from double_backward.steps import Step
@@ -439,7 +439,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
 
 
 def said(evidence):
-    return {finding.code: finding.message for finding in findings_of(evidence)}
+    return {finding.code: finding.message for finding in concluded(evidence)[1]}
 
 
 @pytest.mark.parametrize("code, evidence, words", SPEAKS, ids=[code for code, *_ in SPEAKS])

@@ -102,12 +102,12 @@ from .measure import Measured, as_given, measure
 from .places import place_of
 from .prepare import NotChecked, Prepared, prepare, raised, told
 from .report import text_of
-from .rules import Finding, findings_of
+from .rules import Finding, concluded
 from .settings import FORMULAS, Setting, typed
 from .situations import elsewhere
 from .target import Target
 from .undisturbed import undisturbed
-from .verdict import Verdict, verdict_of
+from .verdict import Verdict
 
 __all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
 
@@ -249,8 +249,7 @@ def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout):
         second, third = compiled.beside(second), compiled.third(third)
     return Diagnosis(
         name,
-        verdict_of(evidence),
-        findings_of(evidence),
+        *concluded(evidence),
         first=measured.first,
         settings=second,
         third=third,
@@ -268,7 +267,7 @@ def _seen(fn, inputs, order, rtol, atol, ignore):
     prepared = prepare(fn, inputs)
     prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
     measured, moved = _measured(prepared, order)
-    evidence = _gather(measured, prepared)
+    evidence, measured = _gather(measured, prepared)
     evidence = replace(
         evidence,
         functions=_marked(evidence.functions, ignore),
@@ -277,11 +276,11 @@ def _seen(fn, inputs, order, rtol, atol, ignore):
         forgotten=prepared.forgotten,
     )
     how, formulas, matrix = "", FORMULAS, {}
-    if evidence.measured.wrong:
+    if measured.wrong:
         with suppress(Exception):  # of fn
-            matrix = blocks(evidence.measured)
+            matrix = blocks(measured)
         with suppress(Exception):  # of fn
-            how, formulas = typed(evidence.measured.probe)
+            how, formulas = typed(measured.probe)
     return evidence, how, formulas, matrix
 
 
@@ -343,8 +342,8 @@ def _beside(target: Target) -> Iterator[list[Tensor]]:
     yield [x + 0.1 * (x.mean() - x) for x in target.point]
 
 
-def _gather(measured: Measured, prepared: Prepared) -> Evidence:
-    """Look at fn once more, at the point where it was measured."""
+def _gather(measured: Measured, prepared: Prepared) -> tuple[Evidence, Measured]:
+    """Look at fn once more, at the point where it was measured; rows are added to what was."""
     target, functions, seeded = measured.probe.target, prepared.functions, prepared.seeded
     other: dict[Setting, Row] = {}
     if target is prepared.target and prepared.given and not measured.wrong:
@@ -356,7 +355,7 @@ def _gather(measured: Measured, prepared: Prepared) -> Evidence:
     circular = any(s.circular for f in functions for s in f.saved)
     lives = lifetime(target) if circular else Lifetime.FREED
     if measured.a is None:
-        return Evidence(measured, functions, seeded=seeded, lifetime=lives)
+        return Evidence(measured.numbers, functions, seeded=seeded, lifetime=lives), measured
     surrogate = measured.first.outcome is not Outcome.RIGHT
     finite = measured.first.outcome is not Outcome.NOT_FINITE
     packed = not measured.exact and any(s.packed for f in functions for s in f.saved)
@@ -368,11 +367,11 @@ def _gather(measured: Measured, prepared: Prepared) -> Evidence:
         measured = replace(measured, second=doubt_packed(measured, functions))
     habits = observe(measured, seeded)
     cut = _undone(measured) if any(f.untracked_calls for f in functions) else ()
-    found = Evidence(measured, functions, habits, lifetime=lives, seeded=seeded)
+    found = Evidence(measured.numbers, functions, habits, lifetime=lives, seeded=seeded)
     found = replace(found, differs_in_float32=bool(other), undone=cut)
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
-        return replace(found, raises_beside=_error_beside(target))
-    return replace(found, torch_func=torch_func(measured))
+        return replace(found, raises_beside=_error_beside(target)), measured
+    return replace(found, torch_func=torch_func(measured)), measured
 
 
 def _undone(measured: Measured) -> tuple[Step, ...]:

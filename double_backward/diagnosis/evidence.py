@@ -1,4 +1,4 @@
-"""All that was seen of fn, for the rules and the verdict to look at."""
+"""All that was seen of fn, as plain data, for the rules and the verdict to look at."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from .functions import Custom, Extra, Kind, Path, Saved
 from .habits import Habits
 from .judge import INEXACT, Outcome, Row
 from .lifetime import Lifetime
-from .measure import Measured
+from .measure import Numbers
 
 
 @dataclass(frozen=True)
 class Evidence:
     """Numbers convict; what is kept, and how backward is written, only explains."""
 
-    measured: Measured
+    measured: Numbers
     functions: tuple[Custom, ...] = ()
     habits: Habits = Habits()
     torch_func: str = ""
@@ -60,7 +60,7 @@ class Evidence:
         """What is wrong is the doing of Functions of which the caller said that they mean it."""
         if not any(f.meant for f in self.functions):
             return False
-        if self.measured.first.outcome is Outcome.WRONG or self.not_linear:
+        if self.first_is_wrong or self.not_linear:
             return True
         blamed = [f for f in self.functions if f.suspect or f.once]
         return bool(blamed) and all(f.meant for f in blamed)
@@ -71,8 +71,18 @@ class Evidence:
         return self.meant and not all(f.meant for f in self.functions)
 
     @property
+    def is_excused(self) -> bool:
+        """What is meant is all that can be said, since no other Function is wrong by itself."""
+        beside = any(not f.meant and (f.suspect or f.once) for f in self.functions)
+        return self.meant and not (self.not_apart and beside)
+
+    @property
     def not_linear(self) -> bool:
         return bool(self.habits.not_linear)
+
+    @property
+    def first_is_wrong(self) -> bool:
+        return self.measured.first.outcome is Outcome.WRONG
 
     @property
     def wrong(self) -> bool:

@@ -10,7 +10,7 @@ where B is the first derivative weighted with the change of y, and C the first d
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import torch
@@ -64,17 +64,18 @@ class Situation:
     name: str = ""  # of the input that is frozen
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What was measured with one `Probe`."""
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What was measured, as plain data: all that rules and verdict get of it."""
 
-    probe: Probe
     first: Row  # the first derivative
     second: dict[Setting, Row]
     third: dict[Setting, Row] = field(default_factory=dict)  # empty unless it was asked for
     dtype: torch.dtype = torch.float64  # the precision in which fn computes
     tolerance: float = TOLERANCE[torch.float32]  # relative
-    a: Tensor | None = None  # the second derivative alone, flat; None if fn's backward raises
+    by_backward: bool = False  # by .backward(), where torch.autograd.grad is refused
+    units: tuple[float, ...] = ()  # in which inputs are moved, those that are not 1
+    output_units: tuple[float, ...] = ()  # and by which outputs are divided
     output_alone: int | None = None  # the only output that was used; None: all of them
     changed_by_create_graph: bool = False  # the first derivative, which should not be
     situation: Situation | None = None  # None: as fn was given
@@ -114,6 +115,18 @@ class Measured:
         if Outcome.UNCLEAR in (self.first.outcome, alone.outcome):
             return 0
         return 1 if alone.zero else 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured(Numbers):
+    """The same with what it was measured by, so that more can be."""
+
+    probe: Probe
+    a: Tensor | None = None  # the second derivative alone, flat; None if fn's backward raises
+
+    @property
+    def numbers(self) -> Numbers:
+        return Numbers(**{f.name: getattr(self, f.name) for f in fields(Numbers)})
 
 
 def measure(target: Target, order: int) -> Measured:
@@ -169,7 +182,7 @@ def measure_with(probe: Probe, order: int) -> Measured:
             return measure_with(replace(probe, by_backward=True), order)
         place = raised_in(raised)
         first = Row(Outcome.RAISES, text=first_line(raised), raised_in=place)
-        return Measured(probe, first, unjudged(_all_reported(probe)))
+        return Measured(first=first, second=unjudged(_all_reported(probe)), **_about(probe))
     dtype, said = _precision(probe), _all_reported(probe)
     found = _compared(probe, order, gradient, said, dtype)
     right = found.first.outcome is Outcome.RIGHT
@@ -225,7 +238,7 @@ def _compared(probe, order, gradient, said, dtype, rounding=None):
     if rtol is not None:
         tolerance = max(SECOND[dtype], rtol)
     common = {
-        "probe": probe,
+        **_about(probe),
         "first": first,
         "dtype": dtype,
         "tolerance": tolerance,
@@ -242,6 +255,22 @@ def _compared(probe, order, gradient, said, dtype, rounding=None):
     if order < 3 or found.wrong:
         return found
     return Measured(second=second, third=_judge_third(probe, dtype, tolerance), **common)
+
+
+def _about(probe):
+    target = probe.target
+    return {
+        "probe": probe,
+        "by_backward": probe.by_backward,
+        "units": unusual(target.units),
+        "output_units": unusual(target.output_units),
+    }
+
+
+def unusual(units):
+    """Those that are not 1, sorted."""
+    each = [torch.as_tensor(unit, dtype=torch.float64).reshape(-1).tolist() for unit in units]
+    return tuple(sorted(set().union(*each) - {1.0}))
 
 
 def as_given(measured: Measured, given: Target) -> dict[Setting, Row]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path as Path_
+from typing import Any, TypeVar
 
 import torch
 
@@ -47,59 +48,91 @@ class Finding:
         return asdict(self)
 
 
-Applies = Callable[[Evidence], str | None]
+ERROR, WARNING, NOTE = "error", "warning", "note"
+Applies = TypeVar("Applies", bound=Callable[..., str | None])
+FIRST = Verdict.FIRST_DERIVATIVE_WRONG
 
 
 @dataclass(frozen=True)
 class Rule:
-    applies: Applies
+    """One function below, and what follows where it speaks.
+
+    Attributes:
+        applies: the function.
+        lesson: its number.
+        cause: it explains why a second derivative is wrong, or raises.
+        severity: "error", "warning" or "note"; or a function of the evidence, as the next two.
+        verdict: what it says against fn by itself, whatever the numbers say; None: nothing.
+        besides: that counts only where all else is right.
+        last: the function gets the `Conclusion` of the others instead.
+    """
+
+    applies: Callable[[Any], str | None]
     lesson: int
     cause: bool
+    severity: Any
+    verdict: Any
+    besides: Any
+    last: bool
 
 
 RULES: dict[str, Rule] = {}
 
 
-def rule(lesson: int, cause: bool = False) -> Callable[[Applies], Applies]:
-    """Register a function as the rule for the finding of its name."""
+def rule(
+    lesson: int,
+    cause: bool = False,
+    severity: Any = ERROR,
+    verdict: Any = None,
+    besides: Any = False,
+    last: bool = False,
+) -> Callable[[Applies], Applies]:
+    """Register a function as the rule for the finding of its name; see `Rule`."""
 
     def register(applies):
-        RULES[applies.__name__] = Rule(applies, lesson, cause)
+        RULES[applies.__name__] = Rule(applies, lesson, cause, severity, verdict, besides, last)
         return applies
 
     return register
 
 
-def findings_of(evidence: Evidence) -> list[Finding]:
-    said = {code: rule.applies(evidence) for code, rule in RULES.items()}
-    return [_finding(code, text, evidence) for code, text in said.items() if text]
+@dataclass(frozen=True)
+class Conclusion:
+    """What the rules have said, for those that speak where no other does."""
+
+    evidence: Evidence
+    verdict: Verdict
+    explained: bool  # a cause is known
 
 
-WARNINGS = {
-    "input_on_ctx",
-    "output_on_ctx",
-    "reference_cycle",
-    "memory_leak",
-    "raises_if_frozen",
-    "elements_not_checked",
-    "edits_what_it_holds",
-    "other_leaves",
-    "in_place_without_mark_dirty",
-}
-NOTES = {
-    "no_setup_context",
-    "only_by_backward",
-    "far_from_one",
-    "computes_in_float32",
-    "seed_fixed",
-    "another_point",
-    "meant",
-}
+def concluded(evidence: Evidence) -> tuple[Verdict, list[Finding]]:
+    """The verdict, and the findings in the order of the rules."""
+    ordinary = {c: r for c, r in RULES.items() if not r.last}
+    said = {code: rule.applies(evidence) for code, rule in ordinary.items()}
+    spoke = [RULES[code] for code, text in said.items() if text]
+    convicted: dict[bool, list[Verdict]] = {False: [], True: []}
+    for rule in spoke:
+        if verdict := _here(rule.verdict, evidence):
+            convicted[_here(rule.besides, evidence)].append(verdict)
+    verdict = verdict_of(evidence, convicted[False], besides=convicted[True])
+    so_far = Conclusion(evidence, verdict, any(rule.cause for rule in spoke))
+    said |= {code: rule.applies(so_far) for code, rule in RULES.items() if rule.last}
+    return verdict, [_finding(code, said[code], evidence) for code in RULES if said[code]]
+
+
+def _here(value, e):
+    return value(e) if callable(value) else value
+
+
+def _severity(rule, e):
+    """Nothing is an error of what is meant."""
+    severity = _here(rule.severity, e)
+    return NOTE if severity == ERROR and e.is_excused and not e.not_apart else severity
 
 
 def _finding(code, text, evidence):
     rule, about = RULES[code], _about(code, evidence)
-    severity = "note" if code in NOTES else "warning" if code in WARNINGS else "error"
+    severity = _severity(rule, evidence)
     if code == "compiled_region":
         region = evidence.compiled.regions[0]
         where = region.name, region.file or "", region.line
@@ -135,7 +168,7 @@ def _about(code, e):
         found = [f for f in e.functions if any(s.on_ctx and s.kind is kept[code] for s in f.saved)]
     elif code in concerns:
         found = [f for f in e.functions if concerns[code](f)]
-    elif code in NOTES | WARNINGS:
+    elif _here(RULES[code].severity, e) != ERROR:
         found = []
     else:
         found = [f for f in e.functions if f.suspect] or list(e.functions)
@@ -161,14 +194,19 @@ def compiled_region(e: Evidence) -> str | None:
 # The first derivative.
 
 
-@rule(lesson=3)
+@rule(lesson=3, verdict=FIRST)
 def mutates_grad_out(e: Evidence) -> str | None:
     if not e.habits.mutates:
         return None
     return "backward writes into grad_out, which others read too: make a new tensor, grad_out * 3."
 
 
-@rule(lesson=3, cause=True)
+def _spoilt(e):
+    silently = e.first_is_wrong or not e.habits.only_once
+    return FIRST if silently else Verdict.RAISES
+
+
+@rule(lesson=3, cause=True, verdict=_spoilt)
 def mutates_saved(e: Evidence) -> str | None:
     if not e.habits.mutates_saved:
         return None
@@ -190,7 +228,7 @@ def backward_works_once(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, verdict=FIRST)
 def backward_not_linear(e: Evidence) -> str | None:
     if not e.habits.not_linear:
         return None
@@ -212,7 +250,7 @@ def backward_not_linear(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1, cause=True)
+@rule(lesson=1, cause=True, verdict=FIRST, besides=lambda e: not e.first_is_wrong)
 def backward_not_repeatable(e: Evidence) -> str | None:
     if not e.habits.not_repeatable:
         return None
@@ -226,7 +264,7 @@ def backward_not_repeatable(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=4)
+@rule(lesson=4, verdict=FIRST, besides=True)
 def state_between_calls(e: Evidence) -> str | None:
     if not e.habits.second_call:
         return None
@@ -236,7 +274,7 @@ def state_between_calls(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, verdict=FIRST, besides=True)
 def leaf_without_gradient(e: Evidence) -> str | None:
     if not e.forgotten:
         return None
@@ -249,7 +287,7 @@ def leaf_without_gradient(e: Evidence) -> str | None:
 
 @rule(lesson=1)
 def returns_none(e: Evidence) -> str | None:
-    if e.measured.first.outcome is not Outcome.WRONG or not e.habits.no_gradient:
+    if not e.first_is_wrong or not e.habits.no_gradient:
         return None
     return (
         f"backward returns None for {e.habits.no_gradient}, but the output depends on it: "
@@ -262,7 +300,7 @@ def first_derivative_differs(e: Evidence) -> str | None:
     habits = e.habits
     explained = habits.no_gradient or habits.mutates or habits.mutates_saved or habits.not_linear
     explained = explained or habits.not_repeatable or _situation(e, "linked")
-    if e.measured.first.outcome is not Outcome.WRONG or explained:
+    if not e.first_is_wrong or explained:
         return None
     first = e.measured.first
     size = max(abs(first.expected), abs(first.got))
@@ -287,7 +325,7 @@ def _rounded_up(number):
     return f"{math.ceil(number / 10**exponent) * 10**exponent:.1g}"
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=NOTE)
 def meant(e: Evidence) -> str | None:
     names = _listed(f.name for f in e.functions if f.meant)
     if not names:
@@ -295,7 +333,7 @@ def meant(e: Evidence) -> str | None:
     return f"What backward of {names} does is meant (ignore=), and was not judged."
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=lambda e: ERROR if e.inexact else NOTE)
 def inexact_first_derivative(e: Evidence) -> str | None:
     first, exact = e.measured.first, TOLERANCE[e.measured.dtype]
     said = e.measured.dtype is not torch.float64 and not e.inexact  # by another finding
@@ -317,7 +355,7 @@ def inexact_first_derivative(e: Evidence) -> str | None:
 # Causes of a wrong second derivative.
 
 
-@rule(lesson=4, cause=True)
+@rule(lesson=4, cause=True, verdict=Verdict.SILENTLY_WRONG)
 def changed_by_create_graph(e: Evidence) -> str | None:
     if not e.measured.changed_by_create_graph:
         return None
@@ -327,7 +365,7 @@ def changed_by_create_graph(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=4, cause=True)
+@rule(lesson=4, cause=True, verdict=Verdict.ONCE_DIFFERENTIABLE)
 def once_differentiable(e: Evidence) -> str | None:
     guarded = [f for f in e.functions if f.once]
     if not guarded:
@@ -519,7 +557,7 @@ def path_counted_twice(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5, cause=True)
+@rule(lesson=5, cause=True, severity=lambda e: ERROR if e.wrong else WARNING)
 def in_place_without_mark_dirty(e: Evidence) -> str | None:
     edited = e.habits.edits_input or any(s.edited for f in e.functions for s in f.saved)
     if not edited:
@@ -560,7 +598,7 @@ def numpy_in_backward(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5, cause=True)
+@rule(lesson=5, cause=True, verdict=lambda e: FIRST if e.first_is_wrong else None)
 def inputs_of_one_another(e: Evidence) -> str | None:
     if not _situation(e, "linked"):
         return None
@@ -713,12 +751,12 @@ def out_argument(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5)
-def raises_in(e: Evidence) -> str | None:
+@rule(lesson=5, last=True)
+def raises_in(so_far: Conclusion) -> str | None:
     """Where the error comes from, if no rule knows its cause."""
-    rows = [e.measured.first, *e.measured.rows]
-    places = _listed(row.raised_in for row in rows if row.raised_in)
-    if not places or verdict_of(e) is not Verdict.RAISES or _some_cause(e):
+    e = so_far.evidence
+    places = _places(e)
+    if not places or so_far.verdict is not Verdict.RAISES or so_far.explained:
         return None
     if e.measured.first.outcome is Outcome.RAISES:
         return f"Already the first derivative raises, in {places}."
@@ -728,15 +766,15 @@ def raises_in(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5)
-def cause_unknown(e: Evidence) -> str | None:
+@rule(lesson=5, last=True)
+def cause_unknown(so_far: Conclusion) -> str | None:
     """The last resort."""
-    if _some_cause(e) or raises_in(e):
+    e = so_far.evidence
+    if so_far.explained:
         return None
-    verdict = verdict_of(e)
-    if verdict is Verdict.RAISES:
+    if so_far.verdict is Verdict.RAISES and not _places(e):
         return "Why is not known. Halve fn to find the operation that raises."
-    if verdict is not Verdict.SILENTLY_WRONG:
+    if so_far.verdict is not Verdict.SILENTLY_WRONG:
         return None
     if e.edited:
         return (
@@ -757,8 +795,10 @@ def cause_unknown(e: Evidence) -> str | None:
     )
 
 
-def _some_cause(e: Evidence) -> bool:
-    return any(rule.applies(e) for rule in RULES.values() if rule.cause)
+def _places(e):
+    """Where in the reader's code autograd meets an error."""
+    rows = [e.measured.first, *e.measured.rows]
+    return _listed(row.raised_in for row in rows if row.raised_in)
 
 
 # What else there is to know.
@@ -785,7 +825,7 @@ def nan_in_second(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, verdict=Verdict.LAYOUT_DEPENDENT)
 def noncontiguous_input(e: Evidence) -> str | None:
     if not e.habits.input_layout:
         return None
@@ -800,7 +840,7 @@ def noncontiguous_input(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, verdict=Verdict.LAYOUT_DEPENDENT)
 def grad_out_layout(e: Evidence) -> str | None:
     if not e.habits.grad_out_layout or e.habits.not_linear:
         return None
@@ -810,7 +850,7 @@ def grad_out_layout(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=WARNING)
 def input_on_ctx(e: Evidence) -> str | None:
     if not (kept := e.kept(Kind.INPUT, on_ctx=True)):
         return None
@@ -820,21 +860,21 @@ def input_on_ctx(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=2)
+@rule(lesson=2, severity=WARNING)
 def output_on_ctx(e: Evidence) -> str | None:
     if not (kept := e.kept(Kind.OUTPUT, on_ctx=True)):
         return None
     return f"{_attributes(kept)} is an output. Use save_for_backward."
 
 
-@rule(lesson=2)
+@rule(lesson=2, severity=WARNING)
 def reference_cycle(e: Evidence) -> str | None:
     if e.lifetime is not Lifetime.CYCLE:
         return None
     return "An output on ctx refers to its own graph: it lives until the garbage collector runs."
 
 
-@rule(lesson=2)
+@rule(lesson=2, severity=WARNING)
 def memory_leak(e: Evidence) -> str | None:
     if e.lifetime is not Lifetime.FOREVER:
         return None
@@ -846,7 +886,7 @@ def memory_leak(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=NOTE)
 def no_setup_context(e: Evidence) -> str | None:
     if "must override the setup_context" not in e.torch_func:
         return None
@@ -864,7 +904,7 @@ def output_used_alone(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=WARNING)
 def raises_if_frozen(e: Evidence) -> str | None:
     if e.measured.raises_frozen is None:
         return None
@@ -875,9 +915,9 @@ def raises_if_frozen(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5)
+@rule(lesson=5, severity=NOTE)
 def only_by_backward(e: Evidence) -> str | None:
-    if not e.measured.probe.by_backward:
+    if not e.measured.by_backward:
         return None
     return (
         "torch.autograd.grad is refused here (a reentrant checkpoint does that), so fn was "
@@ -885,7 +925,7 @@ def only_by_backward(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=WARNING)
 def elements_not_checked(e: Evidence) -> str | None:
     rows = [row for row in e.measured.rows if row.outcome is Outcome.RIGHT]
     worst = max(rows, key=lambda row: row.unchecked, default=None)
@@ -897,10 +937,11 @@ def elements_not_checked(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
-def differences_disagree(e: Evidence) -> str | None:
+@rule(lesson=1, last=True)
+def differences_disagree(so_far: Conclusion) -> str | None:
+    e = so_far.evidence
     told = e.raises_beside or e.inexact or e.not_apart or e.measured.drowned or _unasked(e)
-    if verdict_of(e) is not Verdict.NOT_CHECKED or told:
+    if so_far.verdict is not Verdict.NOT_CHECKED or told:
         return None
     return (
         "Finite differences can be trusted at no element: around this point fn or its derivative "
@@ -909,9 +950,10 @@ def differences_disagree(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
-def lost_in_rounding(e: Evidence) -> str | None:
-    if verdict_of(e) is not Verdict.NOT_CHECKED or not e.measured.drowned:
+@rule(lesson=1, last=True)
+def lost_in_rounding(so_far: Conclusion) -> str | None:
+    drowned = so_far.evidence.measured.drowned
+    if so_far.verdict is not Verdict.NOT_CHECKED or not drowned:
         return None
     return (
         "Larger numbers cancel inside fn, and what they leave is mostly rounding, as in "
@@ -931,10 +973,9 @@ def raises_beside(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=NOTE)
 def far_from_one(e: Evidence) -> str | None:
-    target = e.measured.probe.target
-    inputs, outputs = _unusual(target.units), _unusual(target.output_units)
+    inputs, outputs = _in_words(e.measured.units), _in_words(e.measured.output_units)
     if not (inputs or outputs):
         return None
     told = [f"inputs in units of {inputs}"] * bool(inputs)
@@ -942,23 +983,20 @@ def far_from_one(e: Evidence) -> str | None:
     return f"Numbers far from 1 were scaled, {' and '.join(told)}: expected and got are in these."
 
 
-def _unusual(units):
-    """Those that are not 1, in words."""
-    each = [torch.as_tensor(unit, dtype=torch.float64).reshape(-1).tolist() for unit in units]
-    several = sorted(set().union(*each) - {1.0})
-    if len(several) > 3:
-        return f"{several[0]:g} to {several[-1]:g}"
-    return ", ".join(f"{u:g}" for u in several)
+def _in_words(units):
+    if len(units) > 3:
+        return f"{units[0]:g} to {units[-1]:g}"
+    return ", ".join(f"{u:g}" for u in units)
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=NOTE)
 def computes_in_float32(e: Evidence) -> str | None:
     if e.measured.dtype is not torch.float32:
         return None
     return f"fn computes in float32, so it was judged to {_within(e):.1%} only."
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=lambda e: ERROR if e.inexact else NOTE)
 def computes_in_16_bits(e: Evidence) -> str | None:
     if e.measured.dtype is not torch.bfloat16:
         return None
@@ -975,12 +1013,12 @@ def _within(e):
     return max([e.measured.tolerance, *(row.within for row in e.measured.rows)])
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=NOTE)
 def seed_fixed(e: Evidence) -> str | None:
     return "fn draws random numbers. It was checked with the seed fixed." if e.seeded else None
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=WARNING)
 def edits_what_it_holds(e: Evidence) -> str | None:
     if not e.edited:
         return None
@@ -990,7 +1028,7 @@ def edits_what_it_holds(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1)
+@rule(lesson=1, severity=WARNING)
 def other_leaves(e: Evidence) -> str | None:
     if not e.unchecked:
         return None
@@ -1001,7 +1039,7 @@ def other_leaves(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=4)
+@rule(lesson=4, severity=NOTE)
 def another_point(e: Evidence) -> str | None:
     if not e.moved:
         return None

@@ -1,5 +1,6 @@
 """What `diagnose` concludes."""
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from .evidence import Evidence
@@ -7,7 +8,7 @@ from .judge import Outcome
 
 
 class Verdict(StrEnum):
-    """A word to compare with; `headline` says it in words."""
+    """A word to compare with; `headline` says it in words. The gravest comes first."""
 
     headline: str
 
@@ -27,65 +28,31 @@ class Verdict(StrEnum):
         return verdict
 
 
-def _differs_at_once(e):
-    """Where the first derivative is measured, too; else only the second may show it."""
-    return e.habits.not_repeatable and e.measured.first.outcome is Outcome.WRONG
+def of_numbers(e: Evidence) -> Iterator[Verdict]:
+    """What the numbers by themselves say against fn."""
+    first, second = e.measured.first.outcome, {row.outcome for row in e.rows}
+    if Outcome.WRONG in second:
+        yield Verdict.SILENTLY_WRONG
+    if Outcome.NOT_FINITE in {first, *second}:
+        yield Verdict.NOT_FINITE
+    if Outcome.RAISES in {first, *second}:
+        yield Verdict.RAISES
+    if first is Outcome.WRONG:
+        yield Verdict.SURROGATE_GRADIENT
 
 
-def _differs_where_linked(e):
-    situation, wrong = e.measured.situation, e.measured.first.outcome is Outcome.WRONG
-    return wrong and situation is not None and situation.kind == "linked"
+def verdict_of(e: Evidence, convicted: Iterable[Verdict], besides: Iterable[Verdict]) -> Verdict:
+    """The gravest.
 
-
-def _spoils_silently(e):
-    first_is_wrong = e.measured.first.outcome is Outcome.WRONG
-    return e.habits.mutates_saved and (first_is_wrong or not e.habits.only_once)
-
-
-def _any_row(e, outcome):
-    return any(row.outcome is outcome for row in e.rows)
-
-
-def _anywhere(e, outcome):
-    return e.measured.first.outcome is outcome or _any_row(e, outcome)
-
-
-def _bad_beside_what_is_meant(e):
-    """A Function that is not meant is wrong by itself."""
-    return any(not f.meant and (f.suspect or f.once) for f in e.functions)
-
-
-PRECEDENCE = [  # the first that applies
-    (Verdict.NOT_CHECKED, lambda e: e.not_apart and not _bad_beside_what_is_meant(e)),
-    (Verdict.SUPPORTED, lambda e: e.meant and not e.not_apart),
-    (
-        Verdict.FIRST_DERIVATIVE_WRONG,
-        lambda e: (
-            e.habits.mutates
-            or e.habits.not_linear
-            or _differs_at_once(e)
-            or _differs_where_linked(e)
-            or _spoils_silently(e)
-        ),
-    ),
-    (Verdict.ONCE_DIFFERENTIABLE, lambda e: any(f.once for f in e.functions)),
-    (
-        Verdict.SILENTLY_WRONG,
-        lambda e: _any_row(e, Outcome.WRONG) or e.measured.changed_by_create_graph,
-    ),
-    (Verdict.LAYOUT_DEPENDENT, lambda e: e.habits.input_layout or e.habits.grad_out_layout),
-    (Verdict.NOT_FINITE, lambda e: _anywhere(e, Outcome.NOT_FINITE)),
-    (Verdict.RAISES, lambda e: _anywhere(e, Outcome.RAISES) or e.habits.mutates_saved),
-    (Verdict.SURROGATE_GRADIENT, lambda e: e.measured.first.outcome is Outcome.WRONG),
-    (
-        Verdict.FIRST_DERIVATIVE_WRONG,
-        lambda e: e.habits.second_call or e.habits.not_repeatable or e.forgotten,
-    ),
-    (Verdict.NOT_CHECKED, lambda e: e.inexact or _any_row(e, Outcome.NOT_ASKED)),
-    (Verdict.SUPPORTED, lambda e: e.measured.telling > 0),
-    (Verdict.NOT_CHECKED, lambda e: True),
-]
-
-
-def verdict_of(evidence: Evidence) -> Verdict:
-    return next(verdict for verdict, applies in PRECEDENCE if applies(evidence))
+    Args:
+        convicted: what findings say, each by itself.
+        besides: the same, of those that count only where all else is right.
+    """
+    if e.is_excused:
+        return Verdict.NOT_CHECKED if e.not_apart else Verdict.SUPPORTED
+    against = [*convicted, *of_numbers(e)] or list(besides)
+    if against:
+        return min(against, key=list(Verdict).index)
+    unasked = any(row.outcome is Outcome.NOT_ASKED for row in e.rows)
+    known = e.measured.telling and not e.inexact and not unasked
+    return Verdict.SUPPORTED if known else Verdict.NOT_CHECKED
