@@ -20,13 +20,17 @@ from torch.autograd import Function
 from .check import Checked, Expected, check
 from .graphs import walk
 from .pairs import Pair, close, relation_of
-from .steps import UNDOABLE, Step, around, is_own, recorded, told, watched
+from .steps import LEAVING, UNDOABLE, Step, around, is_own, recorded, told, watched
 
 NO_WAY_TO_AN_INPUT = (walk.INTERMEDIATE, walk.NO_GRAPH, walk.ELSEWHERE)
 HERE = "at each of these elements"
 BESIDE = 1e-2  # how far beside the point one looks whether something changes with the inputs
-AGAIN = "Save the input, and compute it again in backward."
-LATER = "Compute it again in backward from a saved input or output, or return it as an output, too."
+AGAIN = "Save the input, and compute {it} again in backward."
+LATER = (
+    "Compute {it} again in backward from a saved input or output, or return {it} as {an_output}, "
+    "too."
+)
+ONE = {"it": "it", "an_output": "an output"}
 UNMARK = (
     "To autograd it is a constant then. Take the mark away, and use the gradient of that output "
     "in backward."
@@ -176,7 +180,7 @@ def declared_once(case: Case) -> Cause | None:
 def extra_outputs(case: Case) -> Cause | None:
     """Is the gradient right that backward returns for each extra output that it uses?"""
     for which, extra in _used_extras(case):
-        if not _gradient_is_used(case, which):
+        if not _gradient_is_used(case, which) and _has_slope(case, which):
             return Cause(
                 "extra_outputs",
                 f"backward uses {extra}, and not the gradient of it. In the second backward that "
@@ -207,6 +211,24 @@ def _used_extras(case):
 
 def _extra_alone(case, which, extra, zero_too=True):
     """What backward returns for one extra output, alone, against differences of it."""
+    for pair in _pairs_of_extra(case, which):
+        if pair.wrong and (zero_too or pair.yours.any()):
+            return Cause(
+                "extra_outputs",
+                f"What backward returns for {pair.what} is wrong when the gradient of {extra} is 1 "
+                f"and the other gradients are 0, {pair}.",
+                relation_of([[pair]], HERE),
+                groups=((pair,),),
+            )
+    return None
+
+
+def _has_slope(case, which):
+    """False for a mask or the like: nothing is lost where its gradient is left out."""
+    return any(pair.true.any() for pair in _pairs_of_extra(case, which))
+
+
+def _pairs_of_extra(case, which):
     with case.run() as run:
         tensor = run.extras()[which].tensor
         yours = torch.autograd.grad(tensor.sum(), run.x, allow_unused=True)
@@ -219,17 +241,7 @@ def _extra_alone(case, which, extra, zero_too=True):
             return Run(x, outs, [], nodes).extras()[which].tensor.sum()
 
     with case.expected.line.subject.around():
-        group = tuple(_against_differences(case, yours, total))
-    for pair in group:
-        if pair.wrong and (zero_too or pair.yours.any()):
-            return Cause(
-                "extra_outputs",
-                f"What backward returns for {pair.what} is wrong when the gradient of {extra} is 1 "
-                f"and the other gradients are 0, {pair}.",
-                relation_of([[pair]], HERE),
-                groups=((pair,),),
-            )
-    return None
+        return tuple(_against_differences(case, yours, total))
 
 
 def _against_differences(case, yours, total):
@@ -257,10 +269,19 @@ def _gradient_is_used(case, which):
 
 
 def _equal(ones, others):
-    return all(
-        (a is None) == (b is None) and (a is None or torch.equal(a, b))
-        for a, b in zip(ones, others, strict=True)
-    )
+    """Are two lists of gradients the same but for rounding?
+
+    A number that cancels, as the shift of a softmax does, changes the last digits alone.
+    """
+    for a, b in zip(ones, others, strict=True):
+        if (a is None) != (b is None):
+            return False
+        if a is not None and not torch.equal(a, b):
+            a, b = a.detach(), b.detach()
+            size = float(a.abs().max())
+            if not float((a - b).abs().max()) <= torch.finfo(a.dtype).eps ** 0.5 * size:
+                return False
+    return True
 
 
 @contextmanager
@@ -305,10 +326,15 @@ def kept(case: Case) -> Cause | None:
         "kept",
         f"backward uses {' and '.join(names)}, made of the inputs in forward, where nothing is "
         f"recorded: to autograd {'they are constants' if many else 'a constant'}.",
-        LATER if tensors else AGAIN,
+        of_several(LATER if tensors else AGAIN, many),
         tuple(dict.fromkeys(name for name, _, _ in found)),
         tensors,
     )
+
+
+def of_several(advice: str, many: bool) -> str:
+    """An advice about one thing, or about several."""
+    return advice.format(**{"it": "them", "an_output": "outputs"} if many else ONE)
 
 
 def _tensors_of(node):
@@ -517,8 +543,7 @@ def _output_alone(cls, names, args, which):
         true = _slopes(lambda new, i=i: (h * output(*args[:i], new, *args[i + 1 :])).sum(), args[i])
         none = mine is None and bool(true.any())
         mine = torch.zeros_like(true) if mine is None else mine
-        factors = {k: v for k, v in given.items() if k != names[i]}
-        yield Pair(names[i], mine, _snapped(true, mine), given, "", factors, {}, none)
+        yield Pair(names[i], mine, _snapped(true, mine), given, "", given, {}, none)
 
 
 def _order(groups):
@@ -590,14 +615,31 @@ def counted_twice(case: Case) -> Cause | None:
 
 
 def left_torch(case: Case) -> Cause | None:
-    """Steps of backward that make a number or an array of a tensor with a graph."""
-    with watched(case.kinds(), own=case.own) as steps:
+    """Steps of backward that make a number or an array of a tensor with a graph, and use it."""
+    classes = case.kinds()
+    with watched(classes, own=case.own) as steps:
         case.right()
-    found = tuple(s for s in steps if s.kind not in UNDOABLE)
+    found = tuple(
+        step
+        for step in dict.fromkeys(steps)
+        if step.kind not in UNDOABLE and (step.kind not in LEAVING or _matters(case, classes, step))
+    )
     if not found:
         return None
     text = f"Here backward leaves torch: {told(found)}. What is computed from that is a constant"
     return Cause("left_torch", f"{text} to autograd.", steps=found)
+
+
+def _matters(case, classes, step):
+    """Do other numbers there change what backward returns? Those that are printed do not."""
+    results = []
+    for alter in ([], [step]):
+        with case.run() as run, watched(classes, alter=alter, own=case.own):
+            try:
+                results.append(run.gradients(create_graph=True))
+            except Exception:  # an index out of range, for one
+                return True
+    return not _equal(*results)
 
 
 def _uneven(like):

@@ -138,9 +138,34 @@ def relation(pairs: list[Pair], where: str) -> str:
                 return f"{where}, yours has one factor too many: {name}.{also}"
             if close(yours * factor, sign * true):
                 return f"{where}, yours lacks one factor: {name}.{also}"
+        for power in (1, 2):
+            shown = name if power == 1 else f"{name}²"
+            for by, ratio in (
+                ("times", _ratio(yours, true * factor**power)),
+                ("divided by", _ratio(yours * factor**power, true)),
+            ):
+                if ratio is not None:
+                    often = "" if abs(ratio - 1) < 1e-6 else f"{ratio:.4g} times "
+                    return f"{where}, yours is {often}the true one, {by} {shown}."
+    if close(yours.abs(), true.abs()) and (yours.sign() != true.sign()).any():
+        return f"{where}, yours has the right size, and in places the wrong sign."
+    if all(p.yours.numel() > 1 and _even(p.yours) for p in pairs):
+        return f"{where}, yours is one number for all elements. Is there a sum or a mean too many?"
     if torch.allclose(yours, true, rtol=3e-7, atol=0):
         return f"{where}, yours is right to about seven digits, as float32 is. Is a part of it so?"
     return ""
+
+
+def _even(tensor):
+    return bool((tensor == tensor.reshape(-1)[0]).all())
+
+
+def _ratio(yours, other):
+    """The number that yours is a multiple of the other by, or None."""
+    ratio = (yours / other)[other != 0][:1]
+    if not ratio.numel() or not ratio.isfinite() or not close(yours, other * ratio):
+        return None
+    return ratio.item()
 
 
 def _like(factor, tensor):

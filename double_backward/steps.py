@@ -45,6 +45,7 @@ DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind ten
 _LOSES = {"detach": "detach", "detach_": "detach", "long": "long", "register_hook": "hook"}
 _LEAVES = {"item": "item", "tolist": "tolist", "numpy": "numpy", "__array__": "numpy"}
 _LEAVES |= {"__float__": "float", "__int__": "float"}
+LEAVING = frozenset(_LEAVES.values())
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,19 @@ def told(steps: Iterable[Step]) -> str:
 
 
 class Watch(TorchFunctionMode):
-    """Notes the steps that lose a graph, and does without those in `undo`."""
+    """Notes the steps that lose a graph, and does without those in `undo`.
 
-    def __init__(self, undo: Iterable[Step] = (), own: Callable[[str], bool] | None = None):
+    Where a step in `alter` makes numbers or an array of a tensor, they are others.
+    """
+
+    def __init__(
+        self,
+        undo: Iterable[Step] = (),
+        own: Callable[[str], bool] | None = None,
+        alter: Iterable[Step] = (),
+    ):
         super().__init__()
-        self.undo, self.own = set(undo), own or is_own
+        self.undo, self.alter, self.own = set(undo), set(alter), own or is_own
         self.steps: list[Step] = []
         self.cut_off: set[int] = set()
 
@@ -80,6 +89,8 @@ class Watch(TorchFunctionMode):
         self.steps.append(step)
         if kind in ("detach", "data"):
             self.cut_off.add(args[0].data_ptr())
+        if step in self.alter:
+            return _altered(func(*args, **kwargs))
         if step not in self.undo or kind not in UNDOABLE:
             return func(*args, **kwargs)
         if kind == "no_grad":
@@ -115,6 +126,13 @@ class Watch(TorchFunctionMode):
         return _LOSES.get(name) or _LEAVES.get(name)
 
 
+def _altered(value: Any) -> Any:
+    """Other numbers in the place of a number, of an array, or of a list of numbers."""
+    if isinstance(value, list):
+        return [_altered(each) for each in value]
+    return value + 1 if isinstance(value, int) else value * 1.37 + 0.11
+
+
 def is_own(filename: str) -> bool:
     """True for a file that is no part of torch, of Python or of this package."""
     if filename.startswith((OURS, TORCH)) or filename.endswith(".pyx"):
@@ -129,6 +147,8 @@ def line_of_code(frame: FrameType | None, own: Callable[[str], bool] = is_own) -
     """
     installed = ""
     while frame and not frame.f_code.co_filename.startswith(OURS):
+        if frame.f_code.co_name == "decorate_context" and (line := _decorator_of(frame, own)):
+            return line
         if own(frame.f_code.co_filename):
             told = told_line(frame.f_code, frame.f_lineno)
             if not INSTALLED & set(Path(frame.f_code.co_filename).parts):
@@ -138,6 +158,20 @@ def line_of_code(frame: FrameType | None, own: Callable[[str], bool] = is_own) -
     return installed
 
 
+def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> str:
+    """The line @torch.no_grad() of the function that torch calls in this frame, or ""."""
+    code = getattr(frame.f_locals.get("func"), "__code__", None)
+    if code is None or not own(code.co_filename):
+        return ""
+    for number in range(code.co_firstlineno, code.co_firstlineno + 9):
+        line = linecache.getline(code.co_filename, number)
+        if line.lstrip().startswith("def "):
+            break
+        if "grad" in line or "inference" in line:
+            return told_line(code, number)
+    return f"the decorator of {code.co_name}, line {code.co_firstlineno}"
+
+
 def told_line(code: Any, number: int) -> str:
     text = linecache.getline(code.co_filename, number).strip()
     return f"{code.co_name}, line {number}" + (f": `{text}`" if text else "")
@@ -145,10 +179,13 @@ def told_line(code: Any, number: int) -> str:
 
 @contextmanager
 def watched(
-    classes: Iterable[Any], undo: Iterable[Step] = (), own: Callable[[str], bool] | None = None
+    classes: Iterable[Any],
+    undo: Iterable[Step] = (),
+    own: Callable[[str], bool] | None = None,
+    alter: Iterable[Step] = (),
 ) -> Iterator[list[Step]]:
     """List of `Step`, filled while backward methods of these Functions run."""
-    watch = Watch(undo, own)
+    watch = Watch(undo, own, alter)
 
     def wrapper(function):
         def watching(ctx, *grads):

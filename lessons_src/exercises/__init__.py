@@ -7,6 +7,7 @@ them by name.
 import ast
 import inspect
 import pkgutil
+import re
 import textwrap
 from collections import Counter
 from contextlib import redirect_stdout
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from torch.autograd import Function
 
-from .language import in_its_language
+from .language import FIRST_TRY, in_its_language
 from .point import around_the_point
 from .review import review
 
@@ -26,6 +27,7 @@ __all__ = ["check", "hint", "solution"]
 _MOST_LINES = 10  # of what an answer prints
 _SIGNS = {"right": "✓ ", "wrong": "✗ "}
 _hints_given: Counter[str] = Counter()
+_tries: Counter[str] = Counter()  # of those that know the cause, in a hunt for a bug
 _NOTHING = object()
 
 
@@ -54,6 +56,10 @@ def check(name=None, answer=_NOTHING):
         reply = review(exercise.TASK, answer)
         if reply.status == "right":
             reply.advice = around_the_point(exercise.TASK, answer) or _next(exercise)
+    if exercise.TASK.given and reply.names_cause:
+        _tries[name] += 1
+        if _tries[name] == 1:
+            reply.advice = in_its_language(FIRST_TRY)
     reply.fact = in_its_language(reply.fact)
     _print_once(printed.getvalue())
     print(reply.told(f"{_SIGNS.get(reply.status, '')}{name}: "))
@@ -145,7 +151,9 @@ def _exercise(name, call):
         _print(f"The name of an exercise is text, without brackets: {call.format(name[0])}")
         return None
     if not isinstance(name, str):
-        _print(f"The name of an exercise is text: {call.format('reciprocal')}. {_all(every)}")
+        likely = _snake(call.partition(", ")[2].partition(".")[0].rstrip(")"))
+        likely = likely if likely in every else "name"
+        _print(f"The name of an exercise is text: {call.format(likely)}. {_all(every)}")
         return None
     wanted = name.strip().lower().replace(" ", "_").replace("-", "_")
     if wanted in every:
@@ -154,6 +162,11 @@ def _exercise(name, call):
     meant = f" Did you mean {call.format(near[0])}?" if near else ""
     _print(f"There is no exercise {name!r}.{meant} {_all(every)}")
     return None
+
+
+def _snake(name):
+    """TanhExp as tanh_exp."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def _all(every):

@@ -35,7 +35,8 @@ TASK = Task(
     points=((torch.tensor([0.5, 0.3, -0.8], dtype=torch.float64),),),
     edges=((numbers(1.0, -1.0),),),
     slips={
-        "That is grad_out / (1 - x). In the derivative, x is squared.": (lambda g, x: g / (1 - x))
+        "That is grad_out / (1 - x). In the derivative, x is squared.": (lambda g, x: g / (1 - x)),
+        "That is grad_out / (1 + x²). Look at the sign.": lambda g, x: g / (1 + x**2),
     },
     given=Given,
     wide=((numbers(0.0, 0.05, -0.3, 0.95, -0.99, 0.9999),),),

@@ -6,6 +6,7 @@ from torch.autograd import Function
 
 from lessons_src.untracked_backward import in_numpy
 
+from .point import Point, leaves_torch_in_backward
 from .task import NO_NUMBER, Task, WrongAnswers, numbers
 
 
@@ -39,6 +40,13 @@ TASK = Task(
         "That is grad_out * (1 + 2 x D). Look at the sign.": (
             lambda g, x: g * (1 + 2 * x * dawson(x))
         ),
+        "That is grad_out * (1 - x D). The factor 2 is missing.": (
+            lambda g, x: g * (1 - x * dawson(x))
+        ),
+        "That is grad_out * (1 - 2 x). The factor D(x) is missing.": lambda g, x: g * (1 - 2 * x),
+        "That is grad_out * (1 - 2 x² D). One x is enough.": (
+            lambda g, x: g * (1 - 2 * x**2 * dawson(x))
+        ),
         "That is grad_out * (1 - 2 D). A factor x is missing in the second term.": (
             lambda g, x: g * (1 - 2 * dawson(x))
         ),
@@ -46,6 +54,10 @@ TASK = Task(
     },
     wide=((numbers(0.0, 0.01, -0.3, 2.2, -3.5, 5.0),),),
     shapes=NO_NUMBER,
+    point=Point(
+        "a derivative that torch does not compute: the next one gives it a second derivative",
+        leaves_torch_in_backward,
+    ),
     third=False,
 )
 

@@ -6,6 +6,7 @@ from torch.autograd import Function
 from lessons_src.untracked_backward import in_numpy
 
 from .dawson import dawson, first
+from .point import Point, applies_a_function_in_backward
 from .task import NO_NUMBER, Task, WrongAnswers, numbers
 
 TASK = Task(
@@ -18,7 +19,18 @@ TASK = Task(
         "Its backward gets h and returns two products: h D'(x) for g, and h g D''(x) for x.",
         "D'' is the derivative of 1 - 2 x D: by the product rule -2 D - 2 x D'.",
     ],
+    slips={
+        "That is grad_out * (1 - x D). The factor 2 is missing.": (
+            lambda g, x: g * (1 - x * dawson(x))
+        ),
+    },
     second_slips={
+        "That is h g (-2 D - x D'). The second term has a factor 2, too.": (
+            lambda h, g, x: h * g * (-2 * dawson(x) - x * first(x))
+        ),
+        "That is h g (-2 D + 2 x D'). Both terms have a minus.": (
+            lambda h, g, x: h * g * (-2 * dawson(x) + 2 * x * first(x))
+        ),
         "That is h g (-2 D): the product rule has a second term, -2 x D'.": (
             lambda h, g, x: h * g * (-2 * dawson(x))
         ),
@@ -31,6 +43,9 @@ TASK = Task(
     },
     wide=((numbers(0.0, 0.01, -0.3, 2.2, -3.5, 5.0),),),
     shapes=NO_NUMBER,
+    point=Point(
+        "a Function for backward, whose derivative you write", applies_a_function_in_backward
+    ),
     third=False,
 )
 

@@ -1,7 +1,7 @@
 """The first derivative of an answer, in every setting: is it right, and is nothing else changed."""
 
-import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 
 import torch
@@ -11,9 +11,18 @@ from double_backward.graphs import walk
 from double_backward.pairs import Pair, relation_of
 from double_backward.steps import recorded
 
-from .reply import Said, has_return, raised, wrong
+from .handed import edited_afterwards
+from .reply import Said, raised, wrong
+from .returned import check_kind
 from .second_order import SHARED
+from .single import in_float32
 from .task import Setting, Task
+
+ELEMENTS = "the number of elements"
+SECOND = (
+    "That is grad_out times the second derivative. backward returns the first; autograd "
+    "differentiates it where somebody asks for the second."
+)
 
 
 def check_first_derivative(task, fn):
@@ -25,7 +34,12 @@ def check_first_derivative(task, fn):
     if wrong_ones:
         pair = wrong_ones[0]
         advice = _ignores_grad_out(pair, plain, varied)
+        once = partial(check_gradients, task, fn, task.plain[0])
+        advice = advice or edited_afterwards(once)
+        advice = advice or in_float32(wrong_ones, fn, task.plain[0].fresh())
         advice = advice or relation_of([*plain, *varied, *_elsewhere(task, fn)])
+        if advice.endswith(f"lacks one factor: {ELEMENTS}."):
+            advice += " Is there a mean in the place of a sum?"
         wrong(_fact(pair, plain[0]), advice)
     for setting in task.settings:
         group = check_gradients(task, fn, setting)
@@ -117,11 +131,23 @@ def check_gradients(task: Task, fn: Callable, setting: Setting, plain: bool = Fa
     slips = {
         advice: partial(formula, grad_out, *setting.args) for advice, formula in task.slips.items()
     }
+    slips[SECOND] = partial(_second_derivative, task, setting, grad_out)
     names = task.differentiated(setting)
+    factors[ELEMENTS] = torch.tensor(out.numel(), dtype=torch.float64)
     return [
         Pair(name, a.detach(), b.to(a.dtype), given, setting.note, factors, slips)
         for name, a, b in zip(names, yours, true, strict=True)
     ]
+
+
+def _second_derivative(task, setting, grad_out):
+    """grad_out times the second derivative of an elementwise function of one tensor."""
+    xs = setting.fresh()
+    variables = setting.variables(xs)
+    (first,) = grad(task.truth(*xs).sum(), variables[:1], create_graph=True)
+    if not first.requires_grad or first.shape != grad_out.shape:
+        return first.new_tensor(torch.nan)
+    return grad_out * grad(first.sum(), variables[:1])[0]
 
 
 def _backward(task, fn, setting, xs, out, grad_out):
@@ -130,6 +156,7 @@ def _backward(task, fn, setting, xs, out, grad_out):
     try:
         once = grad(out, variables, grad_out, retain_graph=True, allow_unused=True)
     except (Exception, SystemExit) as error:
+        _check_written(out)
         _check_returned(task, fn, setting)
         raised(f"backward{setting.note}", error)
     if not torch.equal(grad_out, before):
@@ -166,6 +193,15 @@ def _another(a, b):
     return Pair("", torch.nan_to_num(a), torch.nan_to_num(b.detach()), {}).wrong
 
 
+def _check_written(out):
+    """Has each Function a backward, under that name?"""
+    for cls in {node.custom for node in walk.walk(out).nodes if node.custom}:
+        if cls.backward is Function.backward and cls.vjp is Function.vjp:
+            near = get_close_matches("backward", vars(cls), n=1, cutoff=0.7)
+            advice = f"It has {near[0]}: is that meant?" if near else ""
+            wrong(f"{cls.__name__} has no method backward.", advice)
+
+
 def _check_returned(task, fn, setting):
     """Is what backward returns of the right kind? Looked at before autograd gets it."""
     out = fn(*setting.fresh())
@@ -180,87 +216,9 @@ def _check_returned(task, fn, setting):
             grad(out, setting.variables(xs), setting.grad_out(out), allow_unused=True)
         except Exception:
             pass
-    if len(forward) != 1 or len(backward) != 1:
+    if not forward or len(backward) != 1:
         return
     args, returned = forward[0][0], backward[0][1]
     if cls and cls.setup_context is Function.setup_context:
         args = args[1:]
-    _check_gradients_kind(cls, args, returned, setting.note)
-
-
-def _named_like(cls, args):
-    """Names of the arguments of forward, as its author calls them."""
-    names = list(inspect.signature(cls.forward).parameters)
-    names = names if len(names) == len(args) else names[1:]
-    return names if len(names) == len(args) else [f"argument {i + 1}" for i in range(len(args))]
-
-
-def _check_gradients_kind(cls, args, returned, note):
-    names = list(_named_like(cls, args))
-    if returned is None and not has_return(cls.backward):
-        wrong("backward returns None.", "It has no return.")
-    if isinstance(returned, torch.Tensor) or not isinstance(returned, tuple):
-        if returned is not None and not isinstance(returned, torch.Tensor):
-            kind = type(returned).__name__
-            if isinstance(returned, Function):
-                wrong(
-                    f"backward returns an instance of {kind}.",
-                    f"Call it through apply: {kind}.apply",
-                )
-            advice = "Return a tensor, or several with a comma between them."
-            wrong(f"backward returns an object of type {kind}.", advice)
-        returned = (returned,)
-    if len(returned) < len(args) or any(g is not None for g in returned[len(args) :]):
-        got, needed = (_counted(len(each), "gradient") for each in (returned, args))
-        wrong(
-            f"backward returns {got}. It should return {needed}, one for each argument of forward "
-            f"after ctx ({', '.join(names)}), in that order.",
-            stacked(returned, len(args)),
-        )
-    for name, arg, g in zip(names, args, returned, strict=False):
-        if not torch.is_tensor(arg):
-            if g is not None:
-                fact = f"backward returns a gradient for {name}, which is no tensor."
-                wrong(fact, "Return None in its place.")
-        elif g is None:
-            if arg.requires_grad:
-                wrong(f"backward returns None for {name}, but the result depends on it{note}.")
-        elif not torch.is_tensor(g):
-            kind = type(g).__name__
-            advice = f"Call it through apply: {kind}.apply" if isinstance(g, Function) else ""
-            wrong(f"what backward returns for {name} is of type {kind}, and no tensor.", advice)
-        elif g.shape != arg.shape and not _can_be_summed(g.shape, arg.shape):
-            fact = (
-                f"what backward returns for {name} is of shape {tuple(g.shape)}, and {name} is of"
-            )
-            wrong(f"{fact} shape {tuple(arg.shape)}.{_fits_the_other_way(args, returned)}")
-
-
-def stacked(returned, needed):
-    """What to say of one tensor in which all the gradients that are needed stand, or ""."""
-    only = returned[0] if len(returned) == 1 else None
-    if needed > 1 and torch.is_tensor(only) and only.dim() and len(only) == needed:
-        return (
-            f"This is one tensor of shape {tuple(only.shape)}, as in_numpy makes of an array. "
-            "tuple(...) around it takes it apart."
-        )
-    return ""
-
-
-def _counted(number, noun):
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def _can_be_summed(shape, to):
-    """Autograd sums a gradient over dimensions that were broadcast."""
-    try:
-        return torch.broadcast_shapes(shape, to) == shape
-    except RuntimeError:
-        return False
-
-
-def _fits_the_other_way(args, returned):
-    if len(args) != 2 or not all(torch.is_tensor(t) for t in (*args, *returned)):
-        return ""
-    fits = [g.shape for g in returned] == [a.shape for a in args][::-1]
-    return " The two would fit the other way round." if fits else ""
+    check_kind(cls, args, returned, setting.note)

@@ -3,6 +3,7 @@
 import torch
 from torch.autograd import Function
 
+from .point import Point, keeps_an_extra_output
 from .task import Task, WrongAnswers, numbers
 
 TASK = Task(
@@ -20,7 +21,15 @@ TASK = Task(
     ],
     points=((numbers(0.5, 1.0, -1.3), numbers(0.7, -0.4, 1.9)),),
     inputs=("a", "b"),
-    extra="s",
+    slips={
+        "For b you return grad_out * a * s. The factor 1 - s is missing.": (
+            lambda g, a, b: g * a * torch.sigmoid(b)
+        )
+    },
+    point=Point(
+        "to keep s: save what backward needs, and return it as an extra output",
+        keeps_an_extra_output,
+    ),
     wide=(
         (numbers(0.0, -3000.0, 2.0, -0.3, 5.0, 70.0), numbers(3.0, 0.0, -0.01, 12.0, -20.0, 100.0)),
     ),

@@ -6,6 +6,7 @@ from torch.autograd import Function
 
 from lessons_src.untracked_backward import in_numpy
 
+from .point import Point, applies_a_function_in_backward
 from .task import Task, WrongAnswers, numbers
 
 TASK = Task(
@@ -27,6 +28,9 @@ TASK = Task(
     inputs=("a", "b"),
     wide=(
         (numbers(0.0, -4000.0, 2.0, -0.3, 5.0, 70.0), numbers(3.0, 0.0, -0.01, 9.0, -20.0, -2.0)),
+    ),
+    point=Point(
+        "a Function for backward, whose derivative you write", applies_a_function_in_backward
     ),
     third=False,
 )

@@ -7,10 +7,16 @@ In a folder zh_CN, such as notebooks/zh_CN, that is Chinese, from zh_CN.mo besid
 import gettext
 from pathlib import Path
 
+FIRST_TRY = (
+    "What does backward use that has no way back to an input? Look once more. Or run the cell "
+    "again: from the second time on, check names the cause."
+)
+
 # Said by check and hint, besides the hints themselves.
 SENTENCES = (
     "not attempted yet.",
     "as given. It has a bug: find it and mend it here.",
+    FIRST_TRY,
     "right. Checked: value and first derivative.",
     "right. Checked: value, first and second derivative, alone and inside larger formulas.",
     'solution("{}") shows how we wrote it. On to the next cell.',

@@ -47,7 +47,8 @@ TASK = Task(
     slips={
         "For alpha you multiply by log(alpha). It should be log(x).": (
             lambda g, x, alpha: (g * x**alpha * torch.log(alpha)).sum()
-        )
+        ),
+        "For alpha the factor log(x) is missing.": lambda g, x, alpha: (g * x**alpha).sum(),
     },
     given=Given,
     wide=(

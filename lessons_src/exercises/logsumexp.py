@@ -33,6 +33,11 @@ TASK = Task(
         "Compute the total again in backward, from x. Or save the result: exp(x) / total is "
         "exp(x - out).",
     ],
+    slips={
+        "That is grad_out * exp(out - x). Turn it round: exp(x - out).": (
+            lambda g, x: g * torch.exp(torch.logsumexp(x.reshape(-1), 0) - x)
+        )
+    },
     wide=((numbers(0.3, 0.0, -2.0, 7.0, 0.01, -12.0),), (numbers(100.0, 99.0),)),
     shapes=MATRICES,
     given=Given,

@@ -3,6 +3,7 @@
 import torch
 from torch.autograd import Function
 
+from .point import Point, keeps_an_extra_output
 from .task import MATRICES, Task, WrongAnswers, numbers
 
 
@@ -28,6 +29,12 @@ TASK = Task(
         ),
         "In your second term, every x knows of itself only: take the sum of grad_out * out "
         "over all elements.": lambda g, x: g * (1 - (x / _length(x)) ** 2) / _length(x),
+        "You divide by the norm twice. Once is enough, for both terms.": (
+            lambda g, x: (g - x * (g * x).sum() / _length(x) ** 2) / _length(x) ** 2
+        ),
+        "In your second term stands a mean. It should be the sum of grad_out * out.": (
+            lambda g, x: (g - x * (g * x).mean() / _length(x) ** 2) / _length(x)
+        ),
         "Your two terms are added. The second belongs subtracted.": (
             lambda g, x: (g + x * (g * x).sum() / _length(x) ** 2) / _length(x)
         ),
@@ -38,7 +45,10 @@ TASK = Task(
         (numbers(0.002, -0.001),),
     ),
     shapes=MATRICES,
-    extra="r",
+    point=Point(
+        "to keep r: save what backward needs, and return it as an extra output",
+        keeps_an_extra_output,
+    ),
 )
 
 # The solution

@@ -1,23 +1,97 @@
 """Whether a right answer practises what its exercise is for."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
+from torch import Tensor
+from torch.autograd import grad
 
 from double_backward.graphs import walk
 
-from .task import Task
+
+@dataclass(frozen=True)
+class Seen:
+    """One call of an answer, and its first backward, recorded.
+
+    Attributes:
+        xs: the inputs that are differentiated.
+        out: the result.
+        forward: the nodes of Functions that lead to it.
+        gradients: what backward returned.
+        backward: the nodes of Functions that lead to these, and not to the result.
+    """
+
+    xs: list[Tensor]
+    out: Tensor
+    forward: list[walk.Node]
+    gradients: list[Tensor]
+    backward: list[walk.Node]
 
 
-def around_the_point(task: Task, answer) -> str:
-    """One sentence where a right answer keeps no extra output and its exercise is about one."""
-    if not task.extra:
+@dataclass(frozen=True)
+class Point:
+    """What an exercise is for.
+
+    Attributes:
+        said: to fit behind "the point of this exercise, which is".
+        met: whether an answer does so.
+    """
+
+    said: str
+    met: Callable[[Seen], bool]
+
+
+def around_the_point(task, answer) -> str:
+    """One sentence where a right answer goes around what its exercise is for, else ""."""
+    if task.point is None:
         return ""
     fn = answer.apply if isinstance(answer, type) else answer
     with torch.inference_mode(False), torch.enable_grad():
-        nodes = walk.walk(fn(*task.plain[0].fresh())).nodes
-    kept = [each for node in nodes if node.custom for each in node.kept]
-    if any(each.role == walk.OUTPUT and each.position for each in kept):
-        return ""
-    return (
-        f"But it goes around the point of this exercise, which is to keep {task.extra}: save what "
-        "backward needs, and return it as an extra output."
+        setting = task.plain[0]
+        args = setting.fresh()
+        out, xs = fn(*args), setting.variables(args)
+        grad_out = setting.grad_out(out).requires_grad_()
+        gradients = list(grad(out, xs, grad_out, create_graph=True))
+        forward = [node for node in walk.walk(out).nodes if node.custom]
+        before = {node.fn for node in forward}
+        later = walk.walk(*gradients).nodes
+        backward = [node for node in later if node.custom and node.fn not in before]
+        if task.point.met(Seen(xs, out, forward, gradients, backward)):
+            return ""
+    return f"But it goes around the point of this exercise, which is {task.point.said}."
+
+
+def keeps_the_result(seen: Seen) -> bool:
+    return any(kept.role == walk.OUTPUT for node in seen.forward for kept in node.kept)
+
+
+def keeps_an_extra_output(seen: Seen) -> bool:
+    """Is an output kept from which the result does not come?"""
+    used = {walk.origin(seen.out)}
+    for node in walk.walk(seen.out).nodes:
+        used |= {(source[0].fn, source[1]) for source in node.inputs if source is not None}
+    return any(
+        kept.role == walk.OUTPUT and (node.fn, kept.position) not in used
+        for node in seen.forward
+        for kept in node.kept
     )
+
+
+def leaves_torch_in_backward(seen: Seen) -> bool:
+    """Does no graph lead from the gradients back to an input?"""
+    tracked = [each for each in seen.gradients if each.requires_grad]
+    if not tracked:
+        return True
+    total = sum(each.sum() for each in tracked)
+    found = grad(total, seen.xs, allow_unused=True, retain_graph=True)
+    return all(each is None for each in found)
+
+
+def applies_a_function_in_backward(seen: Seen) -> bool:
+    return bool(seen.backward)
+
+
+def applies_itself_in_backward(seen: Seen) -> bool:
+    here = {node.custom for node in seen.forward}
+    return any(node.custom in here for node in seen.backward)

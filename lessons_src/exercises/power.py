@@ -20,7 +20,10 @@ TASK = Task(
     slips={
         "That is right for n = 3 only. Use the n that forward was given.": (
             lambda g, x, n: g * 3 * x**2
-        )
+        ),
+        "x ** n - 1 is 1 less than x ** n. Put brackets around n - 1.": (
+            lambda g, x, n: g * n * x**n - 1
+        ),
     },
     wide=(
         (numbers(0.0, -3000.0, 2.2, -0.3), 2),

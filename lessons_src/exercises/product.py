@@ -17,6 +17,10 @@ TASK = Task(
     ],
     points=((X, torch.tensor([3.0, -1.5, 0.7], dtype=torch.float64)),),
     inputs=("a", "b"),
+    slips={
+        "The chain rule multiplies: grad_out * b, not grad_out + b.": (lambda g, a, b: g + b),
+        "The chain rule multiplies: grad_out * a, not grad_out + a.": (lambda g, a, b: g + a),
+    },
     wide=((numbers(0.0, -3000.0, 2.0, -0.3), numbers(3.0, 0.0, 3000.0, 12.0)),),
 )
 

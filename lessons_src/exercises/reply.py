@@ -9,6 +9,7 @@ import sysconfig
 import textwrap
 import traceback
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -19,11 +20,15 @@ INSTALLED = tuple(
 
 @dataclass
 class Reply:
-    """An answer: `status` is "right", "wrong" or "neutral"; `advice` says what to change."""
+    """An answer: `status` is "right", "wrong" or "neutral"; `advice` says what to change.
+
+    `names_cause` is True where the advice says why the second derivative is wrong.
+    """
 
     status: str
     fact: str
     advice: str = ""
+    names_cause: bool = False
 
     def __str__(self):
         """For the screen, without the name of the exercise."""
@@ -43,8 +48,8 @@ class Said(Exception):
     """Ends a review. Its one argument is the `Reply`."""
 
 
-def wrong(fact, advice=""):
-    raise Said(Reply("wrong", fact, advice))
+def wrong(fact, advice="", names_cause=False):
+    raise Said(Reply("wrong", fact, advice, names_cause))
 
 
 def neutral(fact):
@@ -84,6 +89,18 @@ def _is_exercise(filename):
     return hasattr(sys.modules.get(f"{__package__}.{path.stem}"), "TASK")
 
 
+def readers_line(frame):
+    """The innermost line of the answer that led to this frame, or "" where a check did."""
+    while frame:
+        filename = frame.f_code.co_filename
+        if is_readers(filename):
+            return line_of(frame, frame.f_lineno)
+        if Path(filename).parent == Path(__file__).parent:
+            return ""
+        frame = frame.f_back
+    return ""
+
+
 def line_of(frame, number):
     """What stands in a frame of the answer: backward, line 7: `return grad_out * x`."""
     code = linecache.getline(frame.f_code.co_filename, number).strip()
@@ -95,9 +112,18 @@ def raised(during, error):
     frames = readers_frames(error)
     if is_stub(error, frames):
         _not_written(frames)
-    text = (str(error).strip().splitlines() or ["no message"])[0]
-    where = f" ({line_of(*frames[-1])})" if frames else ""
+    text = (str(error).strip().splitlines() or ["no message"])[0].partition(" Hint: ")[0]
+    where = f" ({_places(frames)})" if frames else ""
     wrong(f"{during} raises {type(error).__name__}: {text}{where}", _advice(error, frames))
+
+
+def _places(frames):
+    """The line where it was raised, and where backward called what that line stands in."""
+    place = line_of(*frames[-1])
+    callers = [each for each in frames[:-1] if each[0].f_code.co_name == "backward"]
+    if callers and frames[-1][0].f_code.co_name != "backward":
+        place += f", called in {line_of(*callers[-1])}"
+    return place
 
 
 def is_stub(error, frames):
@@ -106,7 +132,7 @@ def is_stub(error, frames):
 
 
 def _not_written(frames):
-    """The stub was reached: neutral, unless something was written and the raise left behind."""
+    """A stub was reached: neutral, unless something was written and the raise left behind."""
     frame, number = frames[-1]
     name = ".".join(frame.f_code.co_qualname.split(".")[-2:])
     if not _only_raises(frame.f_code):
@@ -118,6 +144,9 @@ def _not_written(frames):
         neutral(f"right so far; {name} is not written yet.")
     if any(outer.f_code.co_name == "backward" for outer, _ in frames[:-1]):
         neutral(f"right so far; {name} is not written yet.")
+    cls = getattr(next(iter(frame.f_locals.values()), None), "_forward_cls", None)
+    if cls and not _only_raises(cls.backward):
+        neutral(f"{name} is not written yet.")
     neutral("not attempted yet.")
 
 
@@ -158,6 +187,17 @@ def _advice(error, frames):
     text = str(error)
     frame, number = frames[-1] if frames else (None, 0)
     line = linecache.getline(frame.f_code.co_filename, number) if frame else ""
+    if isinstance(error, (NameError, AttributeError)) and frame and error.name:
+        return _of_a_name(error, frame)
+    if "got numpy.float" in text and "np.ndarray" in text:
+        return (
+            "Of an array of shape () NumPy makes a number, which torch.from_numpy refuses. "
+            "torch.as_tensor takes both."
+        )
+    if "modified by an inplace operation" in text:
+        return "A saved tensor is edited in place. Make a new tensor instead."
+    if "NoneType" in text and frame and (name := _none_among(frame)):
+        return f"{name} is None here: that output was not used (set_materialize_grads(False))."
     if "can only save variables" in text:
         if "of type list" in text or "of type tuple" in text:
             return "Hand over the tensors one by one: ctx.save_for_backward(a, b)"
@@ -196,6 +236,33 @@ def _advice(error, frames):
             "number. Stay in torch, or put the NumPy code into a Function with a backward of its "
             "own."
         )
+    return ""
+
+
+def _of_a_name(error, frame):
+    """What to say of a name that is not known."""
+    values = list(frame.f_locals.values())
+    cls = getattr(values[0] if values else None, "_forward_cls", None)
+    owner = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
+    of_ctx = owner is not None and hasattr(owner, "_forward_cls")
+    in_backward = frame.f_code.co_name == "backward" and (of_ctx or owner is None)
+    if cls and in_backward and error.name in inspect.signature(cls.forward).parameters:
+        return (
+            f"{error.name} is an argument of forward. backward has what forward keeps: a tensor "
+            f"through save_for_backward, a number as ctx.{error.name} = {error.name}."
+        )
+    known = dir(owner) if owner is not None else [*frame.f_locals, *frame.f_globals]
+    near = get_close_matches(error.name, known, n=1, cutoff=0.75)
+    prefix = "ctx." if of_ctx else ""
+    return f"Is {prefix}{near[0]} meant?" if near else ""
+
+
+def _none_among(frame):
+    """Name of a gradient that this backward got as None."""
+    code = frame.f_code
+    for name in code.co_varnames[1 : code.co_argcount] if code.co_name == "backward" else ():
+        if name in frame.f_locals and frame.f_locals[name] is None:
+            return name
     return ""
 
 

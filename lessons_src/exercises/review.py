@@ -19,6 +19,7 @@ from double_backward.pairs import Pair
 from double_backward.steps import UNDOABLE, Watch, told
 
 from .first_order import check_first_derivative, check_gradients, check_unchanged
+from .handed import marked_as_constant
 from .reply import PACKAGE, Reply, Said, is_readers, neutral, raised, readers_frames, tree_of, wrong
 from .second_order import check_edges, check_second_derivative
 from .task import Setting, Task
@@ -188,7 +189,7 @@ def check_graph(task, fn, setting):
         steps = [s for s in watch.steps if s.kind in UNDOABLE]
         with Watch(undo=steps, own=is_readers):
             mended = fn(*xs).requires_grad
-        advice = f"It ends here: {told(steps)}." if mended else ""
+        advice = f"It ends here: {told(steps)}." if mended else marked_as_constant(lambda: fn(*xs))
         wrong("the value is right, but no graph leads from it to the input.", advice)
     nodes = [node for node in walk.walk(out).nodes if node.custom]
     if not nodes:
@@ -250,14 +251,18 @@ def check_what_is_kept(task, fn):
     setting = task.plain[0]
     xs = setting.fresh()
     out = fn(*xs)
-    graph = grad(out, setting.variables(xs), setting.grad_out(out), create_graph=task.order > 1)
-    for node in [n for n in walk.walk(out, *graph).nodes if n.custom]:
+    g = setting.grad_out(out).requires_grad_()
+    graph = grad(out, setting.variables(xs), g, create_graph=task.order > 1)
+    nodes = [n for n in walk.walk(out, *graph).nodes if n.custom]
+    for node in nodes:
+        place = f"in {node.title}, " if len({n.custom for n in nodes}) > 1 else ""
         for kept in node.kept:
             if kept.on_ctx and kept.role in (walk.INPUT, walk.OUTPUT):
                 what, why = KEPT_ON_CTX[kept.role]
+                direct = isinstance(vars(node.fn).get(kept.name), torch.Tensor)
                 wrong(
-                    f"every number is right, and one thing is left to mend: ctx.{kept.name} is "
-                    f"{what}. {why} Use save_for_backward."
+                    f"every number is right, and one thing is left to mend: {place}ctx.{kept.name} "
+                    f"{'is' if direct else 'holds'} {what}. {why} Use save_for_backward."
                 )
 
 

@@ -1,6 +1,8 @@
 """The second derivative of an answer: is it right, and what would a reader see."""
 
+import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -8,10 +10,21 @@ import torch
 from torch.autograd import grad
 
 from double_backward.check import Line, Subject, measure
-from double_backward.explain import Case, Cause, attempted, explain, extra_gradient
+from double_backward.explain import (
+    Case,
+    Cause,
+    attempted,
+    explain,
+    extra_gradient,
+    has_setup_context,
+    of_several,
+)
+from double_backward.graphs import walk
 from double_backward.pairs import Pair, relation_of
+from double_backward.steps import recorded
 
 from .reply import Said, is_readers, raised, wrong
+from .returned import check_kind
 from .task import Setting, Task
 
 NO_GRAPH = (  # parts of the two errors of autograd for a result that does not depend on x
@@ -20,10 +33,10 @@ NO_GRAPH = (  # parts of the two errors of autograd for a result that does not d
 )
 
 
-LATER = "Compute it again in backward from a saved input or output."
+LATER = "Compute {it} again in backward from a saved input or output."
 EXTRA = (  # lesson 3
-    "Compute it again in backward from a saved input or output; or return it as an extra output "
-    "of forward, in one flat tuple, and hand over a function that returns the first result alone."
+    "Compute {it} again in backward from a saved input or output; or return {it} from forward, "
+    "too, in one flat tuple, and hand over a function that returns the first result alone."
 )
 SHARED = "Keep what backward needs on the ctx of its own call, not in a place that all calls share."
 
@@ -77,11 +90,12 @@ def _tell(task, fn, setting, pairs):
     some = [*task.plain, *map(Setting, task.wide[:1])]
     plain = [derivatives_of_backward(task, fn, each) for each in some]
     cause = explain(_case(task, fn, setting))
-    advice = _advice(task, setting, cause) if cause else _unreached(pairs) or relation_of(plain)
+    advice = _advice(task, setting, cause) if cause else ""
+    advice = advice or _taken_from_outside(fn, setting) or _unreached(pairs) or relation_of(plain)
     pair = next(pair for pair in pairs if pair.wrong)
     seen = _seen(task, fn, setting) if not setting.said else ""
     seen = seen or f"The derivative of grad_x by {pair.what}, {pair}"
-    wrong(f"the second derivative is wrong. {seen}.", advice)
+    wrong(f"the second derivative is wrong. {seen}.", advice, names_cause=bool(advice))
 
 
 def _case(task, fn, setting):
@@ -106,7 +120,8 @@ def _advice(task: Task, setting: Setting, cause: Cause) -> str:
     if cause.code == "declared_once":
         return f"{cause} The exercise asks for one."
     if cause.code == "kept" and cause.tensors:
-        return f"{cause.fact} {EXTRA if task.lesson >= 3 else LATER}"
+        advice = EXTRA if task.lesson >= 3 else LATER
+        return f"{cause.fact} {of_several(advice, len(cause.names) > 1)}"
     if cause.code == "second_function":
         return f"{cause.fact} {_slip(task, setting, cause) or cause.advice}".rstrip()
     return str(cause)
@@ -125,6 +140,23 @@ def _slip(task, setting, cause):
         }
         said = relation_of([[replace(pair, slips=formulas)]])
         return said if said in formulas else ""
+    return ""
+
+
+def _taken_from_outside(fn, setting):
+    """Does a Function that backward applies read a tensor which is no argument of it?"""
+    xs = setting.fresh()
+    out = fn(*xs)
+    g = setting.grad_out(out).requires_grad_()
+    first = grad(out, setting.variables(xs), g, create_graph=True, allow_unused=True)
+    first = [each for each in first if each is not None]
+    for cls in dict.fromkeys(n.custom for n in walk.walk(*first).nodes if n.custom):
+        for name, value in inspect.getclosurevars(cls.forward).nonlocals.items():
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                return (
+                    f"{cls.__name__}.forward reads {name} from outside: to autograd a constant. "
+                    f"Hand {name} over in apply, and return a gradient for it."
+                )
     return ""
 
 
@@ -148,6 +180,8 @@ def derivatives_of_backward(
     except Exception as error:
         if not catch or isinstance(error, Said):
             raise
+        with suppress(RuntimeError):
+            _check_second_returned(fn, setting)
         raised(f"backward, differentiated itself{setting.note},", error)
     doubles = tuple(a.double() if torch.is_tensor(a) else a for a in setting.args)
     true, _, g, hs = _derivatives(task.truth, setting, doubles)
@@ -165,12 +199,36 @@ def derivatives_of_backward(
             b.to(a.dtype),
             {**given, "h": hs[0]} if len(hs) == 1 else given,
             setting.note,
-            {key: value for key, value in factors.items() if key != name},
+            factors,
             slips if name == names[0] else {},
             none,
         )
         for name, a, b, none in zip(names, yours, true, unreached, strict=True)
     ]
+
+
+def _check_second_returned(fn, setting):
+    """If backward applies a Function: does the backward of that one return the right kind?"""
+
+    def first_backward():
+        xs = setting.fresh()
+        out = fn(*xs)
+        g = setting.grad_out(out).requires_grad_()
+        first = grad(out, setting.variables(xs), g, create_graph=True, allow_unused=True)
+        return out, [each for each in first if each is not None and each.requires_grad]
+
+    out, first = first_backward()
+    here = {node.custom for node in walk.walk(out).nodes}
+    for cls in {n.custom for n in walk.walk(*first).nodes if n.custom} - here:
+        with (
+            recorded(cls, "forward") as forward,
+            recorded(cls, "backward") as backward,
+            suppress(Exception),
+        ):
+            sum(each.sum() for each in first_backward()[1]).backward()
+        if len(forward) == len(backward) == 1:
+            args = forward[0][0] if has_setup_context(cls) else forward[0][0][1:]
+            check_kind(cls, args, backward[0][1], setting.note, f"{cls.__name__}.backward")
 
 
 def _check_backward_twice(task, fn, setting):

@@ -3,6 +3,7 @@
 import torch
 from torch.autograd import Function
 
+from .point import Point, keeps_the_result
 from .task import BY_OUTPUT, Task, WrongAnswers, numbers
 
 TASK = Task(
@@ -24,6 +25,7 @@ TASK = Task(
             lambda g, x: g * torch.sigmoid(x) * (1 + torch.sigmoid(x))
         ),
     },
+    point=Point("to save the result, of which the derivative is a formula", keeps_the_result),
     wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0, 100.0, -100.0),),),
 )
 

@@ -22,6 +22,12 @@ TASK = Task(
         ),
         "That is grad_out / (1 + exp(x)), or grad_out * exp(-out). It should be 1 minus that "
         "fraction.": (lambda g, x: g / (1 + torch.exp(x))),
+        "That is grad_out * (1 + exp(-out)). Look at the sign between the two terms.": (
+            lambda g, x: g * (1 + 1 / (1 + torch.exp(x)))
+        ),
+        "That is grad_out * (1 - exp(out)). A minus is missing in the exponent.": (
+            lambda g, x: -g * torch.exp(x)
+        ),
         BY_OUTPUT + " Save out, and take it for 1 - exp(-out).": (
             lambda g, x: g * (1 - torch.exp(-x))
         ),

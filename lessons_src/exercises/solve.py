@@ -6,6 +6,7 @@ from torch.autograd import Function
 
 from lessons_src.untracked_backward import in_numpy
 
+from .point import Point, applies_itself_in_backward
 from .task import Task, WrongAnswers, numbers
 
 A = torch.tensor([[2.0, 1.0], [0.5, -1.0]], dtype=torch.float64)
@@ -34,6 +35,9 @@ TASK = Task(
         "The minus sign is missing: differentiate A u = b by A.": (
             lambda g, A, b: torch.outer(torch.linalg.solve(A.t(), g), torch.linalg.solve(A, b))
         ),
+        "That is u w^T. Both the order and the sign are wrong: -w u^T.": (
+            lambda g, A, b: torch.outer(torch.linalg.solve(A, b), torch.linalg.solve(A.t(), g))
+        ),
         "That is the transpose of the right matrix: -w u^T, not -u w^T.": (
             lambda g, A, b: -torch.outer(torch.linalg.solve(A, b), torch.linalg.solve(A.t(), g))
         ),
@@ -42,6 +46,7 @@ TASK = Task(
         (LARGE, numbers(0.3, 0.0, -20.0, 7.0)),
         (torch.tensor([[4000.0, 90.0], [-7000.0, 3500.0]]).double(), numbers(9000.0, -60.0)),
     ),
+    point=Point("a backward that applies its own Function", applies_itself_in_backward),
     shapes=(),
 )
 

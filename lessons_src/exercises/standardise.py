@@ -8,6 +8,12 @@ from torch.autograd.function import once_differentiable
 from .task import MATRICES, Task, WrongAnswers, numbers
 
 
+def _backward(g, x, root, share=1):
+    """Gradient with this root in place of sqrt(var + 1e-5), less a share of the mean of g."""
+    out = (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
+    return (g - share * g.mean() - out * (g * out).mean()) / root
+
+
 class Given(Function):
     """(x - mean) / sqrt(var + 1e-5) over all elements; x is real, of any shape."""
 
@@ -36,6 +42,14 @@ TASK = Task(
         "Save x as well and compute sqrt_var again in backward; or return it as an extra "
         "output, with its own gradient.",
     ],
+    slips={
+        "The 1e-5 under the root is missing in backward.": (
+            lambda g, x: _backward(g, x, torch.sqrt(x.var(correction=0)))
+        ),
+        "The mean of grad_out is not subtracted.": (
+            lambda g, x: _backward(g, x, torch.sqrt(x.var(correction=0) + 1e-5), 0)
+        ),
+    },
     weights=torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64),
     given=Given,
     wide=(

@@ -34,6 +34,14 @@ TASK = Task(
         "Save the input first. Or leave out the line: nothing here needs it.",
     ],
     points=((X,), (TURNED,)),
+    slips={
+        "That is grad_out * s * (1 + x). The factor 1 - s of the second term is missing.": (
+            lambda g, x: g * torch.sigmoid(x) * (1 + x)
+        ),
+        "That is grad_out * s * (1 - x * (1 - s)). Look at the sign of the second term.": (
+            lambda g, x: g * torch.sigmoid(x) * (1 - x * torch.sigmoid(-x))
+        ),
+    },
     given=Given,
     wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0, 100.0, -100.0),),),
 )

@@ -3,6 +3,7 @@
 import torch
 from torch.autograd import Function
 
+from .point import Point, keeps_an_extra_output
 from .task import Task, WrongAnswers, numbers
 
 TASK = Task(
@@ -21,11 +22,20 @@ TASK = Task(
         "That is grad_out / cosh(x). The sum of the exponentials belongs squared.": (
             lambda g, x: g / torch.cosh(x)
         ),
+        "That is grad_out * 4 / (e^x + e^-x). The sum belongs squared.": (
+            lambda g, x: g * 2 / torch.cosh(x)
+        ),
+        "That is grad_out * 4 / (e^x - e^-x)². The denominator is that of tanh, squared: a sum.": (
+            lambda g, x: g / torch.sinh(x) ** 2
+        ),
         "That is grad_out * (1 + tanh(x)²). In the quotient rule the second product is "
         "subtracted.": lambda g, x: g * (1 + torch.tanh(x) ** 2),
     },
     wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0),),),
-    extra="the exponentials",
+    point=Point(
+        "to keep the exponentials: save what backward needs, and return it as an extra output",
+        keeps_an_extra_output,
+    ),
 )
 
 # The solution

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import torch
 from torch.autograd import Function
 
+from .point import Point
+
 X = torch.tensor([0.5, 1.0, -1.3], dtype=torch.float64)
 TURNED = torch.tensor([[0.5, 1.0], [-1.3, 0.7]], dtype=torch.float64).t()
 
@@ -103,7 +105,7 @@ class Task:
             the arguments.
         second_slips: the same for the derivative of backward by x, of h, grad_out, x.
         given: the Function with a bug that the reader starts from, else None.
-        extra: what the exercise wants kept as an extra output of forward, else "".
+        point: what the exercise is for, or None where each right answer will do.
     """
 
     name: str
@@ -122,7 +124,7 @@ class Task:
     slips: dict[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
     second_slips: dict[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
     given: type[Function] | None = None
-    extra: str = ""
+    point: Point | None = None
 
     @property
     def plain(self) -> list[Setting]:
