@@ -141,7 +141,7 @@ def _size(svg: str) -> re.Match[str]:
     return size
 
 
-def _unstacked(svg: str) -> list[str]:
+def unstacked(svg: str) -> list[str]:
     """The pictures that were stacked, or the one that there is."""
     inner = re.findall(r'<svg x="0" y="\d+" (.*?</svg>)', svg, re.DOTALL)
     return [f"<svg {picture}" for picture in inner] or [svg]
@@ -150,7 +150,7 @@ def _unstacked(svg: str) -> list[str]:
 def page(svg: str, data: dict[str, Any]) -> str:
     """The HTML of a `Stepper`, from its picture and its data."""
     pictures = []
-    for title, picture in zip(data["titles"], _unstacked(svg), strict=True):
+    for title, picture in zip(data["titles"], unstacked(svg), strict=True):
         heading = f"<strong>{escape(title)}</strong>" if title else ""
         words = '<p class="words" role="status"></p>'
         pictures.append(f'<div class="picture">{heading}{words}{inline(_marked(picture))}</div>')

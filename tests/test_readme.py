@@ -8,10 +8,11 @@ import front_pictures
 import nbformat
 import pytest
 import refresh
-from same_outputs import comparable
+from same_outputs import CURVES, comparable
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FRONT = (ROOT / "site" / "front.md").read_text(encoding="utf-8")
 
 
 def test_the_example_prints_what_the_readme_says(capsys):
@@ -61,11 +62,29 @@ def test_a_picture_shows_what_its_words_say(tag):
         assert re.search(rf"\b{function}\b", shown)
 
 
-def test_the_two_graphs_are_those_of_today():
-    assert list(front_pictures.drawn()) == ["sinh_squared.svg", "sinhbad_squared.svg"]
-    for name, svg in front_pictures.drawn().items():
+def test_the_front_pictures_are_those_of_today():
+    made = front_pictures.drawn()
+    for name, svg in made.items():
         stored = (ROOT / "pictures" / name).read_text(encoding="utf-8")
-        assert f'src="pictures/{name}"' in README and comparable(stored) == comparable(svg)
+        assert comparable(stored) == comparable(svg)
+    for name in ("sinh_squared.svg", "sinhbad_squared.svg"):
+        assert f'src="pictures/{name}"' in README
+        assert re.findall(f'src="pictures/{name}" alt="(.*?)"', FRONT) == re.findall(
+            f'src="pictures/{name}" alt="(.*?)"', README
+        )
+
+
+def test_the_words_for_the_trained_curves_are_their_numbers():
+    """u at x = 1.5, in the picture's alternative text on the website's front page."""
+    curves = {curve["label"]: curve for curve in front_pictures.trained()[CURVES]}
+    at = {}
+    for label, curve in curves.items():
+        place = curve["x"].split().index("1.5")
+        at[label] = f"{float(curve['y'].split()[place]):.2f}"
+    (told,) = re.findall('src="pictures/trained.svg" alt="(.*?)"', FRONT)
+    right, wrong = re.findall(r"is (\d\.\d\d)", told)
+    assert at["trained with sinh"] == at["sinh(x) / sinh(3), the solution"] == right
+    assert at["trained with SinhBad"] == wrong != right
 
 
 def test_a_lesson_s_picture_is_that_of_its_tagged_cell():

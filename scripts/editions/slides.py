@@ -1,7 +1,8 @@
 """A lesson as slides: one HTML file that asks nobody on the network for anything.
 
 A slide is one thought: a question, code with what it printed, a picture, an answer. What a
-prediction asks for comes on the next key, its answer on the one after.
+prediction asks for comes on the next key, its answer on the one after. A graph that is too large to
+be read from the last row comes in parts.
 """
 
 import base64
@@ -13,12 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbconvert import SlidesExporter
-from nbformat.v4 import new_code_cell, new_markdown_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from traitlets.config import Config
 
+from lessons_src.stepper import STEPS, unstacked
+
+from .close_ups import close_ups, is_graph, sentences
 from .folds import ANSWER
 from .teaching import sections
 
+SVG = "image/svg+xml"
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 # Of a slide of 1600 by 900: how much a line takes, and how many letters fit into one. Text is 3.3 %
 # of the height, code 3 %, output 2.5 %: as many as can be read from the last row.
@@ -60,9 +65,8 @@ def words(output):
     return "A graph; the text below it says what it shows." if text.startswith("<") else text
 
 
-def data_address(output):
-    svg = output.data["image/svg+xml"].encode()
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+def data_address(svg):
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 # Into pieces, each of one kind.
@@ -77,14 +81,38 @@ def pieces(notebook) -> Iterator:
             yield piece(new_code_cell(cell.source), "code")
             asked = "expected" in cell.metadata
             for output in cell.outputs:
-                shown = "image/svg+xml" in output.get("data", {})
-                made = new_code_cell(outputs=[output])
-                yield piece(made, "picture" if shown else "output", asked=asked)
+                if SVG in output.get("data", {}):
+                    yield from picture_pieces(output)
+                else:
+                    yield piece(new_code_cell(outputs=[output]), "output", asked=asked)
 
 
 def piece(cell, kind, **metadata):
     cell.metadata.update(kind=kind, **metadata)
     return cell
+
+
+def picture_pieces(output):
+    """A plot as it is; a graph in parts, below what it says; several graphs one after another."""
+    if not is_graph(output.data[SVG]):
+        yield piece(new_code_cell(outputs=[output]), "picture")
+        return
+    steps = output.data.get(STEPS, {})
+    graphs = unstacked(output.data[SVG])
+    titles = steps.get("titles") or [""] * len(graphs)
+    passes = steps.get("steps") or [[] for _ in graphs]
+    for title, svg, way in zip(titles, graphs, passes, strict=True):
+        verdict, colour, more = sentences(svg)
+        said = " · ".join(filter(None, [title, verdict, *more]))
+        parts = close_ups(svg, HEIGHT - height(said, TEXT))
+        for number, (part, chart) in enumerate(parts, 1):
+            where = f"part {number} of {len(parts)}" if len(parts) > 1 else ""
+            told = words(output) if number == 1 else f"{where} of the graph before: {said}"
+            shown = new_output("display_data", {SVG: part, "text/plain": told})
+            judged = {"": "", "black": "", "darkgreen": "right"}.get(colour, "wrong")
+            shown.metadata = {"title": title, "verdict": verdict, "judged": judged, "more": more}
+            shown.metadata |= {"where": where, "chart": chart, "notes": [words for words, _ in way]}
+            yield piece(new_code_cell(outputs=[shown]), "picture")
 
 
 def text_pieces(source):

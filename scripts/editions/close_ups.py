@@ -1,0 +1,192 @@
+"""A graph for a slide: in as many parts as it takes to read it from the last row, with a map.
+
+All parts of a graph have one scale. A part ends where no box and no word is cut; lines go on in the
+next one. The map is the whole graph without words, with a frame around the part. What the picture
+says in sentences is the slide's own text, and the legend is left to the lesson.
+"""
+
+import math
+import re
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+LETTERS = 22.7  # px: how high the smallest letters are at least; 2.5 % of 900 are 22.5
+LARGER = 1.6  # times that, at most, where there is room
+WIDTH = 1580  # px, of a slide of 1600
+MAP = 260, 700  # px at most; one of less than `NARROW` shows nothing
+NARROW = 90
+MARGIN = 8  # points around the graph
+SVG = "{http://www.w3.org/2000/svg}"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+class Box(NamedTuple):
+    """A rectangle in points; y goes down."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def width(self):
+        return self.right - self.left
+
+    @property
+    def height(self):
+        return self.bottom - self.top
+
+
+def is_graph(svg):
+    return 'class="graph"' in svg
+
+
+def sentences(svg):
+    """(verdict, its colour, what else the picture says), texts; "" where there is none."""
+    root = ElementTree.fromstring(svg)
+    lines = root.findtext(SVG + "desc", "").splitlines()
+    top = graph_of(root).find(SVG + "text")
+    verdict, colour = ("", "") if top is None else (lines[1], top.get("fill"))
+    last = max((n for n, line in enumerate(lines) if line.startswith(" ")), default=len(lines))
+    return verdict, colour, lines[last + 1 :]
+
+
+def close_ups(svg, height):
+    """List of (SVG of a part, SVG of the map or None); one part without a map if all fits.
+
+    `height` is what a part may have, in pixels.
+    """
+    graph = bare(graph_of(ElementTree.fromstring(svg)))
+    boxes = [box for element in graph.iter() for box in boxes_of(element)]
+    left, top, right, bottom = around(boxes)
+    whole = Box(left - MARGIN, top - MARGIN, right + MARGIN, bottom + MARGIN)
+    least = LETTERS / min(float(text.get("font-size")) for text in graph.iter(SVG + "text"))
+    cuts = split(whole, solid(graph), frames(graph), height / least)
+    parts = [seen(boxes, *cut) for cut in cuts]
+    scale = min(
+        LARGER * least,
+        height / max(part.height for part in parts),
+        WIDTH / max(part.width for part in parts),
+    )
+    return [(picture(graph, part, scale), chart(graph, whole, part, scale)) for part in parts]
+
+
+def seen(boxes, top, bottom):
+    """What there is between two heights."""
+    there = around([box for box in boxes if box.top < bottom and box.bottom > top])
+    return Box(there.left - MARGIN, top, there.right + MARGIN, bottom)
+
+
+def graph_of(root):
+    return next(each for each in root.iter(SVG + "g") if each.get("class") == "graph")
+
+
+def bare(graph):
+    """Boxes, lines and frames, in their own coordinates; the smallest letters as most are."""
+    graph.attrib.pop("transform", None)
+    graph.remove(graph.find(SVG + "polygon"))  # the ground
+    for text in graph.findall(SVG + "text"):
+        graph.remove(text)
+    for group in graph.findall(SVG + "g"):
+        if group.findtext(SVG + "title") == "cluster":  # the sentences and the legend
+            graph.remove(group)
+    for text in graph.iter(SVG + "text"):
+        text.set("font-size", str(max(10, float(text.get("font-size")))))
+    return graph
+
+
+def boxes_of(element):
+    """What it covers: a shape, a word, each piece of a curve."""
+    if element.tag == SVG + "text":
+        x, y, size = (float(element.get(name)) for name in ("x", "y", "font-size"))
+        wide = 0.62 * size * len(element.text)
+        left = x - wide * {"middle": 0.5, "end": 1}.get(element.get("text-anchor"), 0)
+        yield Box(left, y - size, left + wide, y + 0.3 * size)
+    if element.tag in (SVG + "polygon", SVG + "path"):
+        numbers = [float(n) for n in NUMBER.findall(element.get("points") or element.get("d"))]
+        points = list(zip(numbers[::2], numbers[1::2], strict=True))
+        pieces = [points] if element.tag == SVG + "polygon" else curves(points)
+        for piece in pieces:
+            xs, ys = zip(*piece, strict=True)
+            yield Box(min(xs), min(ys), max(xs), max(ys))
+
+
+def curves(points):
+    """A path by Graphviz: a point, then three for each Bézier curve."""
+    return [points[start : start + 4] for start in range(0, max(len(points) - 1, 1), 3)]
+
+
+def around(boxes):
+    lefts, tops, rights, bottoms = zip(*boxes, strict=True)
+    return Box(min(lefts), min(tops), max(rights), max(bottoms))
+
+
+def solid(graph):
+    """What is never cut: words, boxes and arrowheads."""
+    found = [box for text in graph.iter(SVG + "text") for box in boxes_of(text)]
+    for group in graph.iter(SVG + "g"):
+        tags = {"node": ("polygon", "path"), "edge": ("polygon",)}.get(group.get("class"), ())
+        found += [b for child in group if child.tag[len(SVG) :] in tags for b in boxes_of(child)]
+    return found
+
+
+def frames(graph):
+    clusters = [group for group in graph.iter(SVG + "g") if group.get("class") == "cluster"]
+    return [box for group in clusters for box in boxes_of(group.find(SVG + "polygon"))]
+
+
+def split(whole, solid, frames, room):
+    """[(top, bottom)] of as few parts as do: between frames, else of about the same height."""
+    if whole.height <= room:
+        return [(whole.top, whole.bottom)]
+    free = gaps(solid)
+    fewest = len(greedy(whole, free, room))
+    apart = greedy(whole, gaps(frames), room)
+    if len(apart) == fewest and all(bottom - top < room for top, bottom in apart):
+        return apart
+    limits = range(math.ceil(whole.height / fewest), math.ceil(room))
+    each = (greedy(whole, free, limit) for limit in limits)
+    return next((parts for parts in each if len(parts) == fewest), greedy(whole, free, room))
+
+
+def gaps(boxes):
+    """The heights at which none of the boxes is cut."""
+    edges = sorted({box.bottom + 2 for box in boxes})
+    return [y for y in edges if not any(box.top < y < box.bottom for box in boxes)]
+
+
+def greedy(whole, free, room):
+    parts, top = [], whole.top
+    while whole.bottom - top > room:
+        bottom = max((y for y in free if top < y <= top + room), default=top + room)
+        parts.append((top, bottom))
+        top = bottom
+    return [*parts, (top, whole.bottom)]
+
+
+def chart(graph, whole, part, scale):
+    """The whole without words beside the part, with a frame around it; None where no room is."""
+    free = WIDTH - 50 - part.width * scale
+    if part.height >= whole.height or free < NARROW:
+        return None
+    wordless = ElementTree.fromstring(ElementTree.tostring(graph))
+    for group in wordless.iter(SVG + "g"):
+        for text in group.findall(SVG + "text"):
+            group.remove(text)
+    frame = {"x": part.left, "y": part.top, "width": part.width, "height": part.height}
+    look = {"fill": "none", "stroke": "#0b57a4", "stroke-width": "8"}
+    frame = {name: f"{value:.1f}" for name, value in frame.items()} | look
+    ElementTree.SubElement(wordless, SVG + "rect", frame)
+    small = min(MAP[0] / whole.width, MAP[1] / whole.height, free / whole.width)
+    return picture(wordless, whole, small)
+
+
+def picture(graph, box, scale):
+    """An SVG of its own that shows `box`."""
+    size = f'width="{box.width * scale:.0f}" height="{box.height * scale:.0f}"'
+    view = f'viewBox="{box.left:.1f} {box.top:.1f} {box.width:.1f} {box.height:.1f}"'
+    inner = ElementTree.tostring(graph, encoding="unicode")
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view}>{inner}</svg>'
+
+
+ElementTree.register_namespace("", SVG[1:-1])
