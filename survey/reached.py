@@ -47,7 +47,13 @@ KNOWN = {
         why="backward leaves `grad_out` out of the coefficients' gradient",
     ),
     "deepinv:QuadraticSplineFunc": Known(apart="applied nowhere in its package"),
-    "fairscale:CheckpointFunction": Known(where=CHECKPOINT),
+    "entmax:Entmax15Function": Known(
+        where="where a probability is 0", why="backward takes the square root of the result"
+    ),
+    "entmax:EntmaxBisectFunction": Known(
+        where="where a probability is 0", why="backward takes a power of the result, below 1"
+    ),
+    "fairscale:CheckpointFunction": Known(by="fairscale.nn.checkpoint_wrapper", where=CHECKPOINT),
     "geomstats:_Logm": Known(
         by="geomstats.backend.linalg.logm",
         where="with the PyTorch backend; imported here with NumPy's former name `trapz` put back",
@@ -64,9 +70,13 @@ KNOWN = {
     "gpytorch:ComputePredictiveUpdates": Known(
         where="in training, with more data in a batch than inducing points"
     ),
-    "invtorch:CheckpointFunction": Known(by="invtorch.utils.checkpoint.checkpoint"),
+    "invtorch:CheckpointFunction": Known(
+        by="invtorch.utils.checkpoint.checkpoint", where=CHECKPOINT, cause=RECOMPUTED
+    ),
+    "iunets:expm": Known(by='InvertibleDownsampling2D(..., method="exp")'),
     "kornia:_NullSpaceBasis": Known(
-        where="six to eight points; with five, or nine and more, it is not used"
+        by="kornia.geometry.epipolar.run_5point",
+        where="six to eight points; with five, or nine and more, it is not used",
     ),
     "liger-kernel:LigerTiledMLPFunction": Known(
         where="its package imports Triton; run here by the module alone"
@@ -95,26 +105,30 @@ KNOWN = {
     ),
     "reformer-pytorch:_ReversibleFunction": Known(why=INVERTED, cause=RECOMPUTED),
     "revtorch:_ReversibleModuleFunction": Known(why=INVERTED, cause=RECOMPUTED),
-    "pypose:SO3_Act": Known(why=TANGENT),
-    "pypose:SO3_Inv": Known(why=TANGENT),
-    "pypose:SO3_Mul": Known(why=TANGENT),
-    "pypose:SO3_AdjXa": Known(why=TANGENT),
-    "pypose:SE3_Act": Known(why=TANGENT),
-    "pypose:SE3_Inv": Known(why=TANGENT),
-    "pypose:SE3_Mul": Known(why=TANGENT),
-    "pypose:SE3_AdjXa": Known(why=TANGENT),
+    "pypose:SO3_Act": Known(by="X.Act(p) of a rotation", why=TANGENT),
+    "pypose:SO3_Inv": Known(by="X.Inv() of a rotation", why=TANGENT),
+    "pypose:SO3_Mul": Known(by="X @ Y of rotations", why=TANGENT),
+    "pypose:SO3_AdjXa": Known(by="X.Adj(a) of a rotation", why=TANGENT),
+    "pypose:SE3_Act": Known(by="X.Act(p) of a pose", why=TANGENT),
+    "pypose:SE3_Inv": Known(by="X.Inv() of a pose", why=TANGENT),
+    "pypose:SE3_Mul": Known(by="X @ Y of poses", why=TANGENT),
+    "pypose:SE3_AdjXa": Known(by="X.Adj(a) of a pose", why=TANGENT),
     "pypose:SE3_AdjTXa": Known(
+        by="X.AdjT(a) of a pose",
         where="poses that turn and move",
         why="forward applies Ad(X)⁻¹, backward Ad(X)",
     ),
     "iunets:cayley": Known(
-        why="backward returns 2 (I - A)⁻¹ G (I + A)⁻¹ C(A); it should be -2 (I - A)⁻¹ G (I - A)⁻¹"
+        by='InvertibleDownsampling2D(..., method="cayley"), the default',
+        why="backward returns 2 (I - A)⁻¹ G (I + A)⁻¹ C(A); it should be -2 (I - A)⁻¹ G (I - A)⁻¹",
     ),
     "pysdtw:SoftDTWcpu": Known(
         by="pysdtw.SoftDTW(use_cuda=False)",
         why="backward computes in NumPy",
         cause="numpy_in_backward",
     ),
+    "pytorch-wavelets:FWD_J1": Known(why="backward writes into a view of grad_out"),
+    "pytorch-wavelets:FWD_J2PLUS": Known(why="backward writes into a view of grad_out"),
     "pytorch-wavelets:SmoothMagFn": Known(apart="applied nowhere in its package"),
     "speechbrain:QuaternionLinearCustomBackward": Known(where="with autograd=False"),
     "roma:_ProcrustesManualDerivatives": Known(
@@ -132,6 +146,11 @@ KNOWN = {
     "torchdiffeq:OdeintAdjointMethod": Known(
         thread="https://github.com/rtqichen/torchdiffeq/issues/29"
     ),
+    "torchdyn:_ODEProblemFunc": Known(
+        by='torchdyn.core.ODEProblem(..., sensitivity="adjoint")',
+        why="a graph that its backward differentiates is freed before the second pass",
+    ),
+    "torchopt:UpdatesOp": Known(by="torchopt.adam(..., use_accelerated_op=True)"),
     "transformers:_InputOnlyGrad": Known(
         apart="gradients by the parameters are left out on purpose",
         why="backward differentiates a graph that forward kept, without create_graph",
