@@ -122,8 +122,10 @@ def _swapped(groups):
 def relation(pairs: list[Pair], where: str) -> str:
     """How yours is related to the true one in every pair, in a true sentence, or ""."""
     yours, true = joined([p.yours for p in pairs]), joined([p.true for p in pairs])
-    if _telling(pairs) < ENOUGH or not yours.isfinite().all():
+    if _telling(pairs) < ENOUGH:
         return ""
+    if not yours.isfinite().all():
+        return _places(pairs)
     if not yours.any():
         return f"{where}, yours is 0."
     if close(yours, -true):
@@ -153,6 +155,23 @@ def relation(pairs: list[Pair], where: str) -> str:
         return f"{where}, yours is one number for all elements. Is there a sum or a mean too many?"
     if torch.allclose(yours, true, rtol=3e-7, atol=0):
         return f"{where}, yours is right to about seven digits, as float32 is. Is a part of it so?"
+    return _places(pairs)
+
+
+def _places(pairs):
+    """At which values of an argument yours is wrong, if it is right at all others."""
+    wrong = torch.cat([p.differs.reshape(-1) for p in pairs])
+    for name in pairs[0].factors:
+        values = joined([_like(p.factors[name], p.yours) for p in pairs])
+        if values.isnan().any() or wrong.all():
+            continue
+        for said, mask in (
+            ("is negative", values < 0),
+            ("is positive", values > 0),
+            ("is 0", values == 0),
+        ):
+            if torch.equal(mask, wrong):
+                return f"it is wrong where {name} {said}, and right at the other points tried."
     return ""
 
 

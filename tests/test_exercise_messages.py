@@ -267,6 +267,13 @@ def test_the_solution_is_to_the_point(name, capsys):
     assert "On to the next cell." in said and "But" not in said
 
 
+def test_a_first_derivative_that_cannot_be_recorded_is_right_where_only_it_is_asked(capsys):
+    check(
+        "dawson", answer("dawson", ("in_numpy(dawson_first, x)", "(1 - 2 * x * dawsn(x.numpy()))"))
+    )
+    assert capsys.readouterr().out.startswith("✓ dawson: right.")
+
+
 def test_an_extra_output_may_stand_before_the_result(capsys):
     turned = [("return a * s, s", "return s, a * s"), ("grad_out, grad_s):", "grad_s, grad_out):")]
     check("gate", answer("gate", *turned, ("out, _s =", "_s, out =")))
