@@ -12,7 +12,7 @@ ifeq ($(origin LANGUAGE),command line)
 export COURSE_LANGUAGE := $(LANGUAGE)
 endif
 
-.PHONY: lab fresh test check matrix refresh copies translations workshop site rehearse survey compiled environment \
+.PHONY: lab fresh test check matrix refresh copies translations preview workshop site rehearse survey compiled environment \
         environment+site environment+workshop environment+test+workshop \
         environment+test+workshop+site
 
@@ -44,6 +44,9 @@ copies: environment
 
 translations: environment+test+workshop
 	@cd scripts && ../$(RUN) -m editions.translated
+
+preview: environment+test+workshop
+	@$(RUN) scripts/preview_picture.py
 
 workshop: environment+workshop
 	@cd scripts && ../$(RUN) -m editions.workshop

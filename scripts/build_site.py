@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import nbformat
-from editions import address, colab
+from editions import address, close_ups, colab
 from editions.packages import package
 from editions.slides import words
 
@@ -74,10 +74,16 @@ def collect(source, repository):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         here = ROOT / "site" / name if name == "reference.md" else ROOT / name
         wide = WIDE if name.startswith(("survey/", "reference")) else ""
-        (source / name).write_text(here.read_text(encoding="utf-8") + wide, encoding="utf-8")
+        text = here.read_text(encoding="utf-8")
+        text += wide + edit_link(here, text, repository)
+        (source / name).write_text(text, encoding="utf-8")
     for picture in (ROOT / "survey").glob("*.svg"):
         shutil.copy(picture, source / "survey")
     lessons = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
+    for lesson in lessons:
+        drawn = (ROOT / "pictures" / f"{lesson.stem}.svg").read_text(encoding="utf-8")
+        small = source / "extra" / "pictures" / f"{lesson.stem}_small.svg"
+        small.write_text(close_ups.thumbnail(drawn), encoding="utf-8")
     (source / "notebooks").mkdir()
     for lesson in lessons:
         (source / "notebooks" / lesson.name).write_text(page(lesson, repository), encoding="utf-8")
@@ -118,10 +124,22 @@ def ways_to_run(lesson, repository):
     """Links: the copy that brings all it needs, and where it opens or is edited with one click."""
     ways = [f'<a href="../colab/{lesson.name}" download>Download, runs on its own</a>']
     if repository:
-        edit = f"https://github.com/{repository}/edit/main/notebooks/{lesson.name}"
         ways.insert(0, f'<a href="{colab.address(lesson, repository)}">Open in Colab</a>')
-        ways.append(f'<a href="{edit}">Edit</a>')
+        ways.append(edit(lesson, repository))
     return f'<p class="ways">{" · ".join(ways)}</p>'
+
+
+def edit(path, repository):
+    name = path.relative_to(ROOT).as_posix()
+    return f'<a href="https://github.com/{repository}/edit/main/{name}">Edit</a>'
+
+
+def edit_link(path, text, repository):
+    """The last line of a page that somebody wrote; some are written by a command, and say so."""
+    by_command = "Written by `make" in text[:200]
+    if by_command or not repository:
+        return ""
+    return f'\n\n<p class="ways">{edit(path, repository)}</p>\n'
 
 
 def front_page(lessons, pages, repository):
@@ -132,6 +150,7 @@ def front_page(lessons, pages, repository):
     words, target = run if repository else download
     text = text.replace("RUN_WORDS", words).replace("RUN_TARGET", target)
     text = text.replace("CARDS", "\n".join(card(lesson) for lesson in lessons))
+    text += edit_link(ROOT / "site" / "front.md", text, repository)
     return text + CONTENTS.format(
         lessons="\n".join(f"notebooks/{lesson.stem}" for lesson in lessons),
         tool="\n".join(name.removesuffix(".md") for name in TOOL),
@@ -147,7 +166,7 @@ def card(lesson):
     words = html.escape(promise).replace("`", "")
     return (
         f'<a class="lesson" href="notebooks/{lesson.stem}.html">'
-        f'<img src="pictures/{lesson.stem}.svg" alt="A graph that lesson {title[2]} draws">'
+        f'<img src="pictures/{lesson.stem}_small.svg" alt="A graph that lesson {title[2]} draws">'
         f"<b>{html.escape(title[2:])}</b>"
         f"<span>{words}</span><small>{minutes} minutes</small></a>"
     )

@@ -6,7 +6,7 @@ import os
 repository, home = os.environ.get("REPO", ""), os.environ.get("HOME_PAGE", "")
 
 project = "Double backward"
-author = "The authors of the course"
+author = "the authors of the course"
 release = importlib.metadata.version("double-backward")
 html_title = "Double backward"
 myst_html_meta = {
@@ -17,9 +17,10 @@ myst_html_meta = {
 }
 language = "en"
 mathjax_path = "tex-svg.js"  # beside the pages, not on somebody's server
+html_baseurl = f"{home}/" if home else ""  # then each page names its own address
 if home:  # a picture is found by its whole address only
     myst_html_meta["property=og:image"] = f"{home}/pictures/front.png"
-    myst_html_meta["property=og:url"] = home
+    myst_html_meta["name=twitter:card"] = "summary_large_image"
 
 extensions = [
     "myst_nb",  # notebooks and Markdown as pages, with their stored outputs

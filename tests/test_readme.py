@@ -1,11 +1,13 @@
 """What the README shows is true, and what it links to is there."""
 
 import re
+import struct
 from pathlib import Path
 from xml.etree import ElementTree
 
 import front_pictures
 import nbformat
+import preview_picture
 import pytest
 import refresh
 from same_outputs import CURVES, comparable
@@ -85,6 +87,13 @@ def test_the_words_for_the_trained_curves_are_their_numbers():
     right, wrong = re.findall(r"is (\d\.\d\d)", told)
     assert at["trained with sinh"] == at["sinh(x) / sinh(3), the solution"] == right
     assert at["trained with SinhBad"] == wrong != right
+
+
+def test_the_picture_beside_links_was_made_of_what_the_front_page_shows_today():
+    png = preview_picture.PICTURE.read_bytes()
+    assert struct.unpack(">II", png[16:24]) == preview_picture.SIZE
+    made_of = preview_picture.digest(preview_picture.page())
+    assert b"tEXtSource\0" + made_of.encode() in png, "`make preview` draws it"
 
 
 def test_a_lesson_s_picture_is_that_of_its_tagged_cell():

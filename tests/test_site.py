@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import re
 import threading
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
@@ -16,6 +17,7 @@ LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 PAGES = ["index", "reference", *(f"notebooks/{lesson.stem}" for lesson in LESSONS)]
 PAGES += [path.relative_to(ROOT).with_suffix("").as_posix() for path in build_site.texts()]
 PAGES += [name.removesuffix(".md") for name in build_site.TOOL]
+BY_COMMAND = {"MATRIX", "survey/RESULTS", "survey/COMPILED"}
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 WITHOUT_WORDS = "[...document.images].filter(i => i.alt.length < 20).map(i => i.src)"
 ADDRESSES = """[...document.querySelectorAll("[href], [src]")].map(e => e.href || e.src)"""
@@ -230,9 +232,29 @@ def test_on_paper_the_folds_are_open(served, opened):
     assert page.evaluate("document.querySelectorAll('details:not([open])').length") == 0
 
 
-def test_with_a_repository(tmp_path):
-    site = build(tmp_path, "ada/course")
+def test_with_the_addresses(tmp_path):
+    home = "https://ada.github.io/course"
+    build_site.main(tmp_path / "source", tmp_path / "site", "ada/course", home)
+    site = tmp_path / "site"
+    texts = {name: (site / f"{name}.html").read_text(encoding="utf-8") for name in PAGES}
     for lesson in LESSONS:
-        text = (site / "notebooks" / f"{lesson.stem}.html").read_text(encoding="utf-8")
+        text = texts[f"notebooks/{lesson.stem}"]
         assert f"colab.research.google.com/github/ada/course/blob/main/colab/{lesson.name}" in text
-        assert f"https://github.com/ada/course/edit/main/notebooks/{lesson.name}" in text
+    for name, text in texts.items():
+        edited = re.findall(r'"https://github.com/ada/course/edit/main/([^"]+)"', text)
+        if name in BY_COMMAND:
+            assert edited == []
+        else:
+            assert edited and all((ROOT / file).exists() for file in edited)
+            assert Path(edited[0]).stem in (Path(name).stem, "front")
+        pictures = re.findall(r'content="([^"]+)"[^>]* property="og:image"', text)
+        assert pictures == [f"{home}/pictures/front.png"]
+        assert f'<link rel="canonical" href="{home}/{name}.html"' in text
+        assert re.search(r"<title>(.*)</title>", text)[1].count("Double backward") == 1
+    assert (site / "pictures" / "front.png").exists()
+
+
+def test_without_addresses_nothing_needs_one(site):
+    for name in PAGES:
+        text = (site / f"{name}.html").read_text(encoding="utf-8")
+        assert not re.search(r"og:image|canonical|/edit/main|colab\.research", text)

@@ -169,16 +169,27 @@ def chart(graph, whole, part, scale):
     free = WIDTH - 50 - part.width * scale
     if part.height >= whole.height or free < NARROW:
         return None
-    wordless = ElementTree.fromstring(ElementTree.tostring(graph))
-    for group in wordless.iter(SVG + "g"):
-        for text in group.findall(SVG + "text"):
-            group.remove(text)
+    small = min(MAP[0] / whole.width, MAP[1] / whole.height, free / whole.width)
     frame = {"x": part.left, "y": part.top, "width": part.width, "height": part.height}
     look = {"fill": "none", "stroke": "#0b57a4", "stroke-width": "8"}
-    frame = {name: f"{value:.1f}" for name, value in frame.items()} | look
-    ElementTree.SubElement(wordless, SVG + "rect", frame)
-    small = min(MAP[0] / whole.width, MAP[1] / whole.height, free / whole.width)
-    return picture(wordless, whole, small)
+    shapes = wordless(graph)
+    ElementTree.SubElement(shapes, SVG + "rect", {n: f"{v:.1f}" for n, v in frame.items()} | look)
+    return picture(shapes, whole, small)
+
+
+def thumbnail(svg):
+    """The whole as small as a map, without words and without a frame."""
+    shapes = wordless(bare(graph_of(ElementTree.fromstring(svg))))
+    whole = around([box for element in shapes.iter() for box in boxes_of(element)])
+    return picture(shapes, whole, MAP[0] / whole.width)
+
+
+def wordless(graph):
+    shapes = ElementTree.fromstring(ElementTree.tostring(graph))
+    for group in shapes.iter(SVG + "g"):
+        for text in group.findall(SVG + "text"):
+            group.remove(text)
+    return shapes
 
 
 def picture(graph, box, scale):
