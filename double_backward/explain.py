@@ -19,6 +19,7 @@ from torch.autograd import Function
 
 from .check import Checked, Expected, check
 from .graphs import walk
+from .origins import BY_ANOTHER_CALL, origins
 from .pairs import Pair, close, relation_of
 from .steps import LEAVING, UNDOABLE, Step, around, is_own, recorded, told, watched
 
@@ -31,6 +32,7 @@ LATER = (
     "too."
 )
 ONE = {"it": "it", "an_output": "an output"}
+ARRAY = " (an array)"
 UNMARK = (
     "To autograd it is a constant then. Take the mark away, and use the gradient of that output "
     "in backward."
@@ -322,11 +324,15 @@ def kept(case: Case) -> Cause | None:
     names = list(dict.fromkeys(name + what for name, what, _ in found))
     tensors = not all(what for _, what, _ in found)
     many = len(names) > 1
+    advice = LATER if tensors else AGAIN
+    arrays = any(what == ARRAY for _, what, _ in found)
+    if arrays or _from_outside(case, [name for name, _, _ in found]):
+        advice = f"{AGAIN} {BY_ANOTHER_CALL}"
     return Cause(
         "kept",
         f"backward uses {' and '.join(names)}, made of the inputs in forward, where nothing is "
         f"recorded: to autograd {'they are constants' if many else 'a constant'}.",
-        of_several(LATER if tensors else AGAIN, many),
+        of_several(advice, many),
         tuple(dict.fromkeys(name for name, _, _ in found)),
         tensors,
     )
@@ -335,6 +341,31 @@ def kept(case: Case) -> Cause | None:
 def of_several(advice: str, many: bool) -> str:
     """An advice about one thing, or about several."""
     return advice.format(**{"it": "them", "an_output": "outputs"} if many else ONE)
+
+
+def _from_outside(case, names):
+    """Whether one of these tensors is made of numbers that torch did not compute."""
+    classes = case.kinds()
+    with origins(classes) as beside, case.run(BESIDE):
+        pass
+    with origins(classes) as here, case.run() as run:
+        outside = here.outside(beside)
+        return any(
+            outside(mine.tensor)
+            for node in run.nodes
+            for i, mine in enumerate(node.kept)
+            if _name_of(node.kept, i) in names
+        )
+
+
+def _name_of(kept, i):
+    """What to call the kept tensor i in a sentence."""
+    if kept[i].on_ctx:
+        return f"ctx.{kept[i].name}"
+    by_call = [k for k in kept if not k.on_ctx]
+    if len(by_call) == 1:
+        return "the saved tensor"
+    return f"saved tensor number {[k is kept[i] for k in by_call].index(True) + 1}"
 
 
 def _tensors_of(node):
@@ -352,7 +383,6 @@ def _kept_tensors(case, nodes, n, before, after):
     kept = nodes[n].kept
     if len(before) != len(after):
         return
-    by_call = [k for k in kept if not k.on_ctx]
     pointers = [k.tensor.data_ptr() for k in kept if k.tensor is not None]
     for i, (mine, a, b) in enumerate(zip(kept, before, after, strict=True)):
         if mine.role not in NO_WAY_TO_AN_INPUT or a is None or b is None:
@@ -361,11 +391,7 @@ def _kept_tensors(case, nodes, n, before, after):
             continue
         if not case.changes(lambda run, i=i: _spoilt(run.nodes[n].kept[i].tensor)):
             continue
-        name = f"ctx.{mine.name}"
-        if not mine.on_ctx:
-            name = "the saved tensor"
-            if len(by_call) > 1:
-                name = f"saved tensor number {[k is mine for k in by_call].index(True) + 1}"
+        name = _name_of(kept, i)
         if i in _marked(case, n, nodes[n].custom):
             said = f"{name} is an output that forward marks as non-differentiable. {UNMARK}"
             yield name, "", said
@@ -448,7 +474,7 @@ def _kept_numbers(case, nodes, n, before, after):
         changed = array * 1.37 + 0.11
         changed = type(value)(changed) if not isinstance(value, np.ndarray) else changed
         if case.changes(lambda run, name=name, new=changed: _set(run.nodes[n].fn, name, new)):
-            what = " (an array)" if isinstance(value, np.ndarray) else " (a number)"
+            what = ARRAY if isinstance(value, np.ndarray) else " (a number)"
             what = " (a list of numbers)" if isinstance(value, (list, tuple)) else what
             yield f"ctx.{name}", what, ""
 

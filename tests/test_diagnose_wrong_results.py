@@ -2,10 +2,12 @@
 
 import json
 
+import numpy as np
+import pytest
 import torch
 from torch.autograd import Function
 
-from double_backward import diagnose
+from double_backward import SecondDerivativeError, detect_intermediates, diagnose
 from double_backward.diagnosis.holdings import reachable
 
 
@@ -353,6 +355,109 @@ def test_an_argument_that_the_caller_detached_is_not_told_as_made_in_forward():
     made = diagnose(lambda x: Scaled.apply(x, x.detach() * 2), x())
     assert "argument_without_graph" in codes(made), made
     assert diagnose(lambda x: Scaled.apply(x, torch.ones(3)), x()).ok
+
+
+class ByHandedFunction(Function):
+    @staticmethod
+    def forward(ctx, x, derivative):
+        ctx.derivative = derivative
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.derivative(), None
+
+
+def test_a_function_that_apply_is_handed_is_not_told_as_made_in_forward():
+    def fn(x):
+        cosine = x.detach().cos()
+        return ByHandedFunction.apply(x, lambda: cosine)
+
+    found = diagnose(fn, x())
+    assert "ctx.derivative, which apply is handed" in message(found, "argument_without_graph")
+    assert "intermediate_on_ctx" not in codes(found)
+
+
+# Numbers that torch has not computed.
+
+
+def simulated(x):
+    """Energy and forces, as a simulator returns them."""
+    given = x.detach().numpy()
+    return np.sum(given**4 + np.sin(given)), 4 * given**3 + np.cos(given)
+
+
+class Simulated(Function):
+    @staticmethod
+    def forward(ctx, x):
+        energy, forces = simulated(x)
+        ctx.save_for_backward(torch.from_numpy(forces))
+        return torch.tensor(energy)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.saved_tensors[0]
+
+
+class SimulatedInBackward(Simulated):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.tensor(simulated(x)[0])
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * torch.from_numpy(simulated(ctx.saved_tensors[0])[1])
+
+
+class ThereAndBack(Simulated):
+    """Torch's own number, by way of Python."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x / torch.tensor(x.norm().item()))
+        return x.norm()
+
+
+def test_numbers_of_a_simulator_get_advice_that_can_be_followed():
+    found = diagnose(Simulated.apply, x())
+    assert "second Function" in message(found, "computed_outside_torch")
+    assert "intermediate_saved" not in codes(found)
+    inside = diagnose(SimulatedInBackward.apply, x())
+    assert "Hessian times a vector" in message(inside, "untracked_backward")
+    back = diagnose(ThereAndBack.apply, x())
+    assert "computed_outside_torch" not in codes(back) and "intermediate_saved" in codes(back)
+
+
+def test_detect_says_the_same_of_them():
+    for function in (Simulated, SimulatedInBackward):
+        with pytest.raises(SecondDerivativeError, match="second Function"), detect_intermediates():
+            a = x()
+            (g,) = torch.autograd.grad(function.apply(a) ** 2, a, create_graph=True)
+            g.sum().backward()
+
+
+class WritesAndLeavesOut(Function):
+    """Two causes: backward writes into what forward saved, and computes without a graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        e = x.exp()
+        ctx.save_for_backward(x, e)
+        return e * x.sin()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, e = ctx.saved_tensors
+        with torch.no_grad():
+            slope = e.mul_(x.sin() + x.cos())
+        return grad_out * slope
+
+
+def test_a_region_without_a_graph_is_told_beside_what_backward_overwrites():
+    found = diagnose(WritesAndLeavesOut.apply, x())
+    assert {"mutates_saved", "intermediate_saved", "untracked_backward"} <= set(codes(found))
+    assert "torch.no_grad()" in message(found, "untracked_backward")
 
 
 class ReturnsAList(Function):

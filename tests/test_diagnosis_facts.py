@@ -531,7 +531,12 @@ ROWS = {
     "both gradients": (Product.apply, pair, "supported", ""),
     "None checked": (NoneChecked.apply, x(), "supported", ""),
     "edits grad_out": (Mutating.apply, x(), "first_derivative_wrong", "mutates_grad_out"),
-    "edits a saved tensor": (Overwriting.apply, x(), "first_derivative_wrong", "mutates_saved"),
+    "edits a saved tensor": (
+        Overwriting.apply,
+        x(),
+        "first_derivative_wrong",
+        "mutates_saved untracked_backward",
+    ),
     "in place, marked": (exp_in_place(True), x(), "supported", ""),
     "in place, not marked": (
         exp_in_place(False),

@@ -131,6 +131,16 @@ SPEAKS = [  # code, evidence, some of its words
         wrong(custom(kept(variable="y", repeats=Kind.INPUT, handed_over=True))),
         "y changes with the input, and comes to apply without",
     ),
+    (
+        "argument_without_graph",
+        wrong(custom(replace(kept("df", handed_over=True), bytes=0))),
+        "ctx.df, which apply is handed, computes with something",
+    ),
+    (
+        "computed_outside_torch",
+        wrong(custom(kept(variable="f", outside=True), kept("e", outside=True))),
+        "from outside torch (f, ctx.e), where",
+    ),
     ("intermediate_saved", wrong(custom(kept(variable="e"), kept())), "itself (e), where"),
     ("intermediate_saved", wrong(custom(kept())), "it made itself, where autograd does not"),
     (
@@ -352,6 +362,10 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("input_copy_saved", wrong(custom(kept()))),
     ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT, handed_over=True)))),
     ("intermediate_saved", wrong(custom(kept(handed_over=True)))),
+    ("intermediate_saved", wrong(custom(kept(outside=True)))),
+    ("intermediate_on_ctx", wrong(custom(kept("e", outside=True)))),
+    ("computed_outside_torch", wrong(custom(kept(), kept("e")))),
+    ("computed_outside_torch", seen(functions=(custom(kept(outside=True)),))),
     ("argument_without_graph", wrong(custom(kept()))),
     ("input_copy_saved", seen(functions=(custom(kept(repeats=Kind.INPUT)),))),
     ("intermediate_saved", wrong(custom(kept(repeats=Kind.INPUT), e))),

@@ -35,6 +35,7 @@ WORDS = {
     "argument_without_graph": "input_copy_saved",
     "intermediate_saved": "intermediate_saved",
     "intermediate_on_ctx": "intermediate_on_ctx",
+    "computed_outside_torch": "NumPy",
     "state_outside_ctx": "computed from an input",
     "second_function_gradient": "second_function_gradient",
     "grad_out_path_cut": "grad_out_path_cut",

@@ -20,6 +20,7 @@
     argument_without_graph         1
     intermediate_saved             3
     intermediate_on_ctx            4
+    computed_outside_torch         5
     state_outside_ctx              4
     second_function_gradient       5
     grad_out_path_cut              5

@@ -20,9 +20,10 @@ from double_backward._torch import grad_outs_of, tree_flatten, tree_map
 from double_backward.check import first_line
 from double_backward.differences import flat, same, shaped, slope
 from double_backward.graphs import walk
+from double_backward.origins import origins
 from double_backward.steps import Watch
 
-from .functions import Custom, Extra, Kind, Node, Path, Saved, far_beside, look
+from .functions import Custom, Extra, Kind, Node, Path, Saved, far_beside, look, uneven_step
 from .holdings import global_names, reachable
 from .judge import Outcome, Row
 from .measure import Measured
@@ -127,10 +128,41 @@ def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...
     Asked where grad_out has a graph and, if that tells nothing, where it has none.
     """
     found = _followed(measured, customs, recorded=True)
-    if any(custom.suspect for custom in found):
-        return found
-    other = _followed(measured, customs, recorded=False)
-    return other if any(custom.suspect for custom in other) else found
+    if not any(custom.suspect for custom in found):
+        other = _followed(measured, customs, recorded=False)
+        found = other if any(custom.suspect for custom in other) else found
+    return _with_origins(measured.probe.target, found)
+
+
+def _with_origins(target, customs):
+    """The same, with what is known of where the intermediates come from."""
+    made = [s for custom in customs for s in custom.saved if s.kind is Kind.INTERMEDIATE]
+    try:
+        classes = [node.function for node in look(target).nodes] if made else []
+        if not classes:
+            return customs
+        with origins(classes) as beside:
+            look(target, uneven_step(target))
+        with origins(classes) as here:
+            nodes = look(target).nodes
+            outside = here.outside(beside)
+            return tuple(
+                replace(
+                    custom, saved=tuple(_come_from(s, node, here, outside) for s in custom.saved)
+                )
+                for custom, node in zip(customs, nodes, strict=True)
+            )
+    except Exception:  # of fn
+        return customs
+
+
+def _come_from(saved, node, here, outside):
+    if saved.kind is not Kind.INTERMEDIATE:
+        return saved
+    value = _in_slot((node.tensors, node.attributes), saved.slot)
+    handed = not isinstance(value, Tensor) and any(value is given for given in here.arguments)
+    made = any(map(outside, _tensors(value)))
+    return replace(saved, outside=made, handed_over=saved.handed_over or handed)
 
 
 def _followed(measured, customs, recorded):

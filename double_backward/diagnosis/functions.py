@@ -65,6 +65,7 @@ class Saved:
     holder: bool = False  # no tensor, but something that holds one
     edited: bool = False  # an input that forward has written its output into
     handed_over: bool = False  # an argument of apply that has no graph, though it changes
+    outside: bool = False  # made of numbers that something outside torch computed
     circular: bool = False  # an output, or a view of one, that may keep its own graph alive
 
     @property

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from double_backward.origins import BY_ANOTHER_CALL
 from double_backward.steps import told
 
 from .evidence import Evidence
@@ -155,6 +156,7 @@ def _about(code, e):
         "input_copy_saved": lambda f: any(id(s) in blamed[False] for s in f.saved),
         "intermediate_saved": lambda f: any(id(s) in blamed[False] for s in f.saved),
         "intermediate_on_ctx": lambda f: any(id(s) in blamed[True] for s in f.saved),
+        "computed_outside_torch": lambda f: any(s.outside for s in f.saved),
         "state_outside_ctx": lambda f: f.hidden is not None,
         "second_function_gradient": lambda f: f.inner and any(map(f.inner_misses, bad)),
         "grad_out_path_cut": lambda f: f.by_grad_out in bad,
@@ -435,9 +437,16 @@ def input_copy_saved(e: Evidence) -> str | None:
 
 @rule(lesson=1, cause=True)
 def argument_without_graph(e: Evidence) -> str | None:
-    kept = [s for s in e.blamed(on_ctx=False) if s.handed_over]
+    kept = [s for s in e.blamed(on_ctx=False) + e.blamed(on_ctx=True) if s.handed_over]
     if not (e.wrong and kept):
         return None
+    objects = [s for s in kept if not s.bytes]
+    if objects:
+        return (
+            f"{_listed(s.title for s in objects)}, which apply is handed, computes with something "
+            "that is made of the input, without a graph of it. Hand that over as a tensor with its "
+            "graph, and return its gradient."
+        )
     return (
         f"{_listed(s.variable for s in kept)} changes with the input, and comes to apply without a "
         "graph: whoever calls it detached it, or made it under no_grad or in another Function. "
@@ -448,7 +457,7 @@ def argument_without_graph(e: Evidence) -> str | None:
 @rule(lesson=3, cause=True)
 def intermediate_saved(e: Evidence) -> str | None:
     kept = [s for s in _used(e, on_ctx=False) if s.repeats is not Kind.INPUT]
-    kept = [s for s in kept if not s.handed_over]
+    kept = [s for s in kept if not (s.handed_over or s.outside)]
     if not kept:
         return None
     named = [s.variable for s in kept if s.variable]
@@ -461,12 +470,24 @@ def intermediate_saved(e: Evidence) -> str | None:
 
 @rule(lesson=4, cause=True)
 def intermediate_on_ctx(e: Evidence) -> str | None:
-    kept = _used(e, on_ctx=True)
+    kept = [s for s in _used(e, on_ctx=True) if not (s.handed_over or s.outside)]
     if not kept:
         return None
     return (
         "Made in forward, where nothing is recorded, so constants to the second backward: "
         f"{_attributes(kept)}. {_cure(kept)}"
+    )
+
+
+@rule(lesson=5, cause=True)
+def computed_outside_torch(e: Evidence) -> str | None:
+    kept = [s for s in e.blamed(on_ctx=False) + e.blamed(on_ctx=True) if s.outside]
+    if not (e.wrong and kept):
+        return None
+    return (
+        f"forward keeps numbers that come from outside torch ({_listed(s.title for s in kept)}), "
+        "where no graph leads on. Compute them in backward, in torch, from a saved input. "
+        f"{BY_ANOTHER_CALL}"
     )
 
 
@@ -522,12 +543,14 @@ def untracked_backward(e: Evidence) -> str | None:
     lost = [f for f in e.functions if f.untracked]
     habits = e.habits
     spoilt = habits.edits_input or habits.mutates or habits.mutates_saved or habits.not_repeatable
-    if not (e.wrong and lost) or spoilt:
+    if not (e.wrong and lost) or (spoilt and not any(f.untracked_calls for f in lost)):
         return None
     names = dict.fromkeys(s.title for f in lost for s in f.untracked)
+    steps = e.undone or [step for f in lost for step in f.untracked_calls]
+    engine = f" {BY_ANOTHER_CALL}" if any(step.kind == "numpy" for step in steps) else ""
     return (
         f"backward computes with {_listed(names)} where autograd cannot follow{_seen(e, lost)}. "
-        "Write it in torch operations, or as a Function with a complete backward."
+        f"Write it in torch operations, or as a Function with a complete backward.{engine}"
     )
 
 
@@ -1084,10 +1107,11 @@ def _cure(kept: list[Saved]) -> str:
             "add the part for its gradient."
         )
     if all(s.numeric for s in kept):
+        engine = any(s.dtype.startswith("NumPy") for s in kept)
         return (
             "No graph leads on from what is not a tensor: compute it in backward from a saved "
-            "input, in torch (what comes from NumPy or SciPy: in a Function of its own, with a "
-            "backward), or return it as a tensor, too, and save that."
+            "input, in torch, or return it as a tensor, too, and save that."
+            f"{f' {BY_ANOTHER_CALL}' if engine else ''}"
         )
     return "Compute it in backward from a saved input, in torch, or return this very tensor, too."
 

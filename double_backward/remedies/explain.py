@@ -6,6 +6,7 @@ import warnings
 
 from double_backward.explain import Case, explain
 from double_backward.lessons import lesson_named
+from double_backward.origins import BY_ANOTHER_CALL
 
 from .again import is_guarded
 from .regions import is_region
@@ -105,11 +106,19 @@ def _cause(truth):
             f"It keeps {_listed(sorted(cause.names))}, which change{'' if many else 's'} with its "
             f"inputs, and forward made {'them' if many else 'it'} where nothing is recorded: to "
             f"the second derivative {'they are constants' if many else 'it is a constant'} "
-            f"({lesson_named(4)}). Compute {'them' if many else 'it'} in backward, or return "
-            f"{'them' if many else 'it'} too ({lesson_named(3)})."
+            f"({lesson_named(4)}). {_advice(cause, many)}"
         )
     said = str(cause).rstrip(".")
+    if any(step.kind == "numpy" for step in cause.steps):
+        said = f"{said}. {BY_ANOTHER_CALL}".rstrip(".")
     return f"{said[:1].upper()}{said[1:]} ({lesson_named(LESSONS.get(cause.code, 5))})."
+
+
+def _advice(cause, many):
+    if cause.advice.endswith(BY_ANOTHER_CALL):
+        return f"{cause.advice.rstrip('.')} ({lesson_named(5)})."
+    them = "them" if many else "it"
+    return f"Compute {them} in backward, or return {them} too ({lesson_named(3)})."
 
 
 LESSONS = {"copy": 1, "extra_outputs": 3}
