@@ -1,5 +1,6 @@
 """The copies in colab/: as new as the lessons, complete, and equal to them when they run."""
 
+import importlib.metadata
 import json
 import re
 import shutil
@@ -18,6 +19,8 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from packaging.markers import default_environment
 from same_outputs import differences
+
+import double_backward
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
@@ -59,7 +62,42 @@ def test_modules_are_carried_as_far_as_the_wrong_answers(lesson):
 def test_a_copy_is_short_to_read_and_its_modules_are_one_line(lesson):
     copy = nbformat.reads(colab.colab_copy(lesson), as_version=4)
     assert len(copy.cells[2].source.splitlines()) < 25
-    assert len(copy.cells[2].source) < 200_000
+    assert len(copy.cells[2].source) < 250_000  # the source is twice as long
+
+
+@each_lesson
+def test_with_a_repository_the_tool_is_installed_from_there_and_not_carried(lesson):
+    copy = nbformat.reads(colab.colab_copy(lesson, "ada/course"), as_version=4)
+    assert "git+https://github.com/ada/course" in copy.cells[1].source
+    without = nbformat.reads(colab.colab_copy(lesson, ""), as_version=4)
+    assert "git+" not in without.cells[1].source
+    carried = carry.unpacked(without.cells[2].source)
+    assert set(carry.unpacked(copy.cells[2].source)) == {
+        name for name in carried if not name.startswith("double_backward/")
+    }
+    assert copy.cells[3:] == without.cells[3:]
+
+
+@pytest.mark.parametrize(
+    "installed, asked", [("", True), ("0.0.1", True), (double_backward.__version__, False)]
+)
+def test_the_tool_is_installed_where_it_is_missing_or_too_old(installed, asked, monkeypatch):
+    """The set-up cell, run where pip only writes down what it is asked for."""
+    found, wanted = importlib.metadata.version, []
+
+    def version(name):
+        if name != "double-backward":
+            return found(name)
+        if not installed:
+            raise importlib.metadata.PackageNotFoundError
+        return installed
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    done = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: wanted.extend(command) or done)
+    exec(carry.set_up("ada/course"), {})
+    tool = "double-backward @ git+https://github.com/ada/course"
+    assert (tool in wanted) == asked
 
 
 def test_two_copies_differ_by_a_cell_or_by_a_module():

@@ -1,4 +1,8 @@
-"""A notebook that brings its modules along: nothing to clone, nothing beside it needed."""
+"""A notebook that brings its modules along: nothing to clone, nothing beside it needed.
+
+Where the repository has an address, a copy may install the tool from there, and brings what is the
+course's own.
+"""
 
 import ast
 import base64
@@ -9,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from nbformat.v4 import new_code_cell
+
+import double_backward
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # The file of an exercise has these two lines, in this order: a copy ends above one of them.
@@ -39,6 +45,7 @@ if not shutil.which("dot"):
     needs["pygraphviz"] = "PYGRAPHVIZ"
 missing = [f"{name}>={least}" for name, least in needs.items()
            if not found(name) or numbers(found(name)) < numbers(least)]
+TOOL
 if missing:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", *missing]
     done = subprocess.run(pip, capture_output=True, text=True)
@@ -73,19 +80,29 @@ if not shutil.which("dot"):  # so that a plain torchviz call draws too
 """
 
 
-def carry(notebook, end=WRONG_ANSWERS):
+INSTALL = """\
+if numbers(found("double-backward")) < numbers("VERSION"):
+    missing.append("double-backward @ git+https://github.com/REPOSITORY")
+"""
+
+
+def carry(notebook, end=WRONG_ANSWERS, repository=""):
     """Put the set-up and the modules that the lesson imports below its title, in place.
 
-    A module that has the line `end` is carried as far as that.
+    A module that has the line `end` is carried as far as that. With a `repository`, owner/name on
+    GitHub, the tool is installed from there and not carried.
     """
     folded = {"cellView": "form", "jupyter": {"source_hidden": True}}
+    names = needed(notebook)
+    if repository:
+        names = [name for name in names if not name.startswith("double_backward/")]
     notebook.cells[1:1] = [
-        new_code_cell(set_up(), id="set-up"),
-        new_code_cell(modules_cell(needed(notebook), end), id="modules", metadata=folded),
+        new_code_cell(set_up(repository), id="set-up"),
+        new_code_cell(modules_cell(names, end), id="modules", metadata=folded),
     ]
 
 
-def set_up():
+def set_up(repository=""):
     """The first cell: lower bounds are those of pyproject.toml, nothing is bounded from above."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
@@ -94,8 +111,10 @@ def set_up():
     torch = bounds.pop("torch")  # gigabytes: never installed from here
     pygraphviz = bounds.pop("pygraphviz")
     bounds["setuptools"] = "0"  # the bound is for building; Colab's own one will do
+    tool = INSTALL.replace("VERSION", double_backward.__version__) if repository else ""
     return (
         SET_UP.strip()
+        .replace("TOOL\n", tool.replace("REPOSITORY", repository))
         .replace("NEEDS", str(dict(sorted(bounds.items()))).replace("'", '"'))
         .replace("PYGRAPHVIZ", pygraphviz)
         .replace("TORCH", torch)

@@ -7,6 +7,7 @@ import re
 
 import nbformat
 
+from . import address as addresses
 from .carry import ROOT, carry, unpacked
 
 COPIES = ROOT / "colab"
@@ -16,8 +17,11 @@ BADGE = re.compile(r"\s*\[(?:Open in Colab|!\[Open in Colab\]\([^)]*\))\]\((\S+?
 LESSON_LINK = re.compile(r"\[([^\]]+)\]\((\d_\w+\.ipynb)\)")
 
 
-def colab_copy(lesson):
-    """The text of the copy, a function of the lesson and the modules alone."""
+def colab_copy(lesson, repository=None):
+    """The text of the copy, a function of the lesson and the modules alone.
+
+    It installs the tool from the `repository`, by default the one that pyproject.toml names.
+    """
     notebook = nbformat.read(lesson, as_version=4)
     home = BADGE.search(notebook.cells[0].source)
     take_badge_out(notebook)
@@ -29,7 +33,7 @@ def colab_copy(lesson):
             # A link to a file beside the notebook leads nowhere on Colab.
             target = rf"[\1]({home[1]}/\2)" if home else r"\1"
             cell.source = LESSON_LINK.sub(target, cell.source)
-    carry(notebook)
+    carry(notebook, repository=addresses.repository() if repository is None else repository)
     return nbformat.writes(notebook) + "\n"
 
 
