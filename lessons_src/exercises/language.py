@@ -15,6 +15,8 @@ FIRST_TRY = (
 # Said by check and hint, besides the hints themselves.
 SENTENCES = (
     "not attempted yet.",
+    "{} is not written yet.",
+    "right so far; {} is not written yet.",
     "as given. It has a bug: find it and mend it here.",
     FIRST_TRY,
     "right. Checked: value and first derivative.",

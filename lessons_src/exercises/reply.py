@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from .language import in_its_language
+
 PACKAGE = str(Path(__file__).resolve().parent.parent)
 INSTALLED = tuple(
     sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -141,12 +143,12 @@ def _not_written(frames):
             "Take that line out.",
         )
     if frame.f_code.co_name == "backward":
-        neutral(f"right so far; {name} is not written yet.")
+        neutral(in_its_language("right so far; {} is not written yet.").format(name))
     if any(outer.f_code.co_name == "backward" for outer, _ in frames[:-1]):
-        neutral(f"right so far; {name} is not written yet.")
+        neutral(in_its_language("right so far; {} is not written yet.").format(name))
     cls = getattr(next(iter(frame.f_locals.values()), None), "_forward_cls", None)
     if cls and not _only_raises(cls.backward):
-        neutral(f"{name} is not written yet.")
+        neutral(in_its_language("{} is not written yet.").format(name))
     neutral("not attempted yet.")
 
 
