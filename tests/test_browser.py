@@ -188,6 +188,29 @@ def check_names(page, index):
         assert description.startswith(name.partition(":")[0]) and "made by" in description
 
 
+@pytest.mark.slow
+def test_a_stored_picture_that_nobody_trusts_yet_is_told_in_words(address, window):
+    """JupyterLab shows no SVG then, but the text that is stored beside it."""
+    notebook = nbformat.read(LESSONS[0], as_version=4)
+    page = window.new_page()
+    page.goto(address)
+    page.wait_for_function(LOADED, arg=LESSONS[0].name, timeout=PATIENCE)
+    page.evaluate(
+        """content => jupyterapp.serviceManager.contents.save(
+            "stored.ipynb", { type: "notebook", format: "json", content })""",
+        notebook,
+    )
+    page.goto(address.replace(LESSONS[0].name, "stored.ipynb"))
+    page.wait_for_function(LOADED, arg="stored.ipynb", timeout=PATIENCE)
+    (number,) = [n for n, many in enumerate(stored_pictures(LESSONS[0])) if many][:1]
+    page.evaluate(SHOWN, [number, 1, 2000])  # scrolls there
+    assert not page.evaluate(CELLS)[number]["trusted"]
+    told = notebook.cells[number].outputs[0].data["text/plain"]
+    shown = "n => jupyterapp.shell.currentWidget.content.widgets[n].node.innerText"
+    assert told in page.evaluate(shown, number)
+    page.close()
+
+
 def is_local(url):
     return re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:|about:", url)
 
