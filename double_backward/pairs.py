@@ -20,6 +20,7 @@ class Pair:
         factors: from names to what may be a factor too many, or missing.
         slips: from an advice to what a known mistake gives instead of `true`.
         none: True if autograd gave nothing at all, for which `yours` has zeros.
+        terms: from names to the terms that `true` is the sum of, where that is known.
     """
 
     what: str
@@ -30,6 +31,7 @@ class Pair:
     factors: dict[str, torch.Tensor] = field(default_factory=dict)
     slips: Mapping[str, Callable[[], torch.Tensor]] = field(default_factory=dict)
     none: bool = False
+    terms: Mapping[str, Callable[[], torch.Tensor]] = field(default_factory=dict)
 
     @property
     def differs(self) -> torch.Tensor:
@@ -98,6 +100,8 @@ def relation_of(groups: list[list[Pair]], where: str = "everywhere") -> str:
             "Each of the two gradients is what belongs in the place of the other. Check the order "
             "in which you take the saved tensors, and in which you return."
         )
+    if other := _of_another(groups, wrong.what):
+        return f"For {wrong.what}: that is the gradient of {other}."
     said = relation(alike, where)
     several = len({pair.what for group in groups for pair in group}) > 1
     return f"For {wrong.what}: {said}" if said and several else said[:1].upper() + said[1:]
@@ -117,6 +121,18 @@ def _swapped(groups):
         if not (close(one.yours, two.true) and close(two.yours, one.true)):
             return False
     return True
+
+
+def _of_another(groups, name):
+    """The name of the variable whose true gradient stands in the place of this one's, or ""."""
+    for other in groups[0] if len(groups[0]) > 1 else []:
+        if other.what != name and all(
+            close(by_name[name].yours, by_name[other.what].true)
+            for by_name in ({pair.what: pair for pair in group} for group in groups)
+            if name in by_name and other.what in by_name
+        ):
+            return other.what
+    return ""
 
 
 def relation(pairs: list[Pair], where: str) -> str:

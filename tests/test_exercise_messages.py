@@ -181,6 +181,44 @@ FALSE_ONCE = {  # which said something false, half true or nothing
             "yours has the right size, and in places the wrong sign"),
     "a mean": ("learned_power", [("grad_alpha.sum()", "grad_alpha.mean()")],
                "lacks one factor: the number of elements. Is there a mean in the place of a sum?"),
+    "a term with the wrong sign": (
+        "standardise", [("- along_out", "+ along_out")],
+        "The term -along_out / sqrt_var has the wrong sign.",
+    ),
+    "a term twice": (
+        "dawson", [("return 1 -", "return 2 -")], "the term grad_out comes 2 times. It should come"
+    ),
+    "a term missing": (
+        "normalise", [("- out * (grad_out * out).sum()", "")],
+        "The norm depends on x too, so a second term is missing.",  # known by name
+    ),
+    "the gradient of another input": (
+        "product", [("save_for_backward(a, b)", "save_for_backward(a, a)")],
+        "For a: that is the gradient of b.",
+    ),
+    "half of a gradient, of two inputs": (
+        "gate", [("grad_b = grad_out * a", "grad_b = 0.5 * grad_out * a")],
+        "For b: everywhere, yours is 0.5 times the true one.",
+    ),
+    "ctx in the second place": (
+        "reciprocal", [("def forward(ctx, x)", "def forward(x, ctx)")], "ctx comes first: def"
+    ),
+    "brackets behind saved_tensors": (
+        "reciprocal", [("saved_tensors", "saved_tensors()")],
+        "ctx.saved_tensors is written without brackets",
+    ),
+    "backward outside the class": (
+        "reciprocal",
+        [("    @staticmethod\n    def backward(ctx, grad_out):\n"
+          "        (x,) = ctx.saved_tensors\n        return",
+          "\ndef backward(ctx, grad_out):\n    (x,) = ctx.saved_tensors\n    return")],
+        "There is a function backward outside of the class",
+    ),
+    "an array on ctx": (
+        "reciprocal", [("ctx.save_for_backward(x)", "ctx.x = x.detach().numpy().copy()"),
+                       ("(x,) = ctx.saved_tensors", "x = torch.as_tensor(ctx.x)")],
+        "a constant. Save the input, and compute it again in backward.",
+    ),
     "1 - x D": ("dawson", [("1 - 2 * x * dawsn(x)", "1 - x * dawsn(x)")], "The factor 2 is"),
 }  # fmt: skip
 

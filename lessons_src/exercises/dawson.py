@@ -36,6 +36,10 @@ TASK = Task(
         "times in_numpy(first, x).",
     ],
     order=1,
+    terms={
+        "grad_out": lambda g, x: g,
+        "-2 * grad_out * x * D(x)": lambda g, x: -2 * g * x * dawson(x),
+    },
     slips={
         "That is grad_out * (1 + 2 x D). Look at the sign.": (
             lambda g, x: g * (1 + 2 * x * dawson(x))

@@ -19,6 +19,10 @@ TASK = Task(
         "Its backward gets h and returns two products: h D'(x) for g, and h g D''(x) for x.",
         "D'' is the derivative of 1 - 2 x D: by the product rule -2 D - 2 x D'.",
     ],
+    terms={
+        "grad_out": lambda g, x: g,
+        "-2 * grad_out * x * D(x)": lambda g, x: -2 * g * x * dawson(x),
+    },
     slips={
         "That is grad_out * (1 - x D). The factor 2 is missing.": (
             lambda g, x: g * (1 - x * dawson(x))

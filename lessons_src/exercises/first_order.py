@@ -8,7 +8,7 @@ import torch
 from torch.autograd import Function, grad
 
 from double_backward.graphs import walk
-from double_backward.pairs import Pair, relation_of
+from double_backward.pairs import ENOUGH, Pair, close, joined, relation_of
 from double_backward.steps import recorded
 
 from .handed import edited_afterwards
@@ -38,6 +38,7 @@ def check_first_derivative(task, fn):
         advice = advice or edited_afterwards(once)
         advice = advice or in_float32(wrong_ones, fn, task.plain[0].fresh())
         advice = advice or relation_of([*plain, *varied, *_elsewhere(task, fn)])
+        advice = advice or _by_terms(task, [*plain, *varied])
         if advice.endswith(f"lacks one factor: {ELEMENTS}."):
             advice += " Is there a mean in the place of a sum?"
         wrong(_fact(pair, plain[0]), advice)
@@ -80,6 +81,33 @@ def _ignores_grad_out(pair, plain, varied):
     if all(same) and pair.yours.any():
         return "Your gradient does not change when grad_out does. Multiply by grad_out."
     return ""
+
+
+def _by_terms(task, groups):
+    """Which term of the gradient comes how often, if yours is made of the same terms, or ""."""
+    pairs = [group[0] for group in groups]
+    if not task.terms or any(pair.what != task.inputs[0] for pair in pairs):
+        return ""
+    columns = [joined([pair.terms[name]() for pair in pairs]) for name in task.terms]
+    matrix, yours = torch.stack(columns, 1), joined([pair.yours for pair in pairs])
+    if len(yours) < len(columns) + ENOUGH or torch.linalg.matrix_rank(matrix) < len(columns):
+        return ""
+    often = torch.linalg.lstsq(matrix, yours).solution
+    if not close(matrix @ often, yours):
+        return ""
+    return " ".join(
+        _how_often(name, number)
+        for name, number in zip(task.terms, often.tolist(), strict=True)
+        if abs(number - 1) > 1e-6
+    )
+
+
+def _how_often(name, number):
+    if abs(number) < 1e-9:
+        return f"The term {name} is missing."
+    if abs(number + 1) < 1e-6:
+        return f"The term {name} has the wrong sign."
+    return f"At these points, the term {name} comes {number:.4g} times. It should come once."
 
 
 def check_memory(task, fn):
@@ -131,11 +159,15 @@ def check_gradients(task: Task, fn: Callable, setting: Setting, plain: bool = Fa
     slips = {
         advice: partial(formula, grad_out, *setting.args) for advice, formula in task.slips.items()
     }
-    slips[SECOND] = partial(_second_derivative, task, setting, grad_out)
     names = task.differentiated(setting)
+    if len(names) == 1:
+        slips[SECOND] = partial(_second_derivative, task, setting, grad_out)
+    terms = {
+        name: partial(formula, grad_out, *setting.args) for name, formula in task.terms.items()
+    }
     factors[ELEMENTS] = torch.tensor(out.numel(), dtype=torch.float64)
     return [
-        Pair(name, a.detach(), b.to(a.dtype), given, setting.note, factors, slips)
+        Pair(name, a.detach(), b.to(a.dtype), given, setting.note, factors, slips, terms=terms)
         for name, a, b in zip(names, yours, true, strict=True)
     ]
 
@@ -143,11 +175,11 @@ def check_gradients(task: Task, fn: Callable, setting: Setting, plain: bool = Fa
 def _second_derivative(task, setting, grad_out):
     """grad_out times the second derivative of an elementwise function of one tensor."""
     xs = setting.fresh()
-    variables = setting.variables(xs)
-    (first,) = grad(task.truth(*xs).sum(), variables[:1], create_graph=True)
+    (x,) = setting.variables(xs)
+    (first,) = grad(task.truth(*xs).sum(), x, create_graph=True)
     if not first.requires_grad or first.shape != grad_out.shape:
         return first.new_tensor(torch.nan)
-    return grad_out * grad(first.sum(), variables[:1])[0]
+    return grad_out * grad(first.sum(), x)[0]
 
 
 def _backward(task, fn, setting, xs, out, grad_out):
@@ -197,8 +229,11 @@ def _check_written(out):
     """Has each Function a backward, under that name?"""
     for cls in {node.custom for node in walk.walk(out).nodes if node.custom}:
         if cls.backward is Function.backward and cls.vjp is Function.vjp:
-            near = get_close_matches("backward", vars(cls), n=1, cutoff=0.7)
+            own = [name for name in vars(cls) if not name.startswith("_")]
+            near = get_close_matches("backward", own, n=1, cutoff=0.7)
             advice = f"It has {near[0]}: is that meant?" if near else ""
+            if "backward" in cls.forward.__globals__:
+                advice = "There is a function backward outside of the class. Indent it, as forward."
             wrong(f"{cls.__name__} has no method backward.", advice)
 
 

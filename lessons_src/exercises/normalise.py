@@ -39,6 +39,10 @@ TASK = Task(
             lambda g, x: (g + x * (g * x).sum() / _length(x) ** 2) / _length(x)
         ),
     },
+    terms={
+        "grad_out / r": lambda g, x: g / _length(x),
+        "-y * sum(grad_out * y) / r": lambda g, x: -x * (g * x).sum() / _length(x) ** 3,
+    },
     wide=(
         (numbers(0.3, 0.0, -2.0, 7.0, 0.01, 40.0),),
         (numbers(300.0, -3000.0),),

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+import torch
+from torch.autograd.function import FunctionCtx
+
 from .language import in_its_language
 
 PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -207,6 +210,8 @@ def _advice(error, frames):
             "save_for_backward takes tensors only. A number that was not computed from an input "
             "may stay on ctx: ctx.n = n."
         )
+    if "'tuple' object is not callable" in text and "saved_tensors()" in line:
+        return "ctx.saved_tensors is written without brackets."
     if "marked as dirty" in text:
         return "mark_dirty is for an input that forward changes in place and returns. Take it out."
     if node := re.search(r"[Ff]unction (\w+)Backward returned an (incorrect number|invalid)", text):
@@ -253,6 +258,8 @@ def _of_a_name(error, frame):
             f"{error.name} is an argument of forward. backward has what forward keeps: a tensor "
             f"through save_for_backward, a number as ctx.{error.name} = {error.name}."
         )
+    if isinstance(owner, torch.Tensor) and hasattr(FunctionCtx, error.name):
+        return f"ctx comes first: def {frame.f_code.co_name}(ctx, ...)."
     known = dir(owner) if owner is not None else [*frame.f_locals, *frame.f_globals]
     near = get_close_matches(error.name, known, n=1, cutoff=0.75)
     prefix = "ctx." if of_ctx else ""

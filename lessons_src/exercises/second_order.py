@@ -34,6 +34,7 @@ NO_GRAPH = (  # parts of the two errors of autograd for a result that does not d
 
 
 LATER = "Compute {it} again in backward from a saved input or output."
+AGAIN = "Save the input, and compute {it} again in backward."
 EXTRA = (  # lesson 3
     "Compute {it} again in backward from a saved input or output; or return {it} from forward, "
     "too, in one flat tuple, and hand over a function that returns the first result alone."
@@ -119,8 +120,8 @@ def _advice(task: Task, setting: Setting, cause: Cause) -> str:
     """In the words of the lesson."""
     if cause.code == "declared_once":
         return f"{cause} The exercise asks for one."
-    if cause.code == "kept" and cause.tensors:
-        advice = EXTRA if task.lesson >= 3 else LATER
+    if cause.code == "kept":
+        advice = (EXTRA if task.lesson >= 3 else LATER) if cause.tensors else AGAIN
         return f"{cause.fact} {of_several(advice, len(cause.names) > 1)}"
     if cause.code == "second_function":
         return f"{cause.fact} {_slip(task, setting, cause) or cause.advice}".rstrip()

@@ -8,9 +8,13 @@ from torch.autograd.function import once_differentiable
 from .task import MATRICES, Task, WrongAnswers, numbers
 
 
+def _root(x):
+    return torch.sqrt(x.var(correction=0) + 1e-5)
+
+
 def _backward(g, x, root, share=1):
     """Gradient with this root in place of sqrt(var + 1e-5), less a share of the mean of g."""
-    out = (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
+    out = (x - x.mean()) / _root(x)
     return (g - share * g.mean() - out * (g * out).mean()) / root
 
 
@@ -46,9 +50,12 @@ TASK = Task(
         "The 1e-5 under the root is missing in backward.": (
             lambda g, x: _backward(g, x, torch.sqrt(x.var(correction=0)))
         ),
-        "The mean of grad_out is not subtracted.": (
-            lambda g, x: _backward(g, x, torch.sqrt(x.var(correction=0) + 1e-5), 0)
-        ),
+        "The mean of grad_out is not subtracted.": (lambda g, x: _backward(g, x, _root(x), 0)),
+    },
+    terms={
+        "grad_out / sqrt_var": lambda g, x: g / _root(x),
+        "-grad_out.mean() / sqrt_var": lambda g, x: -g.mean().expand_as(x) / _root(x),
+        "-along_out / sqrt_var": lambda g, x: _backward(g, x, _root(x)) - (g - g.mean()) / _root(x),
     },
     weights=torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64),
     given=Given,

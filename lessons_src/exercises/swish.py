@@ -42,6 +42,10 @@ TASK = Task(
             lambda g, x: g * torch.sigmoid(x) * (1 - x * torch.sigmoid(-x))
         ),
     },
+    terms={
+        "grad_out * s": lambda g, x: g * torch.sigmoid(x),
+        "grad_out * x * s * (1 - s)": lambda g, x: g * x * torch.sigmoid(x) * torch.sigmoid(-x),
+    },
     given=Given,
     wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0, 100.0, -100.0),),),
 )

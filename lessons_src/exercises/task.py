@@ -103,6 +103,8 @@ class Task:
         third: True if the solution can be differentiated three times.
         slips: advice by what a backward with this mistake returns, a function of grad_out and
             the arguments.
+        terms: the gradient by the first input as a sum, functions of grad_out and the arguments
+            by what they are called.
         second_slips: the same for the derivative of backward by x, of h, grad_out, x.
         given: the Function with a bug that the reader starts from, else None.
         point: what the exercise is for, or None where each right answer will do.
@@ -122,6 +124,7 @@ class Task:
     order: int = 2
     third: bool = True
     slips: dict[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
+    terms: dict[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
     second_slips: dict[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
     given: type[Function] | None = None
     point: Point | None = None
