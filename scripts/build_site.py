@@ -1,7 +1,7 @@
 """`make site`: the course as a website in build/site/, from the notebooks' stored outputs.
 
-Nothing is executed. Once pyproject.toml names the repository, there are the links that need to know
-it: open in Colab, edit.
+In build/site/zh_CN/ are the pages in Chinese, with a search of their own. Nothing is executed. Once
+pyproject.toml names the repository, there are the links that need to know it: open in Colab, edit.
 """
 
 import html
@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 import nbformat
+from chinese_pages import in_chinese, linked, page_of
 from editions import address, close_ups, colab
+from editions.languages import WORDS, language_of
 from editions.packages import package
 from editions.slides import words
 
@@ -28,53 +30,57 @@ WIDE = '\n<div class="wide"></div>\n'  # for the style sheet: the page holds wid
 CONTENTS = """
 
 ```{{toctree}}
-:caption: The lessons
+:caption: {caption}
 :hidden:
-{lessons}
-```
-
-```{{toctree}}
-:caption: The tool
-:hidden:
-{tool}
-```
-
-```{{toctree}}
-:caption: To look things up
-:hidden:
-{pages}
+{names}
 ```
 """
+OTHER_LANGUAGE = re.compile(r"^(English · \[中文\]|\[English\])\(.*\n\n", re.MULTILINE)
 
 
 def main(source=SOURCE, target=TARGET, repository="", home=""):
     """Copy the pages together under the names that their links use, and have Sphinx build them."""
     shutil.rmtree(source, ignore_errors=True)
-    collect(source, repository)
     shutil.rmtree(target, ignore_errors=True)
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", source, target]
-    done = subprocess.run(command, env={**os.environ, "REPO": repository, "HOME_PAGE": home})
-    if done.returncode:
-        sys.exit("The site is not complete: the lines above say which page to mend.")
+    collect(source / "en", repository)
+    collect_chinese(source / "zh_CN", repository)
+    for language, folder in (("en", target), ("zh_CN", target / "zh_CN")):
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going"]
+        settings = {
+            "REPO": repository,
+            "HOME_PAGE": home,
+            "SITE_LANGUAGE": language,
+            "IN_BOTH_LANGUAGES": " ".join(["search", *in_chinese()]),
+        }
+        done = subprocess.run([*command, source / language, folder], env=os.environ | settings)
+        if done.returncode:
+            sys.exit("The site is not complete: the lines above say which page to mend.")
     print(f"The site is in {os.path.relpath(target, ROOT)}: open index.html there.")
 
 
-def collect(source, repository):
-    """Everything that Sphinx reads, in one folder."""
+def lay_out(source):
+    """What the pages of every language need."""
     (source / "_static").mkdir(parents=True)
     for name in ("course.css", "course.js", "favicon.svg"):
         shutil.copy(ROOT / "site" / name, source / "_static")
     shutil.copy(package("mathjax", "es5", "tex-svg.js"), source / "_static")
+    shutil.copytree(ROOT / "site" / "templates", source / "templates")
+    shutil.copy(ROOT / "site" / "conf.py", source)
+    (source / "notebooks").mkdir()
+
+
+def collect(source, repository):
+    """Everything that Sphinx reads for the English pages, in one folder."""
+    lay_out(source)
     shutil.copytree(ROOT / "pictures", source / "extra" / "pictures")
     shutil.copytree(ROOT / "colab", source / "extra" / "colab")
-    shutil.copy(ROOT / "site" / "conf.py", source)
     shutil.copy(ROOT / "LICENSE", source)
     pages = [path.relative_to(ROOT).as_posix() for path in texts()]
     for name in [*pages, *TOOL, "reference.md"]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         here = ROOT / "site" / name if name == "reference.md" else ROOT / name
         wide = WIDE if name.startswith(("survey/", "reference")) else ""
-        text = here.read_text(encoding="utf-8")
+        text = OTHER_LANGUAGE.sub("", here.read_text(encoding="utf-8"))
         text += wide + edit_link(here, text, repository)
         (source / name).write_text(text, encoding="utf-8")
     for picture in (ROOT / "survey").glob("*.svg"):
@@ -84,10 +90,38 @@ def collect(source, repository):
         drawn = (ROOT / "pictures" / f"{lesson.stem}.svg").read_text(encoding="utf-8")
         small = source / "extra" / "pictures" / f"{lesson.stem}_small.svg"
         small.write_text(close_ups.thumbnail(drawn), encoding="utf-8")
-    (source / "notebooks").mkdir()
     for lesson in lessons:
         (source / "notebooks" / lesson.name).write_text(page(lesson, repository), encoding="utf-8")
-    (source / "index.md").write_text(front_page(lessons, pages, repository), encoding="utf-8")
+    front = front_page(ROOT / "site" / "front.md", lessons, repository)
+    names = [*(name.removesuffix(".md") for name in pages), "reference"]
+    front += contents("The tool", [name.removesuffix(".md") for name in TOOL])
+    front += contents(WORDS[""]["pages"], names)
+    (source / "index.md").write_text(front, encoding="utf-8")
+
+
+def collect_chinese(source, repository):
+    """The same for the Chinese pages, whose links to what is not translated lead to the English."""
+    lay_out(source)
+    shutil.copy(ROOT / "site" / "chinese_search.py", source)
+    lessons = sorted((ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb"))
+    for lesson in lessons:
+        text = page(lesson, repository)
+        (source / "notebooks" / lesson.name).write_text(text, encoding="utf-8")
+    names = []
+    for path in sorted(ROOT.glob("[A-Z]*.zh-CN.md")):
+        if path.name != "README.zh-CN.md":
+            text = OTHER_LANGUAGE.sub("", path.read_text(encoding="utf-8"))
+            text += edit_link(path, text, repository, "zh_CN")
+            names.append(page_of(path.name))
+            (source / f"{names[-1]}.md").write_text(linked(text, path.name), encoding="utf-8")
+    front = front_page(ROOT / "site" / "front.zh-CN.md", lessons, repository)
+    front = linked(front, "site/front.zh-CN.md") + contents(WORDS["zh_CN"]["pages"], names)
+    (source / "index.md").write_text(front, encoding="utf-8")
+
+
+def contents(caption, names):
+    """A part of what the menu at the side holds."""
+    return CONTENTS.format(caption=caption, names="\n".join(names))
 
 
 def texts():
@@ -108,13 +142,16 @@ def page(lesson, repository):
     notebook = nbformat.read(lesson, as_version=4)
     colab.take_badge_out(notebook)
     notebook.cells[0].source += f"\n\n{ways_to_run(lesson, repository)}"
+    language = language_of(lesson)
     for cell in notebook.cells:
+        if language and cell.cell_type == "markdown":
+            cell.source = linked(cell.source, lesson.relative_to(ROOT).as_posix())
         if "expected" in cell.metadata:
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-output"]
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "image/svg+xml" in data:
-                cell.metadata["mystnb"] = {"image": {"alt": words(output)}}
+                cell.metadata["mystnb"] = {"image": {"alt": words(output, language)}}
             if stepper.STEPS in data:
                 data["text/html"] = stepper.page(data["image/svg+xml"], data[stepper.STEPS])
     return nbformat.writes(notebook)
@@ -122,53 +159,60 @@ def page(lesson, repository):
 
 def ways_to_run(lesson, repository):
     """Links: the copy that brings all it needs, and where it opens or is edited with one click."""
-    ways = [f'<a href="../colab/{lesson.name}" download>Download, runs on its own</a>']
+    language = language_of(lesson)
+    words, root = WORDS[language], "../.." if language else ".."
+    ways = [f'<a href="{root}/{copy(lesson)}" download>{words["download"]}</a>']
     if repository:
-        ways.insert(0, f'<a href="{colab.address(lesson, repository)}">Open in Colab</a>')
-        ways.append(edit(lesson, repository))
+        ways.insert(0, f'<a href="{colab.address(lesson, repository)}">{words["colab"]}</a>')
+        catalogue = ROOT / "translations" / language / f"{lesson.stem}.po"
+        ways.append(edit(catalogue if language else lesson, repository, language))
     return f'<p class="ways">{" · ".join(ways)}</p>'
 
 
-def edit(path, repository):
+def edit(path, repository, language=""):
     name = path.relative_to(ROOT).as_posix()
-    return f'<a href="https://github.com/{repository}/edit/main/{name}">Edit</a>'
+    address = f"https://github.com/{repository}/edit/main/{name}"
+    return f'<a href="{address}">{WORDS[language]["edit"]}</a>'
 
 
-def edit_link(path, text, repository):
+def edit_link(path, text, repository, language=""):
     """The last line of a page that somebody wrote; some are written by a command, and say so."""
     by_command = "Written by `make" in text[:200]
     if by_command or not repository:
         return ""
-    return f'\n\n<p class="ways">{edit(path, repository)}</p>\n'
+    return f'\n\n<p class="ways">{edit(path, repository, language)}</p>\n'
 
 
-def front_page(lessons, pages, repository):
-    """The front page, and behind it what the menu at the side holds."""
-    text = (ROOT / "site" / "front.md").read_text(encoding="utf-8")
-    run = ("Run it on Colab", colab.address(lessons[0], repository))
-    download = ("Download lesson 1", f"colab/{lessons[0].name}")
-    words, target = run if repository else download
-    text = text.replace("RUN_WORDS", words).replace("RUN_TARGET", target)
-    text = text.replace("CARDS", "\n".join(card(lesson) for lesson in lessons))
-    text += edit_link(ROOT / "site" / "front.md", text, repository)
-    return text + CONTENTS.format(
-        lessons="\n".join(f"notebooks/{lesson.stem}" for lesson in lessons),
-        tool="\n".join(name.removesuffix(".md") for name in TOOL),
-        pages="\n".join([*(name.removesuffix(".md") for name in pages), "reference"]),
-    )
+def copy(lesson):
+    """Where the copy that brings all it needs is, from the root of the site."""
+    return colab.copy_of(lesson).relative_to(ROOT).as_posix()
 
 
-def card(lesson):
+def front_page(path, lessons, repository):
+    """The front page, and behind it the lessons in the menu at the side."""
+    words, root = WORDS[language_of(lessons[0])], "../" if language_of(lessons[0]) else ""
+    run = (words["run"], colab.address(lessons[0], repository))
+    download = (words["first"], f"{root}{copy(lessons[0])}")
+    words_of_it, target = run if repository else download
+    text = path.read_text(encoding="utf-8")
+    text = text.replace("RUN_WORDS", words_of_it).replace("RUN_TARGET", target)
+    text = text.replace("CARDS", "\n".join(card(lesson, root) for lesson in lessons))
+    text += edit_link(path, text, repository, language_of(lessons[0]))
+    return text + contents(words["lessons"], [f"notebooks/{lesson.stem}" for lesson in lessons])
+
+
+def card(lesson, root):
     """A lesson as a box to click: its title, and what one can do afterwards."""
     source = nbformat.read(lesson, as_version=4).cells[0].source
     title, promise = source.split("\n\n")[:2]
-    minutes = re.search(r"\*\*About (\d+) minutes", source)[1]
-    words = html.escape(promise).replace("`", "")
+    minutes = re.search(r"\*\*(?:About|大约) (\d+) ", source)[1]
+    promise, words = html.escape(promise).replace("`", ""), WORDS[language_of(lesson)]
+    picture = words["lesson's graph"].format(title[2])
     return (
         f'<a class="lesson" href="notebooks/{lesson.stem}.html">'
-        f'<img src="pictures/{lesson.stem}_small.svg" alt="A graph that lesson {title[2]} draws">'
+        f'<img src="{root}pictures/{lesson.stem}_small.svg" alt="{picture}">'
         f"<b>{html.escape(title[2:])}</b>"
-        f"<span>{words}</span><small>{minutes} minutes</small></a>"
+        f"<span>{promise}</span><small>{words['minutes'].format(minutes)}</small></a>"
     )
 
 

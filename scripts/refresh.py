@@ -41,11 +41,12 @@ def main(lessons, repository=""):
         problems = [problem for path in paths if (problem := refresh(path, repository))]
     for name, svg in front_pictures.drawn().items():
         write_whole(PICTURES / name, svg)
-    colab.write_copies()
     translated.main()
+    colab.write_copies()
     if repository:
-        readme = colab.README.read_text(encoding="utf-8")
-        write_whole(colab.README, colab.put_badges_into_readme(readme, every, repository))
+        for page in colab.READMES:
+            text = page.read_text(encoding="utf-8")
+            write_whole(page, colab.put_badges_into_readme(text, colab.LESSONS, repository))
         citation = CITATION.read_text(encoding="utf-8")
         write_whole(CITATION, address.put_into_citation(citation, repository))
     sys.exit("\n".join(problems) or None)

@@ -2,22 +2,47 @@
 
 import importlib.metadata
 import os
+import sys
 
 repository, home = os.environ.get("REPO", ""), os.environ.get("HOME_PAGE", "")
+language = os.environ["SITE_LANGUAGE"]
 
-project = "Double backward"
-author = "the authors of the course"
+# What differs between the two languages; the other one's name is what the switch shows.
+english = {
+    "title": "Double backward",
+    "folder": "",
+    "description": "A course in five executable notebooks, and a tool: PyTorch autograd Functions "
+    "whose second derivative is right, and how to find those that are silently wrong.",
+    "headline": "Double backward: second derivatives that are silently wrong",
+    "author": "the authors of the course",
+    "show": "Show what it prints",
+    "hide": "Hide what it prints",
+    "other": {"folder": "zh_CN/", "lang": "zh-CN", "name": "中文"},
+}
+chinese = {
+    "title": "双重反向传播",
+    "folder": "zh_CN/",
+    "description": "五课可以运行的 notebook，加上一个工具：写出二阶导数正确的 PyTorch autograd "
+    "Function，找出悄悄算错的 Function。",
+    "headline": "双重反向传播：悄悄算错的二阶导数",
+    "author": "课程的作者",
+    "show": "显示输出",
+    "hide": "收起输出",
+    "other": {"folder": "../", "lang": "en", "name": "English"},
+}
+words = {"en": english, "zh_CN": chinese}[language]
+
+project = words["title"]
+author = words["author"]
 release = importlib.metadata.version("double-backward")
-html_title = "Double backward"
+html_title = words["title"]
 myst_html_meta = {
-    "description lang=en": "A course in five executable notebooks, and a tool: PyTorch autograd "
-    "Functions whose second derivative is right, and how to find those that are silently wrong.",
-    "property=og:title": "Double backward: second derivatives that are silently wrong",
+    f"description lang={language.replace('_', '-')}": words["description"],
+    "property=og:title": words["headline"],
     "property=og:type": "website",
 }
-language = "en"
 mathjax_path = "tex-svg.js"  # beside the pages, not on somebody's server
-html_baseurl = f"{home}/" if home else ""  # then each page names its own address
+html_baseurl = f"{home}/{words['folder']}" if home else ""  # then each page names its own address
 if home:  # a picture is found by its whole address only
     myst_html_meta["property=og:image"] = f"{home}/pictures/front.png"
     myst_html_meta["name=twitter:card"] = "summary_large_image"
@@ -29,12 +54,14 @@ extensions = [
     "sphinx_copybutton",
     "sphinx.ext.mathjax",
 ]
+if language == "zh_CN":
+    sys.path.insert(0, os.path.dirname(__file__))
+    extensions.append("chinese_search")
 exclude_patterns = ["_build"]
 
 nb_execution_mode = "off"  # the outputs are those that the tests have compared
 nb_merge_streams = True
-nb_code_prompt_show = "Show what it prints"
-nb_code_prompt_hide = "Hide what it prints"
+nb_code_prompt_show, nb_code_prompt_hide = words["show"], words["hide"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 suppress_warnings = [
@@ -47,12 +74,21 @@ add_module_names = False
 
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
+templates_path = ["templates"]
 html_css_files = ["course.css"]
 html_js_files = ["course.js"]
 html_favicon = "_static/favicon.svg"
-html_extra_path = ["extra"]
-html_context = {"default_mode": "auto"}  # light or dark, as the reader's system has it
+if language == "en":
+    html_extra_path = ["extra"]  # what the pages of both languages show and link
+else:
+    html_use_index = False  # of the reference, which is English
+html_context = {
+    "default_mode": "auto",  # light or dark, as the reader's system has it
+    "in_both_languages": os.environ["IN_BOTH_LANGUAGES"].split(),
+    "other_language": words["other"],
+}
 html_theme_options = {
+    "article_header_end": ["language-switch.html", "article-header-buttons.html"],
     "use_download_button": False,  # a lesson links the copy that brings all it needs
     "use_fullscreen_button": False,
     "navbar_persistent": [],  # the search is in the menu and beside the title

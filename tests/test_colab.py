@@ -2,9 +2,11 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import venv
 from pathlib import Path
 
@@ -24,25 +26,76 @@ import double_backward
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
+CHINESE = sorted((ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb"))
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+every_lesson = pytest.mark.parametrize(
+    "lesson",
+    [*LESSONS, *CHINESE],
+    ids=lambda path: path.relative_to(ROOT / "notebooks").as_posix(),
+)
 
 
-@each_lesson
+@every_lesson
 def test_copy_is_not_stale(lesson):
-    copy = ROOT / "colab" / lesson.name
+    copy = ROOT / "colab" / lesson.relative_to(ROOT / "notebooks")
+    assert copy.exists(), "`make copies` writes it"
     stored, made = copy.read_text(encoding="utf-8"), colab.colab_copy(lesson)
     assert colab.same_copy(stored, made), "`make copies` writes it"
 
 
-@each_lesson
+@every_lesson
 def test_no_answer_stands_under_its_question(lesson):
-    cells = nbformat.read(ROOT / "colab" / lesson.name, as_version=4).cells
+    cells = nbformat.reads(colab.colab_copy(lesson), as_version=4).cells
     code = [cell for cell in cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
 
 
 def test_no_copy_without_a_lesson():
-    assert [path.name for path in sorted((ROOT / "colab").iterdir())] == [p.name for p in LESSONS]
+    copies = {path.relative_to(ROOT / "colab") for path in (ROOT / "colab").rglob("*.*")}
+    assert copies == {lesson.relative_to(ROOT / "notebooks") for lesson in [*LESSONS, *CHINESE]}
+
+
+def code(notebook):
+    """The code cells, but that with the modules, which are another archive in each language."""
+    return [c.source for c in notebook.cells if c.cell_type == "code" and c.id != "modules"]
+
+
+@pytest.mark.parametrize("lesson", CHINESE, ids=lambda path: path.stem)
+def test_a_chinese_copy_has_the_code_of_the_english_one(lesson):
+    english, chinese = (
+        nbformat.reads(colab.colab_copy(path), as_version=4)
+        for path in (ROOT / "notebooks" / lesson.name, lesson)
+    )
+    assert code(english) == code(chinese) and len(code(english)) > 10
+    one, other = (carry.unpacked(copy.cells[2].source) for copy in (english, chinese))
+    assert set(other) - set(one) == {carry.EVERYWHERE}
+    assert all(other[name] == text for name, text in one.items())
+    texts = [cell.source for cell in chinese.cells if cell.cell_type == "markdown"]
+    assert all(re.search("[\u4e00-\u9fff]", text) or "$$" in text for text in texts)
+
+
+ASK = """
+import os
+from lessons_src.exercises import check, hint
+hint("reciprocal")
+print(os.listdir("."))
+"""
+
+
+@pytest.mark.parametrize("lesson, said", [(LESSONS[0], "hint 1 of 3"), (CHINESE[0], "第 1 条提示")])
+def test_a_copy_gives_its_hints_in_its_language(lesson, said, tmp_path):
+    """In any folder, from the modules that it unpacks itself."""
+    modules = nbformat.reads(colab.colab_copy(lesson), as_version=4).cells[2].source
+    (tmp_path / "content").mkdir()
+    (tmp_path / "copy.py").write_text(modules + ASK, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-P", "../copy.py"],
+        cwd=tmp_path / "content",
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": ""},
+    )
+    assert said in done.stdout and done.stdout.endswith("[]\n"), done.stdout + done.stderr
 
 
 @each_lesson
@@ -153,8 +206,11 @@ def test_badges_in_the_readme():
     assert once.endswith("/colab/1_saving_inputs.ipynb): `Square` | 30 |\n")
     assert colab.put_badges_into_readme(once, LESSONS, "ada/course") == once
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    badges = colab.put_badges_into_readme(readme, LESSONS, "ada/course")
+    badges = colab.put_badges_into_readme(readme, colab.LESSONS, "ada/course")
     assert badges.count("[![Open in Colab]") == len(LESSONS)
+    chinese = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+    badges = colab.put_badges_into_readme(chinese, colab.LESSONS, "ada/course")
+    assert badges.count("/blob/main/colab/zh_CN/") == len(CHINESE)
 
 
 @pytest.mark.parametrize("address", ["ada/course", "https://example.org/a/b", "github.com/a/b"])

@@ -8,9 +8,11 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import build_site
+import chinese_pages
 import nbformat
 import pytest
 from browsing import PICTURES, TYPESET, formulas, pictures, violations
+from editions.languages import language_of, lessons_in
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
@@ -18,8 +20,16 @@ PAGES = ["index", "reference", *(f"notebooks/{lesson.stem}" for lesson in LESSON
 PAGES += [path.relative_to(ROOT).with_suffix("").as_posix() for path in build_site.texts()]
 PAGES += [name.removesuffix(".md") for name in build_site.TOOL]
 BY_COMMAND = {"MATRIX", "survey/RESULTS", "survey/COMPILED"}
+CHINESE = chinese_pages.in_chinese()
+PAGES += [f"zh_CN/{name}" for name in CHINESE]
+EVERY_LESSON = lessons_in(ROOT / "notebooks")
+every_lesson = pytest.mark.parametrize(
+    "lesson", EVERY_LESSON, ids=lambda path: path.relative_to(ROOT / "notebooks").as_posix()
+)
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-WITHOUT_WORDS = "[...document.images].filter(i => i.alt.length < 20).map(i => i.src)"
+# A Chinese character says as much as two letters.
+WITHOUT_WORDS = """[...document.images].filter(
+    i => i.alt.length + (i.alt.match(/[\\u4e00-\\u9fff]/g) || []).length < 20).map(i => i.src)"""
 ADDRESSES = """[...document.querySelectorAll("[href], [src]")].map(e => e.href || e.src)"""
 NAMES = """[...document.querySelectorAll("[id]")].map(e => e.id)"""
 # What scrolls and cannot have the focus.
@@ -83,8 +93,8 @@ def opened(browser):
 
 def test_no_page_is_forgotten(site):
     built = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")}
-    of_sphinx = {"search", "genindex", "py-modindex"}
-    assert {name for name in built if not name.startswith("_")} - of_sphinx == set(PAGES)
+    of_sphinx = {"search", "genindex", "py-modindex", "zh_CN/search"}
+    assert {name for name in built if "_static" not in name} - of_sphinx == set(PAGES)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -104,10 +114,14 @@ def test_page(name, served, opened):
         assert page.troubles == []
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def address(lesson):
+    return f"{language_of(lesson)}/notebooks/{lesson.stem}.html".lstrip("/")
+
+
+@every_lesson
 def test_lesson_has_everything_of_the_notebook(lesson, served, opened):
     notebook = nbformat.read(lesson, as_version=4)
-    page = opened(f"{served}notebooks/{lesson.stem}.html")
+    page = opened(served + address(lesson))
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate(TYPESET) == {"shown": formulas(notebook), "wrong": 0, "left": []}
     drawn = "document.querySelectorAll('.cell_output img, .cell_output .stepper').length"
@@ -121,11 +135,11 @@ def test_lesson_has_everything_of_the_notebook(lesson, served, opened):
     assert len(page.query_selector_all(".prev-next-footer a")) == 2
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+@every_lesson
 def test_no_output_of_a_prediction_is_seen_before_it_is_opened(lesson, served, opened):
     cells = nbformat.read(lesson, as_version=4).cells
     asked = sum("expected" in cell.metadata for cell in cells)
-    page = opened(f"{served}notebooks/{lesson.stem}.html")
+    page = opened(served + address(lesson))
     folds = page.query_selector_all(".cell.tag_hide-output details")
     assert len(folds) == asked > 5
     for fold in folds:
@@ -146,6 +160,31 @@ def test_front_page(served, opened):
     visible = page.evaluate("""() => [...document.querySelectorAll(".numbers img, .buttons a")].map(
         e => e.getBoundingClientRect().bottom < innerHeight)""")
     assert visible == [True] * 5, "in ten seconds, without scrolling"
+
+
+def test_chinese_front_page(served, opened):
+    page = opened(f"{served}zh_CN/index.html")
+    assert "两次" in page.inner_text("article") and "2.5431" in page.inner_text(".numbers")
+    assert len(page.query_selector_all(".lesson")) == len(LESSONS)
+    assert "二阶导数" in page.get_attribute("meta[name=description]", "content")
+    page.click(".buttons a")
+    assert page.url == f"{served}zh_CN/notebooks/{LESSONS[0].stem}.html"
+
+
+def test_links_of_chinese_pages_lead_to_chinese_pages_where_there_are_such():
+    def lead(text, path="README.zh-CN.md"):
+        return chinese_pages.linked(text, path)
+
+    assert lead("[a](GLOSSARY.zh-CN.md#b)") == "[a](GLOSSARY.md#b)"
+    assert lead("[a](notebooks/zh_CN/2_b.ipynb)") == "[a](notebooks/2_b.ipynb)"
+    assert lead("[a](SETUP.md#b)") == '<a href="../SETUP.html#b" hreflang="en">a</a>'
+    lesson = "notebooks/zh_CN/1_a.ipynb"
+    assert lead("[a](2_b.ipynb)", lesson) == "[a](2_b.ipynb)"
+    assert lead("[a](../../GLOSSARY.zh-CN.md)", lesson) == "[a](../GLOSSARY.md)"
+    assert lead("[a](../../ERRORS.md)", lesson) == (
+        '<a href="../../ERRORS.html" hreflang="en">a</a>'
+    )
+    assert lead("[a](https://x.org) [b](#c)", lesson) == "[a](https://x.org) [b](#c)"
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
@@ -185,6 +224,71 @@ def test_search_finds_a_function(place, site, served, opened):
     page.wait_for_selector("#search-results li a")
     page.wait_for_function("document.querySelectorAll('#search-results li').length > 2")
     assert "What not to do" in page.inner_text("#search-results")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_says_its_language_and_leads_to_its_twin(name, site):
+    """There and back, if there is one; a page that is there in one language offers none."""
+    chinese = name.startswith("zh_CN/")
+    assert said(site / f"{name}.html") == ("zh-CN" if chinese else "en")
+    if name.removeprefix("zh_CN/") not in CHINESE:
+        assert switches(site / f"{name}.html") == []
+        return
+    ((twin, shown),) = switches(site / f"{name}.html")
+    assert shown == ("English" if chinese else "中文")
+    assert said(twin) == ("en" if chinese else "zh-CN")
+    assert [page for page, _ in switches(twin)] == [site / f"{name}.html"]
+
+
+def said(path):
+    return re.search(r'<html lang="([\w-]+)"', path.read_text(encoding="utf-8"))[1]
+
+
+def switches(path):
+    """Each: the file that a switch leads to, and what is written on it."""
+    text = path.read_text(encoding="utf-8")
+    found = re.findall(r'class="language-switch" href="([^"]+)"[^>]*>([^<]+)<', text)
+    return [((path.parent / link).resolve(), shown) for link, shown in found]
+
+
+def test_the_switch_leads_to_the_same_lesson(served, opened):
+    page = opened(f"{served}notebooks/{LESSONS[1].stem}.html", width=390)
+    page.click(".language-switch")
+    page.wait_for_url(f"{served}zh_CN/notebooks/{LESSONS[1].stem}.html")
+    page.click(".language-switch")
+    page.wait_for_url(f"{served}notebooks/{LESSONS[1].stem}.html")
+
+
+def test_no_english_sentence_is_left_in_the_frame_of_a_chinese_page(served, opened):
+    page = opened(f"{served}zh_CN/{CHINESE[-1]}.html")
+    for part in (".bd-sidebar-primary", ".bd-sidebar-secondary", ".bd-footer-content, footer"):
+        for line in page.inner_text(part).splitlines():
+            assert not re.fullmatch(r"[A-Z][a-z]+( [a-z]+)+", line.strip()), line
+
+
+@pytest.mark.parametrize("place", ["served", "from disk"])
+@pytest.mark.parametrize(
+    "typed, title",
+    [
+        ("双重反向传播", "1 · 保存输入"),  # in the running text, and no word of any dictionary
+        ("垃圾回收器", "2 · 保存输出"),
+        ("道森函数", "5 · autograd 跟踪不到的 backward"),
+        ("SinhBad", "4 · 不要这样做"),
+    ],
+)
+def test_search_finds_chinese_words(typed, title, place, site, served, opened):
+    home = served if place == "served" else site.as_uri() + "/"
+    page = opened(f"{home}zh_CN/index.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type(typed)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#search-results li a")
+    page.wait_for_function("/[1-9]/.test(document.querySelector('.search-summary').innerText)")
+    found = [link.inner_text() for link in page.query_selector_all("#search-results li > a")]
+    assert title in found and len(found) < len(CHINESE)
+    page.goto(f"{home}zh_CN/search.html?q=闻所未闻")
+    page.wait_for_function("document.querySelector('.search-summary').innerText")
+    assert page.query_selector("#search-results li") is None
 
 
 def test_from_disk_without_a_network(site, opened):
@@ -237,20 +341,24 @@ def test_with_the_addresses(tmp_path):
     build_site.main(tmp_path / "source", tmp_path / "site", "ada/course", home)
     site = tmp_path / "site"
     texts = {name: (site / f"{name}.html").read_text(encoding="utf-8") for name in PAGES}
-    for lesson in LESSONS:
-        text = texts[f"notebooks/{lesson.stem}"]
-        assert f"colab.research.google.com/github/ada/course/blob/main/colab/{lesson.name}" in text
+    for lesson in EVERY_LESSON:
+        text = texts[address(lesson).removesuffix(".html")]
+        copy = lesson.relative_to(ROOT / "notebooks").as_posix()
+        assert f"colab.research.google.com/github/ada/course/blob/main/colab/{copy}" in text
     for name, text in texts.items():
         edited = re.findall(r'"https://github.com/ada/course/edit/main/([^"]+)"', text)
         if name in BY_COMMAND:
             assert edited == []
         else:
             assert edited and all((ROOT / file).exists() for file in edited)
-            assert Path(edited[0]).stem in (Path(name).stem, "front")
+            chinese = name.startswith("zh_CN/")
+            assert Path(edited[0]).name.split(".")[0] in (Path(name).stem, "front")
+            assert ("zh" in edited[0]) == chinese
         pictures = re.findall(r'content="([^"]+)"[^>]* property="og:image"', text)
         assert pictures == [f"{home}/pictures/front.png"]
         assert f'<link rel="canonical" href="{home}/{name}.html"' in text
-        assert re.search(r"<title>(.*)</title>", text)[1].count("Double backward") == 1
+        title = re.search(r"<title>(.*)</title>", text)[1]
+        assert title.count("双重反向传播" if name.startswith("zh_CN/") else "Double backward") == 1
     assert (site / "pictures" / "front.png").exists()
 
 

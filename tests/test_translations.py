@@ -20,7 +20,7 @@ CATALOGUES = sorted(CHINESE.glob("*.po"))
 LESSONS = [path for path in CATALOGUES if path.stem != "exercises"]
 each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 each_catalogue = pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
-PAGES = sorted(ROOT.glob("*.zh-CN.md"))
+PAGES = [*sorted(ROOT.glob("*.zh-CN.md")), ROOT / "site" / "front.zh-CN.md"]
 each_text = pytest.mark.parametrize("path", [*CATALOGUES, *PAGES], ids=lambda path: path.stem)
 
 CODE = re.compile(r"`[^`]+`|<code>.*?</code>")
@@ -145,6 +145,9 @@ def test_chinese_is_set_as_chinese(path):
             found = re.search(pattern, shown(text))
             assert not found, f"{rule}: {found[0]} in {text}"
         assert not stars_left(CODE.sub("`x`", text)), f"not seen as bold: {text}"
+    whole = ("\n\n" if path.suffix == ".po" else "\n").join(texts(path))
+    broken = re.search(rf"(?:{HAN}|{FULL_WIDTH})\n(?:> ?)?{HAN}.*", whole)
+    assert not broken, f"a line's end is shown as a space: {broken[0]}"
 
 
 def stars_left(text):
@@ -168,7 +171,7 @@ def test_the_pages_links_and_pictures_are_there():
         text = page.read_text(encoding="utf-8")
         targets = re.findall(r'\]\(([^)#]+)\)|src="([^"]+)"', text)
         assert targets
-        assert [t for t in targets if not (ROOT / (t[0] or t[1])).exists()] == []
+        assert [t for t in targets if not (page.parent / (t[0] or t[1])).exists()] == []
 
 
 def test_the_chinese_readme_has_the_lessons_and_minutes_of_the_english_one():

@@ -12,6 +12,7 @@ import pytest
 from browsing import PICTURES, TYPESET, formulas, pictures, violations
 from editions import colab, packages, slides, teaching, workshop
 from editions.instructor import EXERCISE, instructor
+from editions.languages import WORDS, language_of
 from editions.student import student
 from nbclient import NotebookClient
 
@@ -19,7 +20,14 @@ from lessons_src.exercises import exercises, solution_code
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
+CHINESE = sorted((ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb"))
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+each_chinese_lesson = pytest.mark.parametrize("lesson", CHINESE, ids=lambda path: path.stem)
+every_lesson = pytest.mark.parametrize(
+    "lesson",
+    [*LESSONS, *CHINESE],
+    ids=lambda path: path.relative_to(ROOT / "notebooks").as_posix(),
+)
 FIRST, NEXT = "Reveal.slide(0, 0)", "Reveal.next()"
 # How tall letters are, of the slide's height; of a picture its smallest.
 SLIDE = """() => {
@@ -175,7 +183,7 @@ def check_page(page, notebook):
     for link in (urlsplit(link) for link in links):
         assert link.scheme == "https" or Path(unquote(link.path)).exists()
     told = page.evaluate("() => [...document.images].map(image => image.alt)")
-    assert [alt for alt in told if len(alt) < 30 or alt.startswith("No description")] == []
+    assert [alt for alt in told if slides.width(alt) < 30 or alt.startswith("No description")] == []
 
 
 def texts(notebook):
@@ -183,16 +191,24 @@ def texts(notebook):
     return "\n".join(cell.source for cell in notebook.cells if cell.id != "modules")
 
 
-@each_lesson
+@every_lesson
 def test_students_edition_tells_no_answer(lesson):
     course = nbformat.read(lesson, as_version=4)
-    edition = student(course)
+    edition = student(course, language_of(lesson))
     file = nbformat.writes(edition)
-    told = r'<summary>Answer|or <code>solution|"# (The solution|Wrong answers)\\n'
+    told = r'<summary>(Answer|答案)|(or|或者) <code>solution|"# (The solution|Wrong answers)\\n'
     assert not re.search(told, file)
+    answers = [
+        answer.strip()
+        for cell in course.cells
+        for answer in re.findall(
+            r"<summary>(?:Answers?|答案)</summary>(.*?)</details>", cell.source, re.S
+        )
+    ]
+    assert len(answers) > 8
+    for answer in answers:
+        assert json.dumps(answer, ensure_ascii=False)[1:-1] not in file
     for cell in course.cells:
-        for answer in re.findall(r"<summary>Answers?</summary>(.*?)</details>", cell.source, re.S):
-            assert json.dumps(answer.strip())[1:-1] not in file
         for output in cell.get("outputs", []):
             assert json.dumps(output) not in file
     assert all(not cell.outputs for cell in edition.cells if cell.cell_type == "code")
@@ -205,6 +221,18 @@ def test_students_edition_tells_no_answer(lesson):
                 code = code.split("def backward")[-1]
             given = code in texts(course)  # a stub's glue
             assert given or json.dumps(code)[1:-1] not in joined
+
+
+@each_chinese_lesson
+def test_what_is_left_out_in_chinese_is_what_is_left_out_in_english(lesson):
+    editions = [
+        student(nbformat.read(path, as_version=4), language_of(path))
+        for path in (ROOT / "notebooks" / lesson.name, lesson)
+    ]
+    english, chinese = ([cell.id for cell in edition.cells] for edition in editions)
+    assert english == chinese
+    folds = [texts(edition).count("<details>") for edition in editions]
+    assert folds[0] == folds[1] > 0
 
 
 def checked(notebook):
@@ -241,7 +269,29 @@ def test_students_edition_runs(lesson, built, tmp_path):
             assert re.fullmatch(rf"{name[1]}: ({neutral})\.\n", printed)
 
 
+@each_chinese_lesson
+def test_the_chinese_plan_has_the_minutes_of_the_english_one(lesson):
+    number = int(lesson.name[0])
+    english, chinese = teaching.sections(number), teaching.sections(number, "zh_CN")
+    told = f"TEACHING.zh-CN.md, lesson {number}: the minutes are those of TEACHING.md"
+    assert [row[0] for row in chinese.values()] == [row[0] for row in english.values()], told
+    assert [bool(row[1]) for row in chinese.values()] == [bool(row[1]) for row in english.values()]
+    assert [*chinese, "更进一步"] == headings(nbformat.read(lesson, as_version=4))
+    core = sum(minutes for heading, (minutes, _) in chinese.items() if heading != "轮到你了")
+    assert f"### 第 {number} 课：{core} 分钟\n" in CHINESE_TEACHING
+
+
+def test_the_chinese_plans_are_the_english_ones():
+    rows = [re.findall(r"^\| (\d+) \|", text, re.M) for text in (TEACHING, CHINESE_TEACHING)]
+    assert rows[0] == rows[1] != []
+    believed = re.findall(r"^\| “.*” \| 第 (\d) 课，“(.+)” \|$", CHINESE_TEACHING, re.M)
+    assert len(believed) == TEACHING.split("## What people believe")[1].count('\n| "')
+    for number, heading in believed:
+        assert heading in headings(nbformat.read(CHINESE[int(number) - 1], as_version=4))
+
+
 TEACHING = teaching.TEACHING.read_text(encoding="utf-8")
+CHINESE_TEACHING = teaching.PAGES["zh_CN"].read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -300,11 +350,15 @@ def test_misconceptions_name_headings_that_are_there():
         assert heading in headings(nbformat.read(LESSONS[int(number) - 1], as_version=4))
 
 
+def deck(built, lesson):
+    return built / language_of(lesson) / "slides" / f"{lesson.stem}.html"
+
+
 @pytest.mark.slow
-@each_lesson
+@every_lesson
 def test_slides(lesson, built, opened):
     notebook = nbformat.read(lesson, as_version=4)
-    page = opened(built / "slides" / f"{lesson.stem}.html")
+    page = opened(deck(built, lesson))
     check_page(page, notebook)
     seen = list(through_the_slides(page))
     too_small = [
@@ -324,10 +378,10 @@ def test_slides(lesson, built, opened):
 
 
 @pytest.mark.slow
-@each_lesson
+@every_lesson
 def test_no_output_of_a_prediction_is_seen_before_its_key(lesson, built, opened):
     asked = [c for c in nbformat.read(lesson, as_version=4).cells if "expected" in c.metadata]
-    page = opened(built / "slides" / f"{lesson.stem}.html")
+    page = opened(deck(built, lesson))
     seen = list(through_the_slides(page))
     for cell in asked:
         code, outputs = squeezed(cell.source), [squeezed(slides.printed(o)) for o in cell.outputs]
@@ -347,7 +401,7 @@ def through_the_slides(page):
         page.evaluate(NEXT)
 
 
-@each_lesson
+@every_lesson
 def test_a_slide_is_one_thought(lesson):
     """No answer, question or picture shares a slide with what comes before it."""
     cells = list(slides.placed(slides.pieces(nbformat.read(lesson, as_version=4)), {}))
@@ -357,10 +411,11 @@ def test_a_slide_is_one_thought(lesson):
     assert sum(cell.metadata.kind == "question" for cell in cells) >= 5
 
 
-def test_minutes_and_stumbling_blocks_are_on_the_slides():
-    lesson = LESSONS[0]
-    page = slides.slides(nbformat.read(lesson, as_version=4))
-    notes = teaching.sections(1)
+@pytest.mark.parametrize("lesson", [LESSONS[0], CHINESE[0]])
+def test_minutes_and_stumbling_blocks_are_on_the_slides(lesson):
+    page = slides.slides(nbformat.read(lesson, as_version=4), language_of(lesson))
+    notes = teaching.sections(1, language_of(lesson))
+    assert f'<html lang="{WORDS[language_of(lesson)]["lang"]}">' in page
     assert page.count('class="minutes"') == sum(minutes > 0 for minutes, _ in notes.values())
     assert page.count('<aside class="notes">') == sum(bool(stuck) for _, stuck in notes.values())
 

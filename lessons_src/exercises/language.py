@@ -1,7 +1,8 @@
 """What `check` and `hint` say in the language of the folder in which the lesson runs.
 
 In a folder zh_CN, such as notebooks/zh_CN, that is Chinese, from zh_CN.mo beside this file, which
-`make translations` writes. What has no translation stays English.
+`make translations` writes. A copy that brings its modules along brings that file as everywhere.mo,
+since nobody knows the folder it will run in. What has no translation stays English.
 """
 
 import gettext
@@ -28,8 +29,9 @@ SENTENCES = (
 
 
 def in_its_language(text):
-    catalogue = Path(__file__).with_name(f"{Path.cwd().name}.mo")
-    if not catalogue.exists():
-        return text
-    with catalogue.open("rb") as file:
-        return gettext.GNUTranslations(file).gettext(text)
+    for folder in (Path.cwd().name, "everywhere"):
+        catalogue = Path(__file__).with_name(f"{folder}.mo")
+        if catalogue.exists():
+            with catalogue.open("rb") as file:
+                return gettext.GNUTranslations(file).gettext(text)
+    return text

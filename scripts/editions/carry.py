@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # The file of an exercise has these two lines, in this order: a copy ends above one of them.
 SOLUTION = "# The solution"
 WRONG_ANSWERS = "# Wrong answers"  # for the tests and for teachers
+EVERYWHERE = "lessons_src/exercises/everywhere.mo"  # where hint and check look in any folder
+BYTES = "surrogateescape"  # a file that is no text, as text
 
 SET_UP = """\
 # Set-up: installs what is missing here; the second time there is nothing to do.
@@ -68,7 +70,7 @@ if "course_folder" not in globals():  # it goes when the kernel ends
 for name, text in json.loads(lzma.decompress(base64.b85decode(archive))).items():
     path = Path(course_folder.name, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode())
+    path.write_bytes(text.encode(errors="surrogateescape"))
 if not shutil.which("dot"):  # so that a plain torchviz call draws too
     from double_backward.graphs import layout
 
@@ -86,19 +88,24 @@ if numbers(found("double-backward")) < numbers("VERSION"):
 """
 
 
-def carry(notebook, end=WRONG_ANSWERS, repository=""):
+def carry(notebook, language="", end=WRONG_ANSWERS, repository=""):
     """Put the set-up and the modules that the lesson imports below its title, in place.
 
     A module that has the line `end` is carried as far as that. With a `repository`, owner/name on
-    GitHub, the tool is installed from there and not carried.
+    GitHub, the tool is installed from there and not carried. With them comes what hint and check
+    say in another `language`, for whatever folder the copy runs in.
     """
     folded = {"cellView": "form", "jupyter": {"source_hidden": True}}
     names = needed(notebook)
     if repository:
         names = [name for name in names if not name.startswith("double_backward/")]
+    texts = {name: carried(name, end) for name in names}
+    if language:
+        catalogue = (ROOT / EVERYWHERE).with_name(f"{language}.mo")
+        texts[EVERYWHERE] = catalogue.read_bytes().decode(errors=BYTES)
     notebook.cells[1:1] = [
         new_code_cell(set_up(repository), id="set-up"),
-        new_code_cell(modules_cell(names, end), id="modules", metadata=folded),
+        new_code_cell(modules_cell(texts), id="modules", metadata=folded),
     ]
 
 
@@ -121,8 +128,8 @@ def set_up(repository=""):
     )
 
 
-def modules_cell(names, end):
-    return MODULES.strip().replace("ARCHIVE", packed({name: carried(name, end) for name in names}))
+def modules_cell(texts):
+    return MODULES.strip().replace("ARCHIVE", packed(texts))
 
 
 def packed(texts):

@@ -9,10 +9,12 @@ import nbformat
 
 from . import address as addresses
 from .carry import ROOT, carry, unpacked
+from .languages import language_of, lessons_in
 
 COPIES = ROOT / "colab"
-LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
-README = ROOT / "README.md"
+NOTEBOOKS = ROOT / "notebooks"
+LESSONS = lessons_in(NOTEBOOKS)
+READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
 BADGE = re.compile(r"\s*\[(?:Open in Colab|!\[Open in Colab\]\([^)]*\))\]\((\S+?)/\w+\.ipynb\)")
 LESSON_LINK = re.compile(r"\[([^\]]+)\]\((\d_\w+\.ipynb)\)")
 
@@ -23,7 +25,7 @@ def colab_copy(lesson, repository=None):
     It installs the tool from the `repository`, by default the one that pyproject.toml names.
     """
     notebook = nbformat.read(lesson, as_version=4)
-    home = BADGE.search(notebook.cells[0].source)
+    home = home_of(notebook)
     take_badge_out(notebook)
     for cell in notebook.cells:
         cell.metadata.pop("expected", None)  # for a test of the course
@@ -31,22 +33,28 @@ def colab_copy(lesson, repository=None):
             cell.outputs, cell.execution_count = [], None
         if cell.cell_type == "markdown":
             # A link to a file beside the notebook leads nowhere on Colab.
-            target = rf"[\1]({home[1]}/\2)" if home else r"\1"
+            target = rf"[\1]({home}/\2)" if home else r"\1"
             cell.source = LESSON_LINK.sub(target, cell.source)
-    carry(notebook, repository=addresses.repository() if repository is None else repository)
+    if repository is None:
+        repository = addresses.repository()
+    carry(notebook, language_of(lesson), repository=repository)
     return nbformat.writes(notebook) + "\n"
 
 
 def write_copies():
     """All of them: each is a function of its lesson and of the modules; return what changed."""
-    COPIES.mkdir(exist_ok=True)
     changed = []
     for lesson in LESSONS:
-        copy, text = COPIES / lesson.name, colab_copy(lesson)
+        copy, text = copy_of(lesson), colab_copy(lesson)
         if not copy.exists() or not same_copy(copy.read_text(encoding="utf-8"), text):
+            copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(text, encoding="utf-8", newline="\n")
-            changed.append(copy.name)
+            changed.append(copy.relative_to(COPIES).as_posix())
     return changed
+
+
+def copy_of(lesson):
+    return COPIES / language_of(lesson) / lesson.name
 
 
 def same_copy(one, other):
@@ -61,14 +69,20 @@ def content(text):
 
 
 def address(lesson, repository):
-    home = f"https://colab.research.google.com/github/{repository}/blob/main/colab"
-    return f"{home}/{lesson.name}"
+    home = f"https://colab.research.google.com/github/{repository}/blob/main"
+    return f"{home}/{copy_of(lesson).relative_to(ROOT).as_posix()}"
 
 
 def put_badge_into_lesson(notebook, lesson, repository):
     """Below the title's text, in words: a picture would be missing in the reader's own copy."""
     take_badge_out(notebook)
     notebook.cells[0].source += f"\n\n[Open in Colab]({address(lesson, repository)})"
+
+
+def home_of(notebook):
+    """The address of the copies' folder, by the lesson's badge, or ""."""
+    found = BADGE.search(notebook.cells[0].source)
+    return found[1] if found else ""
 
 
 def take_badge_out(notebook):
@@ -79,7 +93,8 @@ def put_badges_into_readme(text, lessons, repository):
     """Behind each link to a lesson that is in a table; the picture is a file of ours."""
     text = BADGE.sub("", text)
     for lesson in lessons:
-        link = rf"(\|[^|\n]*\]\(notebooks/{re.escape(lesson.name)}\))"
+        name = lesson.relative_to(ROOT).as_posix()
+        link = rf"(\|[^|\n]*\]\({re.escape(name)}\))"
         picture = "![Open in Colab](pictures/open_in_colab.svg)"
         text = re.sub(link, rf"\1 [{picture}]({address(lesson, repository)})", text)
     return text

@@ -2,8 +2,10 @@
 
 import re
 
-ANSWER = re.compile(r"(?:> )?<details><summary>Answers?</summary>.*?</details>\s*", re.DOTALL)
-OFFER = re.compile(r", or <code>solution\([^)]*\)</code>")
+ANSWER = re.compile(
+    r"(?:> )?<details><summary>(?:Answers?|答案)</summary>.*?</details>\s*", re.DOTALL
+)
+OFFER = re.compile(r"(?:, or |；或者 )<code>solution\([^)]*\)</code>")
 
 
 def without_answers(notebook):

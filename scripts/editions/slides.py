@@ -11,7 +11,9 @@ import html
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from unicodedata import east_asian_width
 
 from nbconvert import SlidesExporter
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
@@ -21,6 +23,7 @@ from lessons_src.stepper import STEPS, unstacked
 
 from .close_ups import close_ups, is_graph, sentences
 from .folds import ANSWER
+from .languages import WORDS
 from .teaching import sections
 
 SVG = "image/svg+xml"
@@ -30,39 +33,41 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 HEIGHT = 830
 TEXT, CODE, OUTPUT = (41, 92), (34, 92), (28, 112)
 ROWS = 7  # of a table on one slide
+FRAME = ("lang", "map")  # what the template asks for
 HEADING = re.compile(r"^(?=##? )", re.MULTILINE)
-QUESTION = re.compile(r"^(?=> \*\*Predict)", re.MULTILINE)
+QUESTION = re.compile(r"^(?=> \*\*(?:Predict|先猜一猜))", re.MULTILINE)
 DETAILS = re.compile(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
 TABLE = re.compile(r"(?:^\|.*\|\n?)+", re.MULTILINE)
 
 
-def slides(notebook):
+def slides(notebook, language=""):
     notebook = copy.deepcopy(notebook)
-    notes = sections(int(re.match(r"# (\d)", notebook.cells[0].source)[1]))
-    notebook.cells = list(placed(pieces(notebook), notes))
+    notes = sections(int(re.match(r"# (\d)", notebook.cells[0].source)[1]), language)
+    notebook.cells = list(placed(pieces(notebook, language), notes, language))
     config = Config()
     config.NbConvertBase.display_data_priority = ["image/svg+xml", "text/html", "text/plain"]
     exporter = SlidesExporter(
         config=config,
         template_name="slides",
         extra_template_basedirs=[str(TEMPLATES)],
-        filters={"words": words, "data_address": data_address},
+        filters={"words": partial(words, language=language), "data_address": data_address},
         exclude_anchor_links=True,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
     )
-    return exporter.from_notebook_node(notebook, {"title": title(notebook)})[0]
+    resources = {"title": title(notebook), **{name: WORDS[language][name] for name in FRAME}}
+    return exporter.from_notebook_node(notebook, resources)[0]
 
 
 def title(notebook):
     return notebook.cells[0].source.splitlines()[0].lstrip("# ")
 
 
-def words(output):
+def words(output, language=""):
     """What stands for a picture where it is not seen."""
     text = output.data.get("text/plain", "<").strip()
     # A library's own picture: its repr says nothing, and the rules ask for words below it.
-    return "A graph; the text below it says what it shows." if text.startswith("<") else text
+    return WORDS[language]["a graph"] if text.startswith("<") else text
 
 
 def data_address(svg):
@@ -72,7 +77,7 @@ def data_address(svg):
 # Into pieces, each of one kind.
 
 
-def pieces(notebook) -> Iterator:
+def pieces(notebook, language="") -> Iterator:
     """Cells of one kind each, text, question, answer, code, output or picture: `metadata.kind`."""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -82,7 +87,7 @@ def pieces(notebook) -> Iterator:
             asked = "expected" in cell.metadata
             for output in cell.outputs:
                 if SVG in output.get("data", {}):
-                    yield from picture_pieces(output)
+                    yield from picture_pieces(output, language)
                 else:
                     yield piece(new_code_cell(outputs=[output]), "output", asked=asked)
 
@@ -92,12 +97,12 @@ def piece(cell, kind, **metadata):
     return cell
 
 
-def picture_pieces(output):
+def picture_pieces(output, language=""):
     """A plot as it is; a graph in parts, below what it says; several graphs one after another."""
     if not is_graph(output.data[SVG]):
         yield piece(new_code_cell(outputs=[output]), "picture")
         return
-    steps = output.data.get(STEPS, {})
+    steps, say = output.data.get(STEPS, {}), WORDS[language]
     graphs = unstacked(output.data[SVG])
     titles = steps.get("titles") or [""] * len(graphs)
     passes = steps.get("steps") or [[] for _ in graphs]
@@ -106,8 +111,8 @@ def picture_pieces(output):
         said = " · ".join(filter(None, [title, verdict, *more]))
         parts = close_ups(svg, HEIGHT - height(said, TEXT))
         for number, (part, chart) in enumerate(parts, 1):
-            where = f"part {number} of {len(parts)}" if len(parts) > 1 else ""
-            told = words(output) if number == 1 else f"{where} of the graph before: {said}"
+            where = say["part"].format(number, len(parts)) if len(parts) > 1 else ""
+            told = words(output) if number == 1 else say["part of"].format(where, said)
             shown = new_output("display_data", {SVG: part, "text/plain": told})
             judged = {"": "", "black": "", "darkgreen": "right"}.get(colour, "wrong")
             shown.metadata = {"title": title, "verdict": verdict, "judged": judged, "more": more}
@@ -133,7 +138,8 @@ def text_pieces(source):
 def unfolded(answer):
     """The text of a folded answer, without the fold and the quotation around it."""
     text = re.sub(r"^> ?", "", answer, flags=re.MULTILINE)
-    return "**" + DETAILS.sub(r"\1.** \2", text).strip().replace("\n\n", " ", 1)
+    stop = "：" if "<summary>答案" in text else "."
+    return "**" + DETAILS.sub(rf"\1{stop}** \2", text).strip().replace("\n\n", " ", 1)
 
 
 def short(text):
@@ -162,7 +168,7 @@ def halved(table):
 # Onto slides.
 
 
-def placed(cells, notes) -> Iterator:
+def placed(cells, notes, language="") -> Iterator:
     """The pieces, each told where a slide begins: a heading goes right, the next thought down."""
     used, before = 0, None
     for cell in cells:
@@ -178,7 +184,7 @@ def placed(cells, notes) -> Iterator:
             where = "fragment"
         cell.metadata["slideshow"] = {"slide_type": where}
         if heading:
-            told(cell, heading[1], notes)
+            told(cell, heading[1], notes, WORDS[language]["min"])
         used = size + (used if where in ("-", "fragment") else 0)
         before = kind
         yield cell
@@ -192,11 +198,11 @@ def is_new_thought(kind, before):
     return kind in ("question", "answer", "picture")
 
 
-def told(cell, heading, notes):
+def told(cell, heading, notes, words):
     """Minutes in the corner, and for the speaker where people get stuck."""
     minutes, stuck = notes.get(heading, (0, ""))
     if minutes:
-        cell.source += f'\n\n<p class="minutes">{minutes} min</p>'
+        cell.source += f'\n\n<p class="minutes">{words.format(minutes)}</p>'
     if stuck:
         cell.source += f'\n\n<aside class="notes">{html.escape(stuck)}</aside>'
 
@@ -219,5 +225,10 @@ def printed(output):
 
 def height(text, look):
     pixels, letters = look
-    lines = sum(max(1, math.ceil(len(line) / letters)) for line in text.splitlines())
+    lines = sum(max(1, math.ceil(width(line) / letters)) for line in text.splitlines())
     return pixels * (lines + 0.6)
+
+
+def width(line):
+    """In letters; a Chinese character is as wide as two."""
+    return len(line) + sum(east_asian_width(character) in "WF" for character in line)

@@ -6,9 +6,9 @@ from .carry import SOLUTION, carry
 from .folds import without_answers, without_outputs
 
 
-def student(notebook):
+def student(notebook, language=""):
     notebook = copy.deepcopy(notebook)
     without_answers(notebook)
     without_outputs(notebook)
-    carry(notebook, end=SOLUTION)
+    carry(notebook, language, end=SOLUTION)
     return notebook

@@ -110,6 +110,9 @@ def translated(english, catalogue, folder):
         parts = BETWEEN.split(cell.source)
         parts[::2] = [translation(part, catalogue) for part in parts[::2]]
         cell.source = LINK.sub(lambda link: f"]({target(link[1], folder)})", "".join(parts))
+    if home := colab.home_of(nbformat.read(english, as_version=4)):
+        badge = f"[Open in Colab]({home}/{folder.name}/{english.name})"
+        notebook.cells[0].source += f"\n\n{badge}"
     return nbformat.writes(notebook) + "\n"
 
 

@@ -1,8 +1,12 @@
-"""`make workshop`: everything for a room full of people, in build/workshop/."""
+"""`make workshop`: everything for a room full of people, in build/workshop/.
+
+In build/workshop/zh_CN/ is what there is in Chinese; what to say to wrong answers is English alone.
+"""
 
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import nbformat
 
@@ -10,6 +14,7 @@ from . import slides
 from .carry import ROOT
 from .colab import take_badge_out
 from .instructor import instructor
+from .languages import language_of, lessons_in
 from .packages import package
 from .student import student
 
@@ -25,24 +30,27 @@ ASSETS = {
 
 def main(notebooks=NOTEBOOKS, target=TARGET):
     """Write all editions beside the old ones, then put them in their place: all or nothing."""
-    lessons = {path.stem: read(path) for path in sorted(notebooks.glob("[0-9]_*.ipynb"))}
+    lessons = lessons_in(notebooks)
     if not lessons:
         sys.exit(f"There are no lessons in {shown(notebooks)}: run this in a whole checkout.")
     assets = {name: package(*path) for name, path in ASSETS.items()}
     texts = {
-        f"{edition}/{name}.{ending}": make(notebook)
-        for edition, (ending, make) in EDITIONS.items()
-        for name, notebook in lessons.items()
+        Path(language, edition, f"{lesson.stem}.{ending}"): text
+        for lesson in lessons
+        for language, edition, ending, text in editions(lesson)
     }
     fresh = target.with_name(target.name + ".new")
     try:
         shutil.rmtree(fresh, ignore_errors=True)
-        write(texts, assets, fresh)
+        write(texts, fresh)
+        for language in {language_of(lesson) for lesson in lessons}:
+            write_assets(assets, fresh / language / "assets")
         shutil.rmtree(target, ignore_errors=True)
         os.replace(fresh, target)
     except OSError as error:
         sys.exit(f"{shown(target)} cannot be written ({error.strerror}): make its folder writable.")
-    print(f"{len(lessons)} lessons, each as {', '.join(EDITIONS)}, are in {shown(target)}")
+    editions_made = dict.fromkeys(path.parent.name for path in texts)
+    print(f"{len(lessons)} lessons, as {', '.join(editions_made)}, are in {shown(target)}")
 
 
 def shown(path):
@@ -63,21 +71,26 @@ def read(path):
     return notebook
 
 
-EDITIONS = {
-    "student": ("ipynb", lambda notebook: nbformat.writes(student(notebook)) + "\n"),
-    "instructor": ("ipynb", lambda notebook: nbformat.writes(instructor(notebook)) + "\n"),
-    "slides": ("html", slides.slides),
-}
+def editions(lesson):
+    """Each: language, name, how the file ends, text."""
+    notebook, language = read(lesson), language_of(lesson)
+    yield language, "student", "ipynb", nbformat.writes(student(notebook, language)) + "\n"
+    if not language:
+        yield language, "instructor", "ipynb", nbformat.writes(instructor(notebook)) + "\n"
+    yield language, "slides", "html", slides.slides(notebook, language)
 
 
-def write(texts, assets, folder):
+def write(texts, folder):
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
-    (folder / "assets").mkdir()
-    shutil.copyfile(slides.TEMPLATES / "slides" / "slides.css", folder / "assets" / "slides.css")
+
+
+def write_assets(assets, folder):
+    folder.mkdir()
+    shutil.copyfile(slides.TEMPLATES / "slides" / "slides.css", folder / "slides.css")
     for name, source in assets.items():
-        shutil.copyfile(source, folder / "assets" / name)
+        shutil.copyfile(source, folder / name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,40 @@
+"""Which pages of the website are there in Chinese, and where their links lead.
+
+A page has the same name in both languages: GLOSSARY.zh-CN.md of the repository is zh_CN/GLOSSARY
+of the site, notebooks/zh_CN/1_saving_inputs.ipynb is zh_CN/notebooks/1_saving_inputs.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# A link to another file; what leads out of the site, or stays on the page, is none.
+LINK = re.compile(r"\[([^\]\n]+)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def in_chinese():
+    """The names of the pages that are there in both languages."""
+    files = [*(ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb"), *ROOT.glob("[A-Z]*.zh-CN.md")]
+    return sorted(page_of(path.relative_to(ROOT).as_posix()) for path in files)
+
+
+def page_of(path):
+    """The page that a file of the repository is, among those of its language."""
+    name = posixpath.splitext(path.replace(".zh-CN", "").replace("zh_CN/", ""))[0]
+    return {"README": "index", "site/front": "index"}.get(name, name)
+
+
+def linked(text, path):
+    """The text of a Chinese page, its links led from the repository's files to the site's pages."""
+
+    def lead(link):
+        file, part = posixpath.normpath(posixpath.join(here, link[2])), link[3] or ""
+        if ".zh-CN." in file or "zh_CN/" in file:
+            page = posixpath.relpath(page_of(file), at) + posixpath.splitext(file)[1]
+            return f"[{link[1]}]({page}{part})"
+        page = posixpath.relpath(f"../{page_of(file)}.html", at)
+        return f'<a href="{page}{part}" hreflang="en">{link[1]}</a>'
+
+    here, at = posixpath.dirname(path), posixpath.dirname(page_of(path))
+    return LINK.sub(lead, text)

@@ -1,0 +1,53 @@
+"""What the editions and the website say of their own, by the folder that holds the lessons.
+
+That is "" for English, and zh_CN, in notebooks/ as in every folder that is made from it.
+"""
+
+from pathlib import Path
+
+WORDS = {
+    "": {
+        "lang": "en",
+        "minutes": "{} minutes",
+        "min": "{} min",
+        "a graph": "A graph; the text below it says what it shows.",
+        "part": "part {} of {}",
+        "part of": "{} of the graph before: {}",
+        "map": "The whole graph without its words; the frame shows which part this is.",
+        "lesson's graph": "A graph that lesson {} draws",
+        "colab": "Open in Colab",
+        "run": "Run it on Colab",
+        "download": "Download, runs on its own",
+        "first": "Download lesson 1",
+        "edit": "Edit",
+        "lessons": "The lessons",
+        "pages": "To look things up",
+    },
+    "zh_CN": {
+        "lang": "zh-CN",
+        "minutes": "{} 分钟",
+        "min": "{} 分钟",
+        "a graph": "一幅计算图；下面的文字说明图里有什么。",
+        "part": "第 {} 部分，共 {} 部分",
+        "part of": "前面那幅图的{}：{}",
+        "map": "不带文字的整幅图；方框标出这是哪一部分。",
+        "lesson's graph": "第 {} 课画出的一幅计算图",
+        "colab": "在 Colab 中打开",
+        "run": "在 Colab 中运行",
+        "download": "下载，单独就能运行",
+        "first": "下载第 1 课",
+        "edit": "修改译文",
+        "lessons": "五课",
+        "pages": "查阅",
+    },
+}
+
+
+def lessons_in(notebooks: Path) -> list[Path]:
+    """In English, then in the other languages."""
+    return [path for folder in WORDS for path in sorted((notebooks / folder).glob("[0-9]_*.ipynb"))]
+
+
+def language_of(lesson: Path) -> str:
+    """The folder that a lesson is in, as WORDS names it."""
+    return lesson.parent.name if lesson.parent.name in WORDS else ""
