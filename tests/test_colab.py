@@ -52,7 +52,7 @@ def test_no_answer_stands_under_its_question(lesson):
 
 def test_no_copy_without_a_lesson():
     copies = {path.relative_to(ROOT / "colab") for path in (ROOT / "colab").rglob("*.*")}
-    assert copies == {lesson.relative_to(ROOT / "notebooks") for lesson in [*LESSONS, *CHINESE]}
+    assert copies <= {lesson.relative_to(ROOT / "notebooks") for lesson in [*LESSONS, *CHINESE]}
 
 
 def code(notebook):
