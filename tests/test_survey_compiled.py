@@ -66,6 +66,15 @@ def test_the_page_is_made_from_the_table():
     assert page.PAGE.read_text(encoding="utf-8") == page.page(ROWS)
 
 
+def test_the_report_counts_what_the_table_holds():
+    counted = re.findall(r"^\| (\d\S+) \| (\d+) \| (\d+) \| (\d+) \|$", REPORT, re.MULTILINE)
+    assert [version for version, *_ in counted] == sorted({row["torch"] for row in ROWS})
+    for version, *numbers in counted:
+        wrong = [len(table.wrong(ROWS, version, backend)) for backend in BACKENDS]
+        asked = len(table.of(ROWS, version, "aot_eager"))
+        assert list(map(int, numbers)) == [asked, *wrong]
+
+
 def asked_again(names):
     fresh = [table.row_of(command.VERSION, n, "aot_eager", look_at(n, "aot_eager")) for n in names]
     return list(table.differences([STORED[name] for name in names], fresh))
