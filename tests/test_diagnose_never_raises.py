@@ -189,6 +189,36 @@ def test_after_a_while_it_ends_and_says_what_was_running(fn, where):
     assert f"while this was running: {where}" in found.findings[0].message
 
 
+class ExpBad(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.e = x.exp()
+        if x.numel() > 1000:
+            time.sleep(0.3)
+        return ctx.e.clone()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.e
+
+
+def test_where_large_inputs_take_too_long_smaller_ones_are_told_of():
+    large = torch.zeros(30_000, dtype=torch.float64, requires_grad=True)
+    found = diagnose(ExpBad.apply, large, timeout=0.5)
+    codes = [finding.code for finding in found.findings]
+    assert found.verdict == "silently_wrong" and codes[0] == "took_too_long"
+    assert "intermediate_on_ctx" in codes and "cut down" in found.findings[0].message
+    assert large.grad is None
+
+    def slow(x):
+        time.sleep(0.3 * (x.numel() > 1000))
+        return x.exp()
+
+    right = diagnose(slow, large, timeout=0.5)
+    assert right.verdict == "not_checked" and "cut down" in right.findings[0].message
+    assert all(row.outcome == "right" for row in right.settings.values())
+
+
 def test_the_limit_holds_in_other_threads():
     found = []
     thread = threading.Thread(

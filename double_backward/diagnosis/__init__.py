@@ -198,7 +198,8 @@ def diagnose(
         ignore: classes of Functions whose backward is meant as it is, such as a surrogate: what it
             does is not judged.
         timeout: seconds, after which it is "not_checked", and what was running is told; None for
-            no limit. A single call of compiled code is waited for.
+            no limit. A single call of compiled code is waited for. Of large inputs, what is wrong
+            with smaller ones is told then, for which some seconds are added.
 
     Returns:
         `Diagnosis`; nothing is raised, whatever fn and the inputs are, except what is no
@@ -216,9 +217,44 @@ def diagnose(
         return _not_checked(name, reason)
     except TookTooLong as late:
         running = f", while this was running: {late.running}" if late.running else ""
-        return _not_checked(name, NotChecked("took_too_long", timeout, running))
+        options = {"order": order, "rtol": rtol, "atol": atol, "ignore": tuple(ignore)}
+        smaller = _of_less(fn, inputs, timeout=LESS, **options)
+        return _too_late(_not_checked(name, NotChecked("took_too_long", timeout, running)), smaller)
     except Exception as error:  # of objects that fn or inputs are, which do what they like
         return _not_checked(name, NotChecked("beyond_diagnose", told(error)))
+
+
+LESS = 10.0  # seconds for smaller inputs, where time was too short for those given
+
+
+def _of_less(fn, inputs, **options):
+    """(what is said of inputs that are cut down, how they are), None where fn takes no such."""
+    from .step import LARGE, change_of, cut_down, runs  # which need what is here
+
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    if sum(x.numel() for x in tensors) <= LARGE:
+        return None
+    for smaller in cut_down(list(inputs)):
+        if runs(fn, smaller):
+            found = diagnose(fn, *smaller, **options)
+            shapes = [tuple(x.shape) for x in inputs if isinstance(x, Tensor)]
+            return (
+                None
+                if found.verdict is Verdict.NOT_CHECKED
+                else (found, change_of(shapes, smaller))
+            )
+    return None
+
+
+def _too_late(late, smaller):
+    """What is known all the same: of inputs that are cut down, unless all is right there."""
+    if smaller is None:
+        return late
+    found, change = smaller
+    said = f"{late.findings[0].message} What stands here is of inputs cut down {change}."
+    first = replace(late.findings[0], message=said)
+    verdict = Verdict.NOT_CHECKED if found.ok else found.verdict
+    return replace(found, name=late.name, verdict=verdict, findings=[first, *found.findings])
 
 
 def _not_checked(name, reason):

@@ -357,7 +357,7 @@ class _Progress:
 def _kept(call: Call) -> _Kind:
     args = [call.inputs.get(place, arg) for place, arg in enumerate(call.args)]
     elements = _elements(args)
-    smaller = [] if elements <= LARGE else list(_cut_down(args))
+    smaller = [] if elements <= LARGE else list(cut_down(args))
     kept = [] if elements > TOO_LARGE else [_copy(arg) for arg in args]
     shapes = [tuple(arg.shape) if isinstance(arg, Tensor) else None for arg in args]
     return _Kind(kept, smaller, shapes, dict(call.kwargs), elements, call.function)
@@ -450,8 +450,8 @@ def _diagnose(
         if kind.elements <= LARGE:
             return diagnose(fn, *args, **options), ()
         for smaller in kind.smaller:
-            if _runs(fn, smaller):
-                change = _change(kind.shapes, smaller)
+            if runs(fn, smaller):
+                change = change_of(kind.shapes, smaller)
                 return diagnose(fn, *smaller, **options), (f"inputs cut down {change}.",)
         if kind.args:
             return diagnose(fn, *args, **options), ()
@@ -472,7 +472,7 @@ def _elements(args):
     return sum(a.numel() for a in args if isinstance(a, Tensor))
 
 
-def _cut_down(args: list) -> Iterator[list]:
+def cut_down(args: list) -> Iterator[list]:
     """The same arguments with less in them, the smallest first.
 
     Sides of one length stay of one length. Numbers that are the length of a side follow it.
@@ -495,7 +495,7 @@ def _cut_down(args: list) -> Iterator[list]:
             yield smaller
 
 
-def _runs(fn, args):
+def runs(fn, args):
     """Whether the Function takes these inputs, and gives a gradient for them."""
     try:
         outs = fn(*[a.clone() if isinstance(a, Tensor) else a for a in args])
@@ -515,7 +515,7 @@ def _runs(fn, args):
 # Words.
 
 
-def _change(shapes, smaller):
+def change_of(shapes, smaller):
     pairs = zip(shapes, smaller, strict=True)
     changed = [(before, tuple(b.shape)) for before, b in pairs if isinstance(b, Tensor)]
     return ", ".join(f"{a} to {b}" for a, b in changed if a != b)
