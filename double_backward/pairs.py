@@ -100,9 +100,9 @@ def relation_of(groups: list[list[Pair]], where: str = "everywhere") -> str:
             "Each of the two gradients is what belongs in the place of the other. Check the order "
             "in which you take the saved tensors, and in which you return."
         )
-    if other := _of_another(groups, wrong.what):
-        return f"For {wrong.what}: that is the gradient of {other}."
     said = relation(alike, where)
+    if not said and (other := _of_another(groups, wrong.what)):
+        said = f"that is the gradient of {other}."
     several = len({pair.what for group in groups for pair in group}) > 1
     return f"For {wrong.what}: {said}" if said and several else said[:1].upper() + said[1:]
 
