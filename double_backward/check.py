@@ -23,13 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .differences import Slope, flat, real, slope
+from .differences import Slope, apart, flat, real, slope
 
 RTOL = {torch.float64: 3e-4, torch.float32: 2e-2}  # a path that is lost is off by far more
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-7), torch.float32: (1e-6, 1e-4)}
 TINIEST = 1e-300
-TINY = 1e-12  # absolute; a difference of gradients below this is none
 KNOWN = 1e-2  # relative: an element of G whose change is known less precisely is left out
 
 
@@ -442,8 +441,7 @@ def _compared(expected, change, v, terms):
 
 def _same(expected, got, rtol):
     """The first element in which two vectors differ, where the first of them is finite."""
-    off = (got - expected).abs() > rtol * (expected.abs() + expected.abs().mean()) + TINY
-    off &= expected.isfinite()
+    off = apart(got, expected, rtol)
     if not off.any():
         return Compared(Outcome.RIGHT)
     i = int(off.nonzero()[0])

@@ -13,6 +13,8 @@ STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two d
 }
 TINY = {torch.float64: 1e-11, torch.float32: 1e-5}  # a step on which nothing bends
 WIDE = 2e-1, 1e-1  # where so much is lost in rounding that only large steps tell
+NONE = 1e-12  # absolute; a difference of gradients below this is none
+LAST = 1e3  # times the last digit: what two orders of adding up the same leave
 AGREED = 1e-2  # a mean relative error below this ends the trying
 
 
@@ -137,6 +139,31 @@ def taken(t: Sequence[Tensor]) -> list[Tensor | None]:
 def filled(grads: Sequence[Tensor | None], t: Sequence[Tensor]) -> Tensor:
     """Gradients as a flat vector, 0 for None."""
     return flat([torch.zeros_like(s) if g is None else g for g, s in zip(grads, t, strict=True)])
+
+
+def apart(got: Tensor, expected: Tensor, rtol: float, atol: Any = NONE) -> Tensor:
+    """Mask: the elements that differ by more than `rtol` of themselves and of their mean size.
+
+    Not those of which nothing finite is expected.
+    """
+    size = expected.abs()
+    off = (got - expected).abs() > rtol * (size + size.nanmean()) + atol
+    return off & expected.isfinite()
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are the same but for the last digits of the coarser dtype; NaN is NaN.
+
+    The digits are those of the largest element: the small ones may be what is left of such.
+    """
+    if a.shape != b.shape:
+        return False
+    if not (a.is_floating_point() or a.is_complex()):
+        return same(a, b)
+    digits = LAST * max(torch.finfo(t.dtype).eps for t in (a, b))
+    a, b = flat([a]), flat([b])
+    top = b.abs().nan_to_num(0.0, 0.0, 0.0).max().item() if b.numel() else 0.0
+    return torch.allclose(a, b, rtol=digits, atol=digits * top, equal_nan=True)
 
 
 def same(a: Any, b: Any) -> bool:

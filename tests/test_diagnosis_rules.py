@@ -32,9 +32,9 @@ from double_backward.diagnosis.functions import Kind, Path
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.lifetime import Lifetime
-from double_backward.diagnosis.measure import Situation
 from double_backward.diagnosis.rules import RULES, concluded
 from double_backward.diagnosis.settings import Setting
+from double_backward.diagnosis.ways import Situation
 from double_backward.remedies.regions import Region
 from double_backward.steps import Step
 

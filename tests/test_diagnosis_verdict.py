@@ -17,10 +17,10 @@ from made_evidence import (
 
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Outcome, Row
-from double_backward.diagnosis.measure import Situation
 from double_backward.diagnosis.rules import concluded
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.verdict import Verdict
+from double_backward.diagnosis.ways import Situation
 
 
 def one(outcome):

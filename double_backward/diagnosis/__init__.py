@@ -99,13 +99,12 @@ from .habits import observe, torch_func
 from .judge import Outcome, Row
 from .lifetime import Lifetime, lifetime
 from .limits import TookTooLong, limited, no_endless_recursion
-from .measure import Measured, as_given, measure
+from .measure import Measured, as_given, measure, measure_elsewhere
 from .places import place_of
 from .prepare import NotChecked, Prepared, prepare, raised, told
 from .report import text_of
 from .rules import Finding, concluded
 from .settings import FORMULAS, Setting, typed
-from .situations import elsewhere
 from .target import Target
 from .undisturbed import undisturbed
 from .verdict import Verdict
@@ -331,7 +330,7 @@ def _measured(prepared: Prepared, order: int) -> tuple[Measured, bool]:
     try:
         found, moved = _measure_where_it_tells(prepared.target, order)
         if prepared.functions and found.telling and not found.severity:
-            found = elsewhere(found, order)
+            found = measure_elsewhere(found, order)
         if found.dtype is torch.float32 and not prepared.functions:
             found = _doubted(found)
         return found, moved

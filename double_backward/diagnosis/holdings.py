@@ -49,14 +49,13 @@ def other_leaves(call: Call) -> list[Tensor]:
     return found
 
 
-def forgotten_leaves(target: Target, kept: list[Tensor]) -> list[Tensor]:
+def forgotten_leaves(target: Target, call: Call, kept: list[Tensor]) -> list[Tensor]:
     """Leaves that forward used where nothing is recorded, and that so get no gradient.
 
     Those among what is kept, or behind the first derivative, that do not stand behind the outputs,
     although these change with them. One that `.backward()` gives a gradient is none: a checkpoint's
-    backward does that by itself.
+    backward does that by itself. `call` is one of the target.
     """
-    call = target.start()
     behind = {id(leaf) for leaf in [*call.t, *other_leaves(call)]}
     held = [thing for _, thing in reachable(target.fn) if isinstance(thing, Tensor)]
     found = {id(t): t for t in [*kept, *held] if t.is_leaf and t.requires_grad}

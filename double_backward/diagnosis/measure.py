@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from double_backward.check import first_line
-from double_backward.differences import Slope, flat, shaped, slope, vjp
+from double_backward.differences import Slope, apart, flat, shaped, slope, vjp
 
 from .judge import (
     NOISE,
@@ -41,6 +41,7 @@ from .settings import (
     uneven_direction,
 )
 from .target import Target
+from .ways import Situation, Way, as_models_call
 
 ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
 MANY = 1e6  # elements; from here on one probe has to do
@@ -54,14 +55,6 @@ BENDS = {  # steps of second differences
     torch.float32: (1e-1, 2e-1),
     torch.bfloat16: (3e-1, 5e-1),
 }
-
-
-@dataclass(frozen=True)
-class Situation:
-    """In what way fn is called otherwise than it was given."""
-
-    kind: str  # "negative", "frozen" or "linked"
-    name: str = ""  # of the input that is frozen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +115,8 @@ class Measured(Numbers):
     """The same with what it was measured by, so that more can be."""
 
     probe: Probe
+    said: dict[Setting, Reported]  # what autograd reports
+    gradient: Tensor | None = None  # flat; None if fn's backward raises
     a: Tensor | None = None  # the second derivative alone, flat; None if fn's backward raises
 
     @property
@@ -172,6 +167,37 @@ def even_probe(target: Target) -> Probe:
     return Probe(target, tuple(map(torch.ones_like, ys)), ys, torch.ones_like(flat(target.point)))
 
 
+def measure_elsewhere(measured: Measured, order: int) -> Measured:
+    """The same, or what was measured in the first situation in which something is wrong.
+
+    An error that comes where an input is frozen is only noted: nobody overlooks it.
+    """
+    noted = measured
+    for way in as_models_call(measured.probe):
+        if not differs(way, measured):
+            continue
+        found = measure_with(way.probe, order)
+        if way.situation.kind == "frozen" and (text := _only_raises(found)):
+            noted = replace(noted, raises_frozen=(way.situation.name, text))
+        elif found.severity:
+            return replace(found, situation=way.situation)
+    return noted
+
+
+def differs(way: Way, measured: Measured) -> str:
+    """ "" or what comes instead, where fn is called in this way."""
+    known = measured.said[way.setting] if way.plain is measured.probe else None
+    return way.differs(measured.tolerance, known)
+
+
+def _only_raises(found):
+    """The error, where there is nothing else."""
+    rows = [found.first, *found.rows]
+    other = {row.outcome for row in rows} - {Outcome.RIGHT, Outcome.RAISES}
+    texts = [row.text for row in rows if row.outcome is Outcome.RAISES]
+    return "" if other or not texts else texts[0]
+
+
 def measure_with(probe: Probe, order: int) -> Measured:
     """First derivative against values, second against the first, third against the second."""
     try:
@@ -182,7 +208,8 @@ def measure_with(probe: Probe, order: int) -> Measured:
             return measure_with(replace(probe, by_backward=True), order)
         place = raised_in(raised)
         first = Row(Outcome.RAISES, text=first_line(raised), raised_in=place)
-        return Measured(first=first, second=unjudged(_all_reported(probe)), **_about(probe))
+        said = _all_reported(probe)
+        return Measured(first=first, second=unjudged(said), said=said, **_about(probe))
     dtype, said = _precision(probe), _all_reported(probe)
     found = _compared(probe, order, gradient, said, dtype)
     right = found.first.outcome is Outcome.RIGHT
@@ -230,7 +257,12 @@ def _second(probe, setting):
 def _compared(probe, order, gradient, said, dtype, rounding=None):
     target, d, n = probe.target, probe.d, len(flat(probe.y0))
     in_both = rounding.both if rounding else None
-    both = slope(partial(_values_and_gradient, probe, d), dtype, target.scale, in_both)
+    here = torch.cat([flat(probe.y0), gradient])
+
+    def at(h):
+        return _values_and_gradient(probe, d, h) if h else here
+
+    both = slope(at, dtype, target.scale, in_both)
     dy, a = Slope(*(v[:n] for v in both)), Slope(*(v[n:] for v in both))
     first = judge_first(probe, gradient, dy, a, dtype, in_both)
     rtol = target.rtol
@@ -239,6 +271,8 @@ def _compared(probe, order, gradient, said, dtype, rounding=None):
         tolerance = max(SECOND[dtype], rtol)
     common = {
         **_about(probe),
+        "said": said,
+        "gradient": gradient,
         "first": first,
         "dtype": dtype,
         "tolerance": tolerance,
@@ -285,7 +319,7 @@ def as_given(measured: Measured, given: Target) -> dict[Setting, Row]:
     single = replace(probe, target=given, w=w, y0=tuple(ys))
     size = _size_inside(single)
     for setting in Setting:
-        got, right = reported(single, setting), reported(probe, setting)
+        got, right = reported(single, setting), measured.said[setting]
         if right.vector is None or right.first is None:
             continue
         if got.vector is None:
@@ -339,6 +373,8 @@ def _weighted(probe, w):
 
     In memory these weights are like those of the probe, which backward takes.
     """
+    if not w.any():
+        return torch.zeros_like(probe.d)
     call = probe.target.start()
     w = [torch.empty_like(v).copy_(s) for v, s in zip(probe.w, shaped(w, probe.w), strict=True)]
     return vjp(call.ys, call.t, w, probe.by_backward)
@@ -533,8 +569,7 @@ def _changed(gradient, recorded, tolerance):
     """Whether the first derivative is another one with create_graph=True."""
     if recorded is None:
         return False
-    size = tolerance * (gradient.abs() + gradient.abs().mean()) + 1e-12
-    return bool(((recorded - gradient).abs() > size).any())
+    return bool(apart(recorded, gradient, tolerance).any())
 
 
 def _precision(probe):

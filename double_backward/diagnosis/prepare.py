@@ -132,11 +132,12 @@ def _prepared(fn, inputs, target):
             target, functions = _in_double(inputs, target, functions)
     if {x.dtype for x in target.point} & HALF:
         raise NotChecked("half_precision", functions=functions)
-    if not any(y.numel() for y in _outputs(target)):
-        raise NotChecked("no_elements", "The output")
-    if not all(y.isfinite().all() for t in (given, target) for y in _outputs(t)):
-        raise NotChecked("not_finite_here")
     first, again, other = (_outputs(target.with_seed(seed)) for seed in (0, 0, 1))
+    if not any(y.numel() for y in first):
+        raise NotChecked("no_elements", "The output")
+    as_given = first if given is target else _outputs(given)
+    if not all(y.isfinite().all() for y in [*first, *as_given]):
+        raise NotChecked("not_finite_here")
     if not all(map(same, first, again)):
         raise NotChecked("random_output")
     seeded = not all(map(same, first, other))
@@ -191,7 +192,7 @@ def _looked_at(fn, inputs, target):
     if functions:
         kept = [k.tensor for node in here.nodes for k in node.kept if k.tensor is not None]
         with suppress(Exception):  # of backward
-            forgotten = forgotten_leaves(target, kept)
+            forgotten = forgotten_leaves(target, here.call, kept)
     return target, functions, names_of(leaves, target.fn), names_of(forgotten, target.fn)
 
 

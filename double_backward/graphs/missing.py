@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from double_backward._torch import grad_outs_of, number_of, tree_map
+from double_backward.differences import close
 from double_backward.graphs.walk import (
     INPUT,
     INTERMEDIATE,
@@ -42,7 +43,6 @@ from double_backward.graphs.walk import (
 from double_backward.state import State, Surroundings
 
 STEP = {torch.float64: 1e-5, torch.float32: 1e-3}  # relative, for the inputs of forward
-CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # relative, for numbers computed again
 FEW = 20  # connected tensors that are looked at; each costs two backward passes
 HALVES = 0.2, 0.8  # of a change, what half a step makes of it; a jump stays whole or goes
 
@@ -214,7 +214,7 @@ def changing(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Kept],
     numbers = sorted(key for key in moved if isinstance(key, str))
     if known:
         asked: list[int | str] = [place for place, kept in enumerate(node.kept) if kept in tensors]
-        if not all(_same(here[key], actual[key]) for key in [*asked, *numbers]):
+        if not all(close(here[key], actual[key]) for key in [*asked, *numbers]):
             raise NotKnown
     elif len(tensors) + len(numbers) < len(wanted) + len(_numbers(node)):
         raise NotKnown  # elsewhere it does not change; here it may
@@ -298,23 +298,13 @@ def _moves(here: Tensor, half: Tensor, whole: Tensor) -> bool:
     return bool(((change > noise) & (share > HALVES[0]) & (share < HALVES[1])).any())
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if torch.equal(a, b):
-        return True
-    size = float(b.detach().abs().max()) if b.numel() else 0.0
-    allowed = CLOSE.get(a.dtype, 0.0)
-    return torch.allclose(a.detach(), b.detach(), rtol=allowed, atol=allowed * size, equal_nan=True)
-
-
 def _missing(graph: Graph, each: Pass, taken: list[tuple[Node, Kept]]) -> list[Missing]:
     """The paths that one gradient lacks."""
     leaves: dict[int, Tensor] = {
         id(tensor): tensor.detach().clone().requires_grad_() for tensor in _tensors(taken)
     }
     again = _backward(graph, each, dict(leaves.items()))
-    if again is None or not _same(again, each.gradient):
+    if again is None or not close(again, each.gradient):
         raise NotKnown
     found = _compare(graph, each.gradient, walk(again), again, leaves)
     keepers = {id(kept.tensor): (node, kept) for node, kept in taken}
@@ -498,7 +488,7 @@ def _match(here: Node, there: Node) -> bool:
         kept.tensor is None
         or kept.name not in saved
         or saved[kept.name] is None
-        or _same(saved[kept.name], kept.tensor)  # type: ignore[arg-type]
+        or close(saved[kept.name], kept.tensor)  # type: ignore[arg-type]
         for kept in here.kept
     )
 

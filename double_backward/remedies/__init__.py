@@ -14,6 +14,7 @@ from torch.autograd import Function
 
 from double_backward._torch import class_of, in_forward_mode, outside_batches
 from double_backward.check import first_line
+from double_backward.differences import close
 from double_backward.lessons import lesson_named
 from double_backward.state import Surroundings
 
@@ -30,7 +31,7 @@ from .meet import (
     unbatched,
 )
 from .regions import uncompiled
-from .truth import AnotherResult, Truth, Unknown, close, tangents_out
+from .truth import AnotherResult, Truth, Unknown, tangents_out
 
 __all__ = [
     "SecondDerivativeError",

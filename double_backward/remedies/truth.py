@@ -388,15 +388,5 @@ def _has_lost(expected, got):
     return any(a.norm() > LEFT * size and b.norm() < LEFT * a.norm() for a, b in parts)
 
 
-def close(a, b):
-    """Whether two gradients are the same, to the digits of the coarser dtype at least."""
-    if a.shape != b.shape:
-        return False
-    tolerance = 1e3 * max(torch.finfo(t.dtype).eps for t in (a, b))
-    a, b = flat([a]), flat([b])
-    top = b.abs().nan_to_num(0.0, 0.0, 0.0).max().item() if b.numel() else 0.0
-    return torch.allclose(a, b, rtol=tolerance, atol=tolerance * top, equal_nan=True)
-
-
 def _is_continuous(t):
     return t.is_floating_point() or t.is_complex()
