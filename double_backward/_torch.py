@@ -64,7 +64,8 @@ OF_A_NODE = {  # of a custom Function -> what it is for
 def missing() -> list[str]:
     """What this torch does not have, a sentence each; [] if all is there."""
     lost = [(name, use) for name, use in NAMES.items() if not _is_there(name)]
-    node: Any = _Small.apply(torch.ones(1, requires_grad=True)).grad_fn
+    out: Any = _Small.apply(torch.ones(1, requires_grad=True))  # up to 2.12 its node dies with it
+    node = out.grad_fn
     lost += [(f"grad_fn.{name}", use) for name, use in OF_A_NODE.items() if not hasattr(node, name)]
     square = torch.ones(1, requires_grad=True) ** 2
     if not any(map(_says_what_is_saved, dir(square.grad_fn))):

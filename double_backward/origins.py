@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from ._torch import TorchDispatchMode, tree_leaves
 from .differences import same
 from .steps import around
 
