@@ -86,8 +86,10 @@ class State:
             self._put_back()
         try:
             with ExitStack() as stack:
-                for device, (enabled, dtype) in self.autocast.items():
-                    stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
+                for device, then in self.autocast.items():
+                    if then != now.autocast.get(device):
+                        enabled, dtype = then
+                        stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
                 yield
         finally:
             if draws or alone:
