@@ -90,8 +90,22 @@ def number_in(setting, loss, truth, u, v):
 
 
 def first_derivative(fn, inputs):
-    """`Number` of the first derivative: v . gradient, against differences of the value along v."""
+    """`Number` of the first derivative by all inputs; if that is right, the first that is wrong of
+    those by one input alone, the others being constants."""
     given = [i for i, x in enumerate(inputs) if torch.is_tensor(x) and x.requires_grad]
+    by_all = first_derivative_by(given, fn, inputs)
+    if by_all.wrong or len(given) == 1:
+        return by_all
+    alone = (first_derivative_by([i], fn, constants_but(i, inputs)) for i in given)
+    return next((number for number in alone if number.wrong), by_all)
+
+
+def constants_but(index, inputs):
+    return [x.detach() if i != index and torch.is_tensor(x) else x for i, x in enumerate(inputs)]
+
+
+def first_derivative_by(given, fn, inputs):
+    """v . gradient, against differences of the value along v."""
     v = directions([inputs[i] for i in given], 2)
     loss, like = loss_in("alone", fn, inputs, given)
 

@@ -38,6 +38,8 @@ FIRST_ORDER = (
     "iunets_cayley",
     "iunets_exp",
     "normflows_logdet",
+    "wavelets_inverse",
+    "wavelets_inverse_1d",
     "memcnn_affine",
     "deepinv_spline",
 )

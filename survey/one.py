@@ -15,7 +15,7 @@ def look_at(name):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     fn, inputs, *reference = CALLS[name].make()
-    diagnosis = diagnose(fn, *inputs)
+    diagnosis = diagnose(fn, *inputs, timeout=None)  # `run` has a limit of its own
     fn, inputs, *reference = CALLS[name].make()  # diagnose may have met state that it changes
     reference = reference[0] if reference else None
     surrogate = CALLS[name].surrogate or diagnosis.verdict == "surrogate_gradient"

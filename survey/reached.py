@@ -39,6 +39,7 @@ TANGENT = (
     "the second backward differentiates the saved element as if they were its coordinates"
 )
 RECOMPUTED = "grad_out_path_cut"
+LOW_BAND = "backward returns the gradients of both bands only `if ctx.needs_input_grad[0]`"
 INVERTED = "the inputs are computed back from the outputs where nothing is recorded"
 
 KNOWN = {
@@ -129,6 +130,12 @@ KNOWN = {
     ),
     "pytorch-wavelets:FWD_J1": Known(why="backward writes into a view of grad_out"),
     "pytorch-wavelets:FWD_J2PLUS": Known(why="backward writes into a view of grad_out"),
+    "pytorch-wavelets:SFB1D": Known(
+        by="DWT1DInverse", where="the low band needs no gradient", why=LOW_BAND
+    ),
+    "pytorch-wavelets:SFB2D": Known(
+        by="DWTInverse", where="the low band needs no gradient", why=LOW_BAND
+    ),
     "pytorch-wavelets:SmoothMagFn": Known(apart="applied nowhere in its package"),
     "speechbrain:QuaternionLinearCustomBackward": Known(where="with autograd=False"),
     "roma:_ProcrustesManualDerivatives": Known(
