@@ -156,6 +156,8 @@ def relation(pairs: list[Pair], where: str) -> str:
                 return f"{where}, yours has one factor too many: {name}.{also}"
             if close(yours * factor, sign * true):
                 return f"{where}, yours lacks one factor: {name}.{also}"
+        if close((yours - factor) * factor, true) and factor.any():
+            return f"{where}, yours adds {name} where it should multiply by it."
         for power in (1, 2):
             shown = name if power == 1 else f"{name}²"
             for by, ratio in (

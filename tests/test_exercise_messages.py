@@ -188,6 +188,16 @@ FALSE_ONCE = {  # which said something false, half true or nothing
     "a term twice": (
         "dawson", [("return 1 -", "return 2 -")], "the term grad_out comes 2 times. It should come"
     ),
+    "another factor of all terms": (
+        "standardise",
+        [("return (grad_out - grad_out.mean() - along_out) / sqrt_var",
+          "return (grad_out - grad_out.mean() - along_out) / torch.sqrt(x.var() + 1e-5)")],
+        "At these points, yours is 0.816498 times the true one.",
+    ),
+    "a sum in the place of a product": (
+        "library", [("-grad_out * x * out", "grad_out + -x * out")],
+        "Everywhere, yours adds grad_out where it should multiply by it.",
+    ),
     "a term missing": (
         "normalise", [("- out * (grad_out * out).sum()", "")],
         "The norm depends on x too, so a second term is missing.",  # known by name

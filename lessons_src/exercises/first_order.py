@@ -95,6 +95,8 @@ def _by_terms(task, groups):
     often = torch.linalg.lstsq(matrix, yours).solution
     if not close(matrix @ often, yours):
         return ""
+    if close(often, often[:1].expand_as(often)):
+        return f"At these points, yours is {often[0].item():.6g} times the true one."
     return " ".join(
         _how_often(name, number)
         for name, number in zip(task.terms, often.tolist(), strict=True)
@@ -107,7 +109,7 @@ def _how_often(name, number):
         return f"The term {name} is missing."
     if abs(number + 1) < 1e-6:
         return f"The term {name} has the wrong sign."
-    return f"At these points, the term {name} comes {number:.4g} times. It should come once."
+    return f"At these points, the term {name} comes {number:.6g} times. It should come once."
 
 
 def check_memory(task, fn):
