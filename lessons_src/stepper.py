@@ -189,7 +189,14 @@ STYLE = """
 .stepper svg { max-width: 100%; height: auto; }
 .stepper .later { opacity: 0.3; }
 .stepper .now path, .stepper .now polygon { stroke: #0b57a4; stroke-width: 3; }
-@media (prefers-reduced-motion: no-preference) { .stepper [data-part] { transition: opacity .2s; } }
+@media print {
+  .stepper .controls, .stepper .words { display: none !important; }
+  .stepper .picture[hidden] { display: block !important; }
+  .stepper .later { opacity: 1; }
+}
+@media screen and (prefers-reduced-motion: no-preference) {
+  .stepper [data-part] { transition: opacity .2s; }
+}
 """
 
 SCRIPT = """

@@ -26,6 +26,8 @@ SOURCE = ROOT / "build" / "site-source"
 TARGET = ROOT / "build" / "site"
 # The tool's pages in the order of reading; their links hold here and in the repository.
 TOOL = [f"site/tool/{name}.md" for name in ("start", "functions", "steps", "remedies", "limits")]
+# What is looked up, in the order of the menu; a page that is not named here comes last.
+ORDER = ["ERRORS", "GLOSSARY", "RESULTS", "COMPILED", "TEACHING", "SETUP", "MATRIX"]
 WIDE = '\n<div class="wide"></div>\n'  # for the style sheet: the page holds wide tables
 CONTENTS = """
 
@@ -93,7 +95,7 @@ def collect(source, repository):
     for lesson in lessons:
         (source / "notebooks" / lesson.name).write_text(page(lesson, repository), encoding="utf-8")
     front = front_page(ROOT / "site" / "front.md", lessons, repository)
-    names = [*(name.removesuffix(".md") for name in pages), "reference"]
+    names = ["reference", *(name.removesuffix(".md") for name in pages)]
     front += contents("The tool", [name.removesuffix(".md") for name in TOOL])
     front += contents(WORDS[""]["pages"], names)
     (source / "index.md").write_text(front, encoding="utf-8")
@@ -126,12 +128,13 @@ def contents(caption, names):
 
 def texts():
     """What is read beside the lessons; in the README's place the site has a front page."""
-    return [
+    found = [
         path
         for folder in (ROOT, ROOT / "survey")
         for path in sorted(folder.glob("[A-Z]*.md"))
         if path.name != "README.md" and ".zh-CN." not in path.name
     ]
+    return sorted(found, key=lambda path: [*ORDER, path.stem].index(path.stem))
 
 
 def page(lesson, repository):

@@ -68,6 +68,7 @@ suppress_warnings = [
     "myst.header",  # a lesson's cells begin where the text needs it
     "mystnb.unknown_mime_type",  # a curve's numbers, beside its picture
 ]
+smartquotes = False  # an error's text is searched for as it was printed
 highlight_language = "none"  # a report is no code; code says which language it is
 autodoc_typehints = "none"  # the docstrings say more
 add_module_names = False

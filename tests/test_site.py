@@ -35,6 +35,8 @@ NAMES = """[...document.querySelectorAll("[id]")].map(e => e.id)"""
 # What scrolls and cannot have the focus.
 UNREACHED = """[...document.querySelectorAll("pre, table")].filter(
     e => e.clientWidth && e.scrollWidth > e.clientWidth && e.tabIndex < 0).length"""
+CUT_TABLES = """[...document.querySelectorAll("article table")].filter(t => t.clientWidth
+    && t.rows[0].cells.length <= 4 && t.scrollWidth > t.clientWidth + 1).map(t => t.innerText)"""
 pytestmark = pytest.mark.slow
 
 
@@ -109,6 +111,7 @@ def test_page(name, served, opened):
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         page.evaluate("dispatchEvent(new Event('resize'))")
         assert page.evaluate(UNREACHED) == 0
+        assert page.evaluate(CUT_TABLES) == []
         assert violations(page) == []
         assert page.evaluate(SIDEWAYS) <= 0
         assert page.troubles == []

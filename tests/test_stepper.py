@@ -212,6 +212,16 @@ def test_without_scripts_the_whole_pictures_stay(opened):
 
 
 @pytest.mark.slow
+def test_on_paper_there_are_the_whole_pictures(opened):
+    window = opened(step_through(**two_passes()))
+    assert window.get_by_role("img").count() == 1 and window.locator(".controls").is_visible()
+    window.emulate_media(media="print")
+    assert window.get_by_role("img").count() == 2 and not window.locator(".controls").is_visible()
+    faded = "[...document.querySelectorAll('.later')].map(e => getComputedStyle(e).opacity)"
+    assert set(window.evaluate(faded)) == {"1"}
+
+
+@pytest.mark.slow
 def test_nothing_is_wider_than_a_phone(opened):
     for shown in (step_through(**two_passes()), sliders(cube(), PRODUCTS, g=5.0, x=2.0, h=7.0)):
         window = opened(shown, viewport={"width": 390, "height": 800})
