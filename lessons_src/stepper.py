@@ -156,7 +156,7 @@ def page(svg: str, data: dict[str, Any]) -> str:
         pictures.append(f'<div class="picture">{heading}{words}{inline(_marked(picture))}</div>')
     told = escape(json.dumps(data, ensure_ascii=False))
     return (
-        f'<div class="stepper" data-lm-suppress-shortcuts="true" data-told="{told}">\n'
+        f'<div class="stepper" data-told="{told}">\n'
         f'<style>{STYLE}</style>\n<div class="controls" hidden></div>\n'
         f'<div class="pictures">{"".join(pictures)}</div>\n<script>{SCRIPT}</script>\n</div>'
     )
@@ -205,7 +205,9 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
   const told = JSON.parse(box.dataset.told), controls = box.querySelector(".controls");
   const pictures = [...box.querySelectorAll(".picture")];
   function add(tag, parent, settings) {
-    return parent.appendChild(Object.assign(document.createElement(tag), settings));
+    const made = parent.appendChild(Object.assign(document.createElement(tag), settings));
+    made.setAttribute("data-lm-suppress-shortcuts", "true");  // its keys are not JupyterLab's
+    return made;
   }
   function say(picture, words) {
     pictures[picture].querySelector(".words").textContent = words;

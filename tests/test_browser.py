@@ -140,6 +140,9 @@ def test_lesson_runs_in_jupyterlab(address, window, lesson):
     check_pictures(page, cells)
     check_names(page, next(n for n, cell in enumerate(cells) if cell["pictures"]))
     assert [cell["pictures"] for cell in cells] == stored_pictures(lesson)
+    for number, cell in enumerate(cells):
+        if re.search(r"^(step_through|side_by_side|sliders)\(", cell["source"], re.MULTILINE):
+            check_keys(page, number)
 
     assert page.locator(".Toastify__toast, .jp-Dialog").count() == 0, "something popped up"
     assert [url for url in asked if not is_local(url)] == []
@@ -209,6 +212,18 @@ def test_a_stored_picture_that_nobody_trusts_yet_is_told_in_words(address, windo
     shown = "n => jupyterapp.shell.currentWidget.content.widgets[n].node.innerText"
     assert told in page.evaluate(shown, number)
     page.close()
+
+
+def check_keys(page, index):
+    """Arrow keys on a slider move it, and not the notebook's selection."""
+    page.evaluate(SHOWN, [index, 1, PATIENCE])
+    slider = page.locator(".stepper input[type=range]").first
+    slider.focus()
+    before = float(slider.input_value())
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert slider.evaluate("slider => slider === document.activeElement")
+    assert float(slider.input_value()) > before
 
 
 def is_local(url):
