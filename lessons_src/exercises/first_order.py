@@ -12,7 +12,7 @@ from double_backward.pairs import ENOUGH, Pair, close, joined, relation_of
 from double_backward.steps import recorded
 
 from .handed import edited_afterwards
-from .reply import Said, raised, wrong
+from .reply import Said, raised, survived, wrong
 from .returned import check_kind
 from .second_order import SHARED
 from .single import in_float32
@@ -35,10 +35,10 @@ def check_first_derivative(task, fn):
         pair = wrong_ones[0]
         advice = _ignores_grad_out(pair, plain, varied)
         once = partial(check_gradients, task, fn, task.plain[0])
-        advice = advice or edited_afterwards(once)
-        advice = advice or in_float32(wrong_ones, fn, task.plain[0].fresh())
+        advice = advice or survived(edited_afterwards, once)
+        advice = advice or survived(in_float32, wrong_ones, fn, task.plain[0].fresh())
         advice = advice or relation_of([*plain, *varied, *_elsewhere(task, fn)])
-        advice = advice or _by_terms(task, [*plain, *varied])
+        advice = advice or survived(_by_terms, task, [*plain, *varied])
         if advice.endswith(f"lacks one factor: {ELEMENTS}."):
             advice += " Is there a mean in the place of a sum?"
         wrong(_fact(pair, plain[0]), advice)

@@ -61,6 +61,14 @@ def neutral(fact):
     raise Said(Reply("neutral", fact))
 
 
+def survived(advise, *args):
+    """What `advise` says; "" where the answer does not survive the experiment."""
+    try:
+        return advise(*args)
+    except Exception:
+        return ""
+
+
 def readers_frames(error):
     """The frames of a traceback that are lines of the answer, outermost first."""
     frames, tb = [], error.__traceback__

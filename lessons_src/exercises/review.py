@@ -20,7 +20,18 @@ from double_backward.steps import UNDOABLE, Watch, told
 
 from .first_order import check_first_derivative, check_gradients, check_unchanged
 from .handed import marked_as_constant
-from .reply import PACKAGE, Reply, Said, is_readers, neutral, raised, readers_frames, tree_of, wrong
+from .reply import (
+    PACKAGE,
+    Reply,
+    Said,
+    is_readers,
+    neutral,
+    raised,
+    readers_frames,
+    survived,
+    tree_of,
+    wrong,
+)
 from .second_order import check_edges, check_second_derivative
 from .task import Setting, Task
 
@@ -189,7 +200,11 @@ def check_graph(task, fn, setting):
         steps = [s for s in watch.steps if s.kind in UNDOABLE]
         with Watch(undo=steps, own=is_readers):
             mended = fn(*xs).requires_grad
-        advice = f"It ends here: {told(steps)}." if mended else marked_as_constant(lambda: fn(*xs))
+        advice = (
+            f"It ends here: {told(steps)}."
+            if mended
+            else survived(marked_as_constant, lambda: fn(*xs))
+        )
         wrong("the value is right, but no graph leads from it to the input.", advice)
     nodes = [node for node in walk.walk(out).nodes if node.custom]
     if not nodes:

@@ -21,9 +21,9 @@ from double_backward.explain import (
 )
 from double_backward.graphs import walk
 from double_backward.pairs import Pair, relation_of
-from double_backward.steps import recorded
+from double_backward.steps import UNDOABLE, recorded, told, watched
 
-from .reply import Said, is_readers, raised, wrong
+from .reply import Said, is_readers, raised, survived, wrong
 from .returned import check_kind
 from .task import Setting, Task
 
@@ -92,7 +92,12 @@ def _tell(task, fn, setting, pairs):
     plain = [derivatives_of_backward(task, fn, each) for each in some]
     cause = explain(_case(task, fn, setting))
     advice = _advice(task, setting, cause) if cause else ""
-    advice = advice or _taken_from_outside(fn, setting) or _unreached(pairs) or relation_of(plain)
+    advice = (
+        advice
+        or survived(_taken_from_outside, fn, setting)
+        or _unreached(pairs)
+        or relation_of(plain)
+    )
     pair = next(pair for pair in pairs if pair.wrong)
     seen = _seen(task, fn, setting) if not setting.said else ""
     seen = seen or f"The derivative of grad_x by {pair.what}, {pair}"
@@ -358,7 +363,30 @@ def _check_third_derivative(task, fn, setting):
     for name, a, b in zip(task.differentiated(setting), yours, true, strict=True):
         pair = Pair(name, a, b, task.named(setting.args), setting.note)
         if pair.wrong:
-            wrong(f"the third derivative is a wrong number. F, differentiated three times, {pair}.")
+            wrong(
+                "the second derivative is right, and the third is a wrong number. F, "
+                f"differentiated three times, {pair}.",
+                survived(_cut_off_later, fn, setting, true),
+            )
+
+
+def _cut_off_later(fn, setting, true):
+    """Steps of backward without which the third derivative is right, told, or ""."""
+    xs = setting.fresh()
+    classes = {node.custom for node in walk.walk(fn(*xs)).nodes if node.custom}
+
+    def right_without(steps):
+        with watched(classes, steps, is_readers):
+            found = _three_times(fn, setting)
+        return all(not Pair("", a, b, {}).wrong for a, b in zip(found, true, strict=True))
+
+    with watched(classes, own=is_readers) as seen:
+        _three_times(fn, setting)
+    steps = [step for step in dict.fromkeys(seen) if step.kind in UNDOABLE]
+    needed = next(([step] for step in steps if right_without([step])), steps)
+    if not needed or not right_without(needed):
+        return ""
+    return f"The graph ends here: {told(needed)}. Without it, the numbers are right."
 
 
 def _three_times(function, setting):
