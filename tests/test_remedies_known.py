@@ -134,3 +134,30 @@ def test_nothing_is_kept_alive():
 @pytest.fixture(autouse=True)
 def nothing_known():
     known.forget()
+
+
+class ExpOfTwice(Function):
+    """exp(2 x) under autocast, exp(x) without, of a kept intermediate."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.factor = 2.0 if torch.is_autocast_enabled("cpu") else 1.0
+        ctx.result = (ctx.factor * x).exp()
+        return ctx.result.clone()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.factor * ctx.result
+
+
+@pytest.mark.parametrize("then, factor", [(True, 2), (False, 1)])
+@pytest.mark.parametrize("now", [True, False])
+def test_a_function_is_called_again_under_the_autocast_of_its_call(then, now, factor):
+    x = torch.tensor([0.3, 0.5], dtype=torch.float64, requires_grad=True)
+    with recompute_intermediates():
+        with torch.autocast("cpu", enabled=then):
+            y = ExpOfTwice.apply(x)
+        with torch.autocast("cpu", enabled=now):
+            (first,) = grad(y.sum(), x, create_graph=True)
+            (second,) = grad(first.sum(), x)
+    assert torch.allclose(second, factor**2 * (factor * x).exp())
