@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from .listed import CALLS
 from .one import look_at
 
-LIMIT = 300  # seconds a call may take
+LIMIT = 900  # seconds a call may take, also on a machine that computes other things
 AT_ONCE = 2  # packages
 
 # A forked process starts with all that was imported, and leaves nothing behind.
