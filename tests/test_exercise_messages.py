@@ -328,6 +328,12 @@ def test_a_first_derivative_that_cannot_be_recorded_is_right_where_only_it_is_as
     assert capsys.readouterr().out.startswith("✓ dawson: right.")
 
 
+def test_a_derivative_partly_in_numpy_is_to_the_point(capsys):
+    mixed = ("in_numpy(dawson_first, x)", "(1 - 2 * x * in_numpy(dawsn, x))")
+    check("dawson", answer("dawson", mixed))
+    assert "But" not in capsys.readouterr().out
+
+
 def test_an_extra_output_may_stand_before_the_result(capsys):
     turned = [("return a * s, s", "return s, a * s"), ("grad_out, grad_s):", "grad_s, grad_out):")]
     check("gate", answer("gate", *turned, ("out, _s =", "_s, out =")))

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import grad
 
 from double_backward.graphs import walk
+from double_backward.steps import LEAVING, Step, watched
 
 
 @dataclass(frozen=True)
@@ -15,18 +16,16 @@ class Seen:
     """One call of an answer, and its first backward, recorded.
 
     Attributes:
-        xs: the inputs that are differentiated.
         out: the result.
         forward: the nodes of Functions that lead to it.
-        gradients: what backward returned.
-        backward: the nodes of Functions that lead to these, and not to the result.
+        backward: the nodes of Functions that lead to the gradients, and not to the result.
+        steps: where backward leaves what autograd records.
     """
 
-    xs: list[Tensor]
     out: Tensor
     forward: list[walk.Node]
-    gradients: list[Tensor]
     backward: list[walk.Node]
+    steps: list[Step]
 
 
 @dataclass(frozen=True)
@@ -60,12 +59,13 @@ def _seen(setting, fn):
     args = setting.fresh()
     out, xs = fn(*args), setting.variables(args)
     grad_out = setting.grad_out(out).requires_grad_()
-    gradients = list(grad(out, xs, grad_out, create_graph=True))
     forward = [node for node in walk.walk(out).nodes if node.custom]
+    with watched({node.custom for node in forward}) as steps:
+        gradients = list(grad(out, xs, grad_out, create_graph=True))
     before = {node.fn for node in forward}
     later = walk.walk(*gradients).nodes
     backward = [node for node in later if node.custom and node.fn not in before]
-    return Seen(xs, out, forward, gradients, backward)
+    return Seen(out, forward, backward, steps)
 
 
 def keeps_the_result(seen: Seen) -> bool:
@@ -85,13 +85,7 @@ def keeps_an_extra_output(seen: Seen) -> bool:
 
 
 def leaves_torch_in_backward(seen: Seen) -> bool:
-    """Does no graph lead from the gradients back to an input?"""
-    tracked = [each for each in seen.gradients if each.requires_grad]
-    if not tracked:
-        return True
-    total = sum(each.sum() for each in tracked)
-    found = grad(total, seen.xs, allow_unused=True, retain_graph=True)
-    return all(each is None for each in found)
+    return any(step.kind in LEAVING for step in seen.steps)
 
 
 def applies_a_function_in_backward(seen: Seen) -> bool:
