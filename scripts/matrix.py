@@ -1,10 +1,11 @@
 """`make matrix`: the lessons and some quick tests where readers run them; the table is MATRIX.md.
 
 Each cell runs the notebooks, every output compared, and some quick tests: on another Python, with
-other packages, on another processor as far as the libraries can be told so, with other settings of
-the reader. Some cells run the copies for Colab instead. `make matrix CELLS=here` runs the cells
-that need nothing but this environment, as `make check` does; `CELLS=2.11` runs the cells with that
-in their name, or the one cell that is called so.
+another torch, where all tests of the tool run besides, with other packages, on another processor as
+far as the libraries can be told so, with other settings of the reader. Some cells run the copies
+for Colab instead. `make matrix CELLS=here` runs the cells that need nothing but this environment,
+as `make check` does; `CELLS=2.11` runs the cells with that in their name, or the one cell that is
+called so.
 
 Nothing is fetched. Environments with another Python or torch, gigabytes each, are those that
 MATRIX_ENVS names, as in MATRIX_ENVS=/envs/py312:/envs/torch211. A cell without one is not run and
@@ -25,6 +26,16 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "MATRIX.md"
 QUICK = [f"tests/test_{name}.py" for name in ("derivatives", "plots", "same_outputs")]
 LESSONS = ["notebooks", *QUICK]
+# What the tool does depends on torch more than on anything else: on another one, all of its tests.
+TOOL = (
+    "check decision_table diagnos* draw_backward explain graph* main pytest_plugin remedies* steps "
+    "torch_hooks"
+)
+ALL = LESSONS + sorted(
+    path.relative_to(ROOT).as_posix()
+    for name in TOOL.split()
+    for path in ROOT.glob(f"tests/test_{name}.py")
+)
 COPIES = ["-m", "slow", "tests/test_colab.py"]
 UNSET = None
 
@@ -67,20 +78,20 @@ HERE = {
 # name -> (Python, packages that constraints.txt does not decide, what is run)
 ELSEWHERE = {
     "Python 3.11.2, Debian 12's own": ("3.11.2", {}, LESSONS),
-    "Python 3.11 and PyTorch 2.11": ("3.11", {"torch": "2.11"}, LESSONS),
-    "Python 3.11 and PyTorch 2.12": ("3.11", {"torch": "2.12"}, LESSONS),
-    "Python 3.11 and PyTorch 2.14": ("3.11", {"torch": "2.14"}, LESSONS),
-    "Python 3.11 and PyTorch 2.15": ("3.11", {"torch": "2.15"}, LESSONS),
+    "Python 3.11 and PyTorch 2.11": ("3.11", {"torch": "2.11"}, ALL),
+    "Python 3.11 and PyTorch 2.12": ("3.11", {"torch": "2.12"}, ALL),
+    "Python 3.11 and PyTorch 2.14": ("3.11", {"torch": "2.14"}, ALL),
+    "Python 3.11 and PyTorch 2.15": ("3.11", {"torch": "2.15"}, ALL),
     "Python 3.12 and PyTorch 2.13": ("3.12", {"torch": "2.13"}, LESSONS),
     "Python 3.13 and PyTorch 2.13": ("3.13", {"torch": "2.13"}, LESSONS),
     "Python 3.14 and PyTorch 2.13": ("3.14", {"torch": "2.13"}, LESSONS),
     "Python 3.11, matplotlib 3.9": ("3.11", {"matplotlib": "3.9"}, LESSONS),
     "Python 3.11, matplotlib 3.10": ("3.11", {"matplotlib": "3.10"}, LESSONS),
-    "Python 3.11, PyTorch 2.11, each package at its lower bound": ("3.11", lowest(), LESSONS),
+    "Python 3.11, PyTorch 2.11, each package at its lower bound": ("3.11", lowest(), ALL),
     "Python 3.12, PyTorch 2.15, NumPy 2.5, SciPy 1.18, the newest of each package": (
         "3.12",
         {"torch": "2.15", "numpy": "2.5", "scipy": "1.18", "networkx": "3.7", "contourpy": "1.4"},
-        LESSONS,
+        ALL,
     ),
     "copies for Colab: IPython 7.34, Python 3.11 and PyTorch 2.11": (
         "3.11",
@@ -101,8 +112,9 @@ HEAD = """\
 # Where the lessons were run
 
 Written by `make matrix`. Each line is a run of the five notebooks, every output compared, and of
-some quick tests, or of the copies for Colab, in which nothing of the course is installed: on Linux
-and x86-64, with the versions of constraints.txt but for those named.
+some quick tests; on another PyTorch of all tests of the tool besides; or of the copies for Colab,
+in which nothing of the course is installed: on Linux and x86-64, with the versions of
+constraints.txt but for those named.
 
 | where | outcome | detail |
 |---|---|---|

@@ -53,6 +53,24 @@ def versions_of(package, text):
     return set(re.findall(r"\d+\.\d+", " ".join(lists)))
 
 
+def test_every_other_torch_runs_all_tests_of_the_tool():
+    pinned = matrix.begins_with
+    torches = {name: cell for name, cell in matrix.ELSEWHERE.items() if "torch" in cell[1]}
+    lessons = [c for c in torches.values() if c[2] is not matrix.COPIES]
+    others = [tests for _, packages, tests in lessons if not pinned("2.13", packages["torch"])]
+    assert len(others) >= 5 and all(tests is matrix.ALL for tests in others)
+    of_the_tool = {f"tests/{path.name}" for path in ROOT.glob("tests/test_*.py") if names_it(path)}
+    assert len(of_the_tool) > 20 and of_the_tool <= set(matrix.ALL)
+
+
+def names_it(path):
+    """Whether a test imports one of the tool's own rooms, and is none of a lesson."""
+    text = path.read_text(encoding="utf-8")
+    rooms = r"double_backward(\.\w+)*\.(check|diagnosis|graphs|remedies|explain|steps|_torch)\b"
+    tool = re.search(rf"^from {rooms}", text, re.M)
+    return bool(tool) and "lesson" not in path.name
+
+
 @pytest.fixture
 def course(tmp_path, monkeypatch):
     """A matrix of two cells, whose pytest is a program that says what it was given."""
