@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from ._torch import TorchDispatchMode, tree_leaves
 from .differences import same
@@ -35,6 +36,7 @@ class Origins(TorchDispatchMode):
         self.left: set[float] = set()  # numbers that torch gave away by .item()
         self.made: dict[int, tuple[Tensor, set[int]]] = {}  # memory -> of which numbers
         self.running = 0
+        self.marked: set[int] = set()  # memory of outputs that are marked as non-differentiable
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -52,6 +54,11 @@ class Origins(TorchDispatchMode):
             if of and isinstance(made, Tensor) and made.layout == torch.strided:
                 self.made[_memory(made)] = made, of | self._of(made)
         return result
+
+    def is_marked(self, value: Any) -> bool:
+        """Whether it is an output that forward marks as non-differentiable."""
+        strided = isinstance(value, Tensor) and value.layout == torch.strided
+        return strided and _memory(value) in self.marked
 
     def _note(self, number):
         self.numbers.append(number)
@@ -95,13 +102,24 @@ def origins(classes: Iterable[Any]) -> Iterator[Origins]:
             found.running += 1
             try:
                 with found:
-                    return function(*args)
+                    return marking(function)(*args)
             finally:
                 found.running -= 1
 
         return following
 
+    def marking(function: Callable) -> Callable:
+        def noting(*args: Any) -> Any:
+            result = function(*args)
+            marked = getattr(args[0], "non_differentiable", None) or () if args else ()
+            found.marked |= {_memory(t) for t in marked if t.layout == torch.strided}
+            return result
+
+        return noting
+
     with ExitStack() as stack:
         for cls in dict.fromkeys(classes):
             stack.enter_context(around(cls, "forward", wrapper))
+            if cls.setup_context is not Function.setup_context:
+                stack.enter_context(around(cls, "setup_context", marking))
         yield found

@@ -79,16 +79,17 @@ class Watch(TorchFunctionMode):
         self.undo, self.alter, self.own = set(undo), set(alter), own or is_own
         self.steps: list[Step] = []
         self.cut_off: set[int] = set()
+        self.bare: dict[int, Step] = {}  # memory of what .data returned, of no use to autograd yet
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         kind = self.kind(func, args, kwargs)
         if kind is None:
-            return func(*args, **kwargs)
+            return self._write(func, args, kwargs)
         step = Step(kind, line_of_code(sys._getframe(1), self.own))
         self.steps.append(step)
         if kind in ("detach", "data"):
-            self.cut_off.add(args[0].data_ptr())
+            self.cut_off.add(_pointer(args[0]))
         if step in self.alter:
             return _altered(func(*args, **kwargs))
         if step not in self.undo or kind not in UNDOABLE:
@@ -98,6 +99,20 @@ class Watch(TorchFunctionMode):
         if kind == "grad":
             return func(*args, **{**kwargs, "create_graph": True})
         return args[0]
+
+    def _write(self, func, args, kwargs):
+        """What is written through .data has its graph there, and not in the tensor itself."""
+        name = getattr(func, "__name__", "")
+        if name == "__get__" and func == DATA.__get__:
+            step = Step("data", line_of_code(sys._getframe(2), self.own))
+            if step in self.undo:
+                return args[0]
+            self.bare[_pointer(args[0])] = step
+        writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        given = [a for a in args[1:] if isinstance(a, Tensor) and a.requires_grad]
+        if writes and given and isinstance(args[0], Tensor):
+            self.steps += filter(None, [self.bare.get(_pointer(args[0]))])
+        return func(*args, **kwargs)
 
     def kind(self, func: Any, args: tuple, kwargs: dict) -> str | None:
         """Which step this call is, or None for one that autograd sees or that loses nothing."""
@@ -115,7 +130,7 @@ class Watch(TorchFunctionMode):
             tensor = kwargs.get("data", args[1] if len(args) > 1 else None)
         if not isinstance(tensor, Tensor):
             return None
-        if tensor.data_ptr() in self.cut_off and not tensor.requires_grad:
+        if _pointer(tensor) in self.cut_off and not tensor.requires_grad:
             return _LEAVES.get(name)
         if not tensor.requires_grad:
             return None
@@ -131,6 +146,14 @@ def _altered(value: Any) -> Any:
     if isinstance(value, list):
         return [_altered(each) for each in value]
     return value + 1 if isinstance(value, int) else value * 1.37 + 0.11
+
+
+def _pointer(tensor: Tensor) -> int:
+    """The address of its numbers; 0 for a sparse tensor, and for one that has none."""
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0
 
 
 def is_own(filename: str) -> bool:

@@ -202,6 +202,14 @@ class ExpBad(Function):
         return grad_out * ctx.e
 
 
+def test_what_is_known_to_be_wrong_is_told_where_time_was_too_short_for_the_rest(monkeypatch):
+    monkeypatch.setattr("double_backward.diagnosis.observe", lambda *_: time.sleep(60))
+    found = diagnose(ExpBad.apply, x(), timeout=8.0)
+    codes = [finding.code for finding in found.findings]
+    assert found.verdict == "silently_wrong" and codes[0] == "took_too_long"
+    assert "intermediate_on_ctx" in codes and "seen before" in found.findings[0].message
+
+
 def test_where_large_inputs_take_too_long_smaller_ones_are_told_of():
     large = torch.zeros(30_000, dtype=torch.float64, requires_grad=True)
     found = diagnose(ExpBad.apply, large, timeout=0.5)

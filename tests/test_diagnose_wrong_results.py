@@ -460,6 +460,160 @@ def test_a_region_without_a_graph_is_told_beside_what_backward_overwrites():
     assert "torch.no_grad()" in message(found, "untracked_backward")
 
 
+class CopiesAndAsks(Function):
+    """Two causes: a copy of the output is saved, and would lose its graph even if it had one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y.clone())
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        with torch.enable_grad():
+            y = ctx.saved_tensors[0].detach().requires_grad_()
+            (slope,) = torch.autograd.grad((y**2 / 2).sum(), y)
+        return grad_out * slope
+
+
+class Clips(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out.clamp(-0.1, 0.1)
+
+
+def test_what_would_cut_a_path_that_has_no_graph_is_told_too():
+    found = diagnose(CopiesAndAsks.apply, x())
+    assert "autograd.grad without create_graph" in message(found, "untracked_backward")
+    assert "intermediate_saved" in codes(found)
+    alone = diagnose(KeepsCosine.apply, x())
+    assert "untracked_backward" not in codes(alone)
+
+
+class KeepsCosine(Function):
+    """One cause: an intermediate, which backward uses as it should."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.cos())
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.saved_tensors[0]
+
+
+def test_what_clips_is_not_told_as_what_fails_for_small_ones():
+    assert "it clips" in message(diagnose(Clips.apply, x()), "backward_not_linear")
+
+
+class SparseProduct(Function):
+    """A step is seen although a sparse tensor, which has no address, is met after it."""
+
+    @staticmethod
+    def forward(ctx, v, x):
+        ctx.save_for_backward(v, x)
+        return v * x
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        v, x = ctx.saved_tensors
+        places = torch.arange(len(v)).expand(2, -1)
+        matrix = torch.sparse_coo_tensor(places, v.detach(), (len(v), len(v)))
+        return grad_out * x, torch.sparse.mm(matrix.t(), grad_out[:, None])[:, 0]
+
+
+class FillsData(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        found = torch.zeros_like(grad_out)
+        for i, slope in enumerate(grad_out * 3 * ctx.saved_tensors[0] ** 2):
+            found.data[i] = slope
+        return found
+
+
+def test_the_step_that_cuts_is_named_also_beside_sparse_tensors_and_what_is_written_to_data():
+    found = diagnose(SparseProduct.apply, x(), x())
+    assert "it uses .detach() in" in message(found, "untracked_backward")
+    assert "it uses .data in" in message(diagnose(FillsData.apply, x()), "untracked_backward")
+
+
+class Contiguous(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.contiguous())
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return 3 * grad_out * ctx.saved_tensors[0] ** 2
+
+
+class DetachedOnCtx(Contiguous):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x.detach()
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return 3 * grad_out * ctx.x**2
+
+
+def test_a_copy_of_what_apply_is_handed_is_told_as_that():
+    a = torch.arange(1.0, 7.0, dtype=torch.float64).reshape(2, 3).requires_grad_()
+    found = diagnose(lambda x: Contiguous.apply(x.t()), a)
+    assert "input_copy_saved" in codes(found) and "intermediate_saved" not in codes(found)
+    on_ctx = message(diagnose(DetachedOnCtx.apply, x()), "intermediate_on_ctx")
+    assert "the very tensor that apply gets" in on_ctx
+
+
+class MarksInSetup(Function):
+    @staticmethod
+    def forward(x):
+        return x.sin(), x.cos()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx, grad_out, _):
+        return grad_out * ctx.saved_tensors[0]
+
+
+class WrongSign(Function):
+    @staticmethod
+    def forward(ctx, x):
+        sine, cosine = x.sin(), x.cos()
+        ctx.save_for_backward(sine, cosine)
+        return sine, cosine
+
+    @staticmethod
+    def backward(ctx, grad_sine, grad_cosine):
+        sine, cosine = ctx.saved_tensors
+        return grad_sine * cosine + grad_cosine * sine
+
+
+def test_what_is_wrong_with_an_extra_output_is_what_is_told():
+    found = diagnose(lambda x: MarksInSetup.apply(x)[0], x())
+    assert "marked non-differentiable" in message(found, "intermediate_saved")
+    # Parts that cancel are not parts that are multiplied.
+    wrong = message(diagnose(WrongSign.apply, x()), "extra_output_gradient_wrong")
+    assert "-1 times the true one" in wrong
+
+
 class ReturnsAList(Function):
     @staticmethod
     def forward(ctx, x, y):

@@ -209,16 +209,21 @@ def diagnose(
     What is about 100,000 times smaller than the largest part of an output, or of a derivative, is
     lost beside it: hand such parts over by themselves.
     """
-    name = _name_of(written(fn))
+    name, known = _name_of(written(fn)), list[Evidence]()
     try:
-        return _diagnosed(name, fn, inputs, order, rtol, atol, tuple(ignore), timeout)
+        return _diagnosed(name, fn, inputs, order, rtol, atol, tuple(ignore), timeout, known)
     except NotChecked as reason:
         return _not_checked(name, reason)
     except TookTooLong as late:
         running = f", while this was running: {late.running}" if late.running else ""
+        ended = NotChecked("took_too_long", timeout, running)
+        if known and known[-1].wrong:
+            return _so_far(
+                name, ended, replace(known[-1], functions=_marked(known[-1].functions, ignore))
+            )
         options = {"order": order, "rtol": rtol, "atol": atol, "ignore": tuple(ignore)}
         smaller = _of_less(fn, inputs, timeout=LESS, **options)
-        return _too_late(_not_checked(name, NotChecked("took_too_long", timeout, running)), smaller)
+        return _too_late(_not_checked(name, ended), smaller)
     except Exception as error:  # of objects that fn or inputs are, which do what they like
         return _not_checked(name, NotChecked("beyond_diagnose", told(error)))
 
@@ -256,6 +261,22 @@ def _too_late(late, smaller):
     return replace(found, name=late.name, verdict=verdict, findings=[first, *found.findings])
 
 
+def _so_far(name, reason, evidence):
+    """What was measured, and found wrong, before the time was over."""
+    verdict, findings = concluded(evidence)
+    late = Finding(reason.code, f"{reason.message} What stands here was seen before.", lesson=1)
+    return Diagnosis(
+        name,
+        verdict,
+        [late, *findings],
+        first=evidence.measured.first,
+        settings=evidence.measured.second,
+        third=evidence.measured.third,
+        saved=[saved for function in evidence.functions for saved in function.saved],
+        functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
+    )
+
+
 def _not_checked(name, reason):
     finding = Finding(reason.code, reason.message, lesson=1)
     saved = [saved for function in reason.functions for saved in function.saved]
@@ -271,10 +292,10 @@ def _name_of(fn: object) -> str:
     return type(fn).__name__
 
 
-def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout):
+def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout, known):
     with undisturbed(fn) as met, no_endless_recursion(), limited(timeout):
         with as_written():
-            found = _seen(written(fn), inputs, order, rtol, atol, ignore)
+            found = _seen(written(fn), inputs, order, rtol, atol, ignore, known)
         compiled = as_called(fn, inputs)
     evidence, how, formulas, matrix = found
     evidence = replace(
@@ -298,12 +319,15 @@ def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout):
     )
 
 
-def _seen(fn, inputs, order, rtol, atol, ignore):
-    """The evidence; how to get its numbers oneself; and the matrix, where something is wrong."""
+def _seen(fn, inputs, order, rtol, atol, ignore, known):
+    """The evidence; how to get its numbers oneself; and the matrix, where something is wrong.
+
+    What is `known` on the way is added there, in case there is no time for the rest.
+    """
     prepared = prepare(fn, inputs)
     prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
     measured, moved = _measured(prepared, order)
-    evidence, measured = _gather(measured, prepared)
+    evidence, measured = _gather(measured, prepared, known)
     evidence = replace(
         evidence,
         functions=_marked(evidence.functions, ignore),
@@ -378,7 +402,9 @@ def _beside(target: Target) -> Iterator[list[Tensor]]:
     yield [x + 0.1 * (x.mean() - x) for x in target.point]
 
 
-def _gather(measured: Measured, prepared: Prepared) -> tuple[Evidence, Measured]:
+def _gather(
+    measured: Measured, prepared: Prepared, known: list[Evidence]
+) -> tuple[Evidence, Measured]:
     """Look at fn once more, at the point where it was measured; rows are added to what was."""
     target, functions, seeded = measured.probe.target, prepared.functions, prepared.seeded
     other: dict[Setting, Row] = {}
@@ -401,6 +427,7 @@ def _gather(measured: Measured, prepared: Prepared) -> tuple[Evidence, Measured]
         measured = replace(measured, second=convict_surrogates(measured, functions))
     elif packed:
         measured = replace(measured, second=doubt_packed(measured, functions))
+    known.append(Evidence(measured.numbers, functions, seeded=seeded, lifetime=lives))
     habits = observe(measured, seeded)
     cut = _undone(measured) if any(f.untracked_calls for f in functions) else ()
     found = Evidence(measured.numbers, functions, habits, lifetime=lives, seeded=seeded)

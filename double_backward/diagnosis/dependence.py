@@ -8,6 +8,7 @@ it stands what autograd makes of the same thing. So a lost path is found where i
 import copy
 import inspect
 import math
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
@@ -23,7 +24,18 @@ from double_backward.graphs import walk
 from double_backward.origins import origins
 from double_backward.steps import Watch
 
-from .functions import Custom, Extra, Kind, Node, Path, Saved, far_beside, look, uneven_step
+from .functions import (
+    Custom,
+    Extra,
+    Kind,
+    Node,
+    Path,
+    Saved,
+    far_beside,
+    has_values_of,
+    look,
+    uneven_step,
+)
 from .holdings import global_names, reachable
 from .judge import Outcome, Row
 from .measure import Measured
@@ -142,27 +154,46 @@ def _with_origins(target, customs):
         if not classes:
             return customs
         with origins(classes) as beside:
-            look(target, uneven_step(target))
+            moved = look(target, uneven_step(target))
         with origins(classes) as here:
-            nodes = look(target).nodes
-            outside = here.outside(beside)
+            looked = look(target)
             return tuple(
                 replace(
-                    custom, saved=tuple(_come_from(s, node, here, outside) for s in custom.saved)
+                    custom,
+                    saved=tuple(_come_from(s, (node, here), (other, beside)) for s in custom.saved),
                 )
-                for custom, node in zip(customs, nodes, strict=True)
+                for custom, node, other in zip(customs, looked.nodes, moved.nodes, strict=True)
             )
     except Exception:  # of fn
         return customs
 
 
-def _come_from(saved, node, here, outside):
+def _come_from(saved, *looked):
+    """An intermediate, with what is known of where it comes from; `looked`: here, and beside."""
     if saved.kind is not Kind.INTERMEDIATE:
         return saved
-    value = _in_slot((node.tensors, node.attributes), saved.slot)
+    (value, here), (_, beside) = (
+        (_in_slot((node.tensors, node.attributes), saved.slot), found) for node, found in looked
+    )
     handed = not isinstance(value, Tensor) and any(value is given for given in here.arguments)
-    made = any(map(outside, _tensors(value)))
-    return replace(saved, outside=made, handed_over=saved.handed_over or handed)
+    made = any(map(here.outside(beside), _tensors(value)))
+    return replace(
+        saved,
+        outside=made,
+        marked=saved.marked or here.is_marked(value),
+        handed_over=saved.handed_over or handed,
+        repeats=saved.repeats or _repeated(saved.slot, looked),
+    )
+
+
+def _repeated(slot, looked):
+    """INPUT where it has the values of what apply was handed, as x.t().contiguous() has."""
+    for node, found in looked:
+        value = _in_slot((node.tensors, node.attributes), slot)
+        given = [t for t in found.arguments if isinstance(t, Tensor)]
+        if not (isinstance(value, Tensor) and has_values_of(value, given)):
+            return None
+    return Kind.INPUT
 
 
 def _followed(measured, customs, recorded):
@@ -230,6 +261,7 @@ class Change(NamedTuple):
     grad_out: Number  # not with the inputs: with the size of grad_out
     parts: dict  # slot -> Number
     seen: dict  # slot -> Number: what autograd makes of it
+    connected: dict  # the same, if what is kept there had a graph
 
 
 def _changes(measured, backwards, asked):
@@ -252,6 +284,7 @@ def _changes(measured, backwards, asked):
             numbers.append(backward.value(kept, [(1 + h) * v for v in backward.grad_outs()]))
             numbers += [backward.value(_swapped(kept, moved, slot)) for slot in slots]
             numbers += [answer.along(slot, moved) for slot in slots]
+            numbers += [answer.along(slot, moved, led=False) for slot in slots]
         return torch.tensor(numbers, dtype=torch.float64)
 
     numbers = iter(
@@ -266,8 +299,9 @@ def _changes(measured, backwards, asked):
         slots, by_grad_out = slots_of(backward.node), next(numbers)
         parts = {slot: next(numbers) for slot in slots}
         seen = {slot: next(numbers) for slot in slots}
+        connected = {slot: next(numbers) for slot in slots}
         size = abs(backward.value(backward.kept))
-        found.append(Change(size, everything, state, by_grad_out, parts, seen))
+        found.append(Change(size, everything, state, by_grad_out, parts, seen, connected))
     return found
 
 
@@ -283,10 +317,20 @@ def _with_paths(custom, backward, answer, change, clear):
     paths = {
         slot: _path(change.seen[slot], part, size, clear) for slot, part in change.parts.items()
     }
+    connected = {
+        slot: _path(change.connected[slot], part, size, clear)
+        for slot, part in change.parts.items()
+        if answer.gradients.get(slot)  # a number or an array can have no graph
+    }
     if not answer.answered:
         paths = dict.fromkeys(paths, Path.UNKNOWN)
     saved = [
-        replace(s, path=paths.get(s.slot, Path.UNKNOWN), reached=s.slot in answer.reached)
+        replace(
+            s,
+            path=paths.get(s.slot, Path.UNKNOWN),
+            if_connected=connected.get(s.slot, Path.UNKNOWN),
+            reached=s.slot in answer.reached,
+        )
         for s in custom.saved
     ]
     known, hidden = {s.slot for s in saved}, None
@@ -351,7 +395,8 @@ class Asked:
 
     def __init__(self):
         self.answered = False  # backward, and its own, did not raise
-        self.gradients = {}  # slot -> gradients of its tensors, None for what has no graph
+        self.gradients = {}  # slot -> gradients of its tensors
+        self.led_on = {}  # slot -> for each of them, whether a graph leads on from it
         self.reached = set()  # slots to which the graph leads
         self.by_grad_out = None  # the derivative along grad_out itself; None: not known
         self.reaches_grad_out = False
@@ -359,11 +404,12 @@ class Asked:
         self.counts_twice = False  # what grad_out has from an input, in both their gradients
         self.error = ""  # that backward raises where grad_out has a graph
 
-    def along(self, slot, moved):
-        """The derivative by the slot's tensors, times what these are beside the point."""
+    def along(self, slot, moved, led=True):
+        """The derivative by the slot's tensors, times what these are beside the point; with `led`,
+        by those from which a graph leads on."""
         there = _tensors(_in_slot(moved, slot))
-        pairs = zip(self.gradients.get(slot, ()), there, strict=False)
-        return sum(_dot(g, t).item() for g, t in pairs if g is not None)
+        own = zip(self.gradients.get(slot, ()), self.led_on.get(slot, ()), there, strict=False)
+        return sum(_dot(g, t).item() for g, on, t in own if g is not None and (on or not led))
 
 
 def _ask_autograd(backward, recorded):
@@ -403,8 +449,8 @@ def _ask(backward):
     rest = iter(grads[len(u) :])
     for slot, made in leaves.items():
         own = [next(rest) for _ in made.leaves]
-        led = _led_on(node, slot, made.originals)
-        asked.gradients[slot] = [g if yes else None for g, yes in zip(own, led, strict=True)]
+        asked.gradients[slot] = own
+        asked.led_on[slot] = _led_on(node, slot, made.originals)
         if graph and any(graph.node_of(leaf) for leaf in made.leaves):
             asked.reached.add(slot)
     return asked
@@ -580,11 +626,8 @@ def _method(node):
 def _untracked_calls(backward):
     """What is called in backward that autograd does not follow."""
     watch, copies = Watch(), tree_map(_copy, backward.kept)
-    try:
-        with watch:
-            backward(*copies)
-    except Exception:  # of backward
-        return ()
+    with suppress(Exception), watch:  # of backward
+        backward(*copies)
     numpy = any(step.kind == "numpy" for step in watch.steps)  # which needs .detach()
     return tuple(dict.fromkeys(s for s in watch.steps if not (numpy and s.kind == "detach")))
 
@@ -704,8 +747,8 @@ def _times_another(backward, position):
     mine = [v if k == position else torch.zeros_like(v) for k, v in enumerate(backward.u)]
     others = [torch.zeros_like(v) if k == position else v for k, v in enumerate(backward.u)]
     together = backward.value(backward.kept)
-    apart = backward.value(backward.kept, mine) + backward.value(backward.kept, others)
-    return abs(together - apart) > 1e-6 * (abs(together) + abs(apart))
+    parts = [backward.value(backward.kept, u) for u in (mine, others)]
+    return abs(together - sum(parts)) > 1e-6 * sum(map(abs, parts))
 
 
 def convict_surrogates(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:

@@ -61,6 +61,7 @@ class Saved:
     slot: int | str = ""  # its place: a number in saved_tensors or an attribute of ctx
     path: Path = Path.UNKNOWN  # backward differentiated by it
     reached: bool = False  # the graph of backward leads to it
+    if_connected: Path = Path.UNKNOWN  # what `path` would be if it had a graph
     marked: bool = False  # returned, but marked as non-differentiable
     holder: bool = False  # no tensor, but something that holds one
     edited: bool = False  # an input that forward has written its output into
@@ -152,8 +153,11 @@ class Custom:
 
     @property
     def untracked(self) -> list[Saved]:
-        """Those of `cut` that no Function inside backward explains."""
-        return [s for s in self.cut if not (self.inner and s.reached)]
+        """Those of `cut`, and of what would be cut if it had a graph, that no Function inside
+        backward explains."""
+        bad = Path.MISSING, Path.WRONG
+        cut = self.cut + [s for s in self.lost if s.if_connected in bad]
+        return [s for s in cut if not (self.inner and s.reached)]
 
     @property
     def inner_has_grad_out(self) -> bool:
@@ -333,7 +337,7 @@ def _saved(kept, moved, calls, target):
         elif _both_repeat(pair, (call.ys, there.ys)):
             repeats = Kind.OUTPUT
     else:
-        kind = Kind.INPUT if _repeats(tensor, target.constants) else Kind.CONSTANT
+        kind = Kind.INPUT if has_values_of(tensor, target.constants) else Kind.CONSTANT
     dtype = str(tensor.dtype).removeprefix("torch.")
     size = element_count(tensor) * tensor.element_size()
     shape = tuple(tensor.shape)
@@ -364,12 +368,12 @@ def _views(tensor, others):
 def _moves(tensor, beside):
     """Whether it changes with a small step; of integers, which may be indices, most have to."""
     if tensor.is_floating_point() or tensor.is_complex():
-        return not _repeats(tensor, [beside])
+        return not has_values_of(tensor, [beside])
     apart = tensor != beside if tensor.shape == beside.shape else torch.zeros(1)
     return tensor.dtype != torch.bool and apart.double().mean() > 0.5
 
 
-def _repeats(tensor: Tensor, others: Sequence[Tensor]) -> bool:
+def has_values_of(tensor: Tensor, others: Sequence[Tensor]) -> bool:
     """Whether one of the others has the same values, in whatever shape."""
     tensor = tensor.detach().to_dense().reshape(-1)
     same = [o for o in others if o.numel() == tensor.numel()]
@@ -379,7 +383,7 @@ def _repeats(tensor: Tensor, others: Sequence[Tensor]) -> bool:
 
 def _both_repeat(pair, others):
     """Here and beside the point: at x = 1, x * sigmoid(x) is sigmoid(x)."""
-    return all(map(_repeats, pair, others))
+    return all(map(has_values_of, pair, others))
 
 
 def _saved_values(node, other):

@@ -156,7 +156,7 @@ def _try_scaled(measured, expected, ys=None, t=None):
         # An inexact solver may be inexact here, but it is linear.
         again = partial(_anew, target, probe.w)
         if got is None or not agree(got / factor, expected, LINEAR[measured.dtype], again):
-            if factor < 1 and got is not None:
+            if abs(factor) < 1 and got is not None:
                 return f"{WRONG_NUMBER} for a small one"
             return text or WRONG_NUMBER
     return ""

@@ -1099,6 +1099,8 @@ def _cure(kept: list[Saved]) -> str:
             "memory: save the input, too, and compute with it where torch.is_grad_enabled() in "
             "backward."
         )
+    if all(s.repeats is Kind.INPUT for s in kept):
+        return "It repeats an input: give save_for_backward the very tensor that apply gets."
     if all(s.repeats is Kind.OUTPUT for s in kept):
         return "It repeats the output: save the very tensor that you return, not a copy."
     if all(s.marked for s in kept):
