@@ -411,6 +411,21 @@ def test_a_slide_is_one_thought(lesson):
     assert sum(cell.metadata.kind == "question" for cell in cells) >= 5
 
 
+def test_a_few_words_alone_are_large():
+    cells = [
+        nbformat.v4.new_markdown_cell("# 1 · Title\n\nA promise, and [a link](2_x.ipynb)."),
+        nbformat.v4.new_code_cell("1 + 1"),
+        nbformat.v4.new_markdown_cell("## Much\n\n" + "word " * 200),
+        nbformat.v4.new_markdown_cell("## A table\n\n| a |\n|---|\n| 1 |"),
+    ]
+    placed = list(slides.placed(slides.pieces(nbformat.v4.new_notebook(cells=cells)), {}))
+    slides.mark_few_words(placed)
+    assert [cell.metadata.get("few_words") for cell in placed] == [False, None, False, False]
+    placed = list(slides.placed(slides.pieces(nbformat.v4.new_notebook(cells=cells[:1])), {}))
+    slides.mark_few_words(placed)
+    assert placed[0].metadata.few_words
+
+
 @pytest.mark.parametrize("lesson", [LESSONS[0], CHINESE[0]])
 def test_minutes_and_stumbling_blocks_are_on_the_slides(lesson):
     page = slides.slides(nbformat.read(lesson, as_version=4), language_of(lesson))

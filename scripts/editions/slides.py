@@ -33,6 +33,10 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 HEIGHT = 830
 TEXT, CODE, OUTPUT = (41, 92), (34, 92), (28, 112)
 ROWS = 7  # of a table on one slide
+FEW = 350  # px: of words that can be larger
+NEW = ("slide", "subslide")
+UNREAD = re.compile(r"\]\([^)]*\)|<(aside|p) .*?</\1>", re.DOTALL)  # addresses, notes, minutes
+NOT_PLAIN = re.compile(r"^\||^```|\$\$", re.MULTILINE)  # tables, code and formulas
 FRAME = ("lang", "map")  # what the template asks for
 HEADING = re.compile(r"^(?=##? )", re.MULTILINE)
 QUESTION = re.compile(r"^(?=> \*\*(?:Predict|先猜一猜))", re.MULTILINE)
@@ -44,6 +48,7 @@ def slides(notebook, language=""):
     notebook = copy.deepcopy(notebook)
     notes = sections(int(re.match(r"# (\d)", notebook.cells[0].source)[1]), language)
     notebook.cells = list(placed(pieces(notebook, language), notes, language))
+    mark_few_words(notebook.cells)
     config = Config()
     config.NbConvertBase.display_data_priority = ["image/svg+xml", "text/html", "text/plain"]
     exporter = SlidesExporter(
@@ -188,6 +193,16 @@ def placed(cells, notes, language="") -> Iterator:
         used = size + (used if where in ("-", "fragment") else 0)
         before = kind
         yield cell
+
+
+def mark_few_words(cells):
+    """A slide with a few words and nothing else has them large: `metadata.few_words`, in place."""
+    starts = [n for n, cell in enumerate(cells) if cell.metadata.slideshow.slide_type in NEW]
+    for start, end in zip(starts, [*starts[1:], len(cells)], strict=True):
+        slide = cells[start:end]
+        plain = all(c.cell_type == "markdown" and not NOT_PLAIN.search(c.source) for c in slide)
+        words = "\n".join(UNREAD.sub("", cell.source) for cell in slide)
+        cells[start].metadata.few_words = plain and height(re.sub("\n+", "\n", words), TEXT) < FEW
 
 
 def is_new_thought(kind, before):
