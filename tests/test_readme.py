@@ -76,6 +76,19 @@ def test_the_front_pictures_are_those_of_today():
         )
 
 
+def test_the_two_graphs_are_read_beside_each_other_on_github():
+    """In a column of 830 px, less what their table's frame and margins take, letters of 12 px."""
+    widths = []
+    for name in ("sinh_squared.svg", "sinhbad_squared.svg"):
+        svg = (ROOT / "pictures" / name).read_text(encoding="utf-8")
+        root = ElementTree.fromstring(svg)
+        wide, units = float(root.get("width")), float(root.get("viewBox").split()[2])
+        letters = min(map(float, re.findall(r'font-size="([\d.]+)"', svg)))
+        assert letters * wide / units >= 12
+        widths.append(wide)
+    assert sum(widths) <= 830 - 2 * 27
+
+
 def test_the_words_for_the_trained_curves_are_their_numbers():
     """u at x = 1.5, in the picture's alternative text on the website's front page."""
     curves = {curve["label"]: curve for curve in front_pictures.trained()[CURVES]}
