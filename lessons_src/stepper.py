@@ -189,6 +189,7 @@ STYLE = """
 .stepper svg { max-width: 100%; height: auto; }
 .stepper .later { opacity: 0.3; }
 .stepper .now path, .stepper .now polygon { stroke: #0b57a4; stroke-width: 3; }
+@media (max-width: 600px) { .stepper svg { max-width: none; } }
 @media print {
   .stepper .controls, .stepper .words { display: none !important; }
   .stepper .picture[hidden] { display: block !important; }
@@ -211,6 +212,12 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
   }
   function say(picture, words) {
     pictures[picture].querySelector(".words").textContent = words;
+  }
+  function show_now(picture) {  // where it is wider than the page
+    const frame = picture.querySelector("svg").parentElement, now = picture.querySelector(".now");
+    if (!now) return;
+    const [there, here] = [now.getBoundingClientRect(), frame.getBoundingClientRect()];
+    frame.scrollLeft += there.left + there.width / 2 - here.left - here.width / 2;
   }
   controls.hidden = false;
   if (told.steps) {
@@ -243,6 +250,7 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
           part.classList.remove("now", "later");
           if (parts[part.dataset.part]) part.classList.add(parts[part.dataset.part]);
         });
+        show_now(pictures[picture]);
       });
       back.disabled = Number(range.value) === 1;
       next.disabled = Number(range.value) === all;

@@ -2,7 +2,7 @@
 
 function reachWhatScrolls() {
   // A box that scrolls sideways is scrolled with the arrow keys, once it can have the focus.
-  for (const box of document.querySelectorAll("pre, table, mjx-container[display], div.math")) {
+  for (const box of document.querySelectorAll("pre, table, mjx-container[display], div.math, .stepper .picture > div")) {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else if (box.tabIndex === 0) box.removeAttribute("tabindex");
   }
@@ -17,6 +17,7 @@ addEventListener("load", () => {
   (window.MathJax?.startup?.promise ?? Promise.resolve()).then(reachWhatScrolls);
 });
 addEventListener("resize", reachWhatScrolls);
+addEventListener("toggle", reachWhatScrolls, true); // what a fold held
 addEventListener("beforeprint", () => {
   for (const fold of document.querySelectorAll("details")) fold.open = true;
 });

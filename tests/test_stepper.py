@@ -226,3 +226,20 @@ def test_nothing_is_wider_than_a_phone(opened):
     for shown in (step_through(**two_passes()), sliders(cube(), PRODUCTS, g=5.0, x=2.0, h=7.0)):
         window = opened(shown, viewport={"width": 390, "height": 800})
         assert window.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.slow
+def test_on_a_phone_words_keep_their_size_and_the_step_is_in_view(opened):
+    shown = side_by_side(**two_functions())
+    window = opened(shown, viewport={"width": 390, "height": 800})
+    slider = window.get_by_role("slider")
+    for _ in range(9):
+        place = """() => {
+            const frame = document.querySelector(".picture > div").getBoundingClientRect();
+            const now = document.querySelector(".picture .now").getBoundingClientRect();
+            const text = document.querySelector(".picture svg text").getBoundingClientRect();
+            return [now.left >= frame.left && now.right <= frame.right, text.height];
+        }"""
+        in_view, height = window.evaluate(place)
+        assert in_view and height >= 10
+        slider.press("ArrowRight")
