@@ -176,6 +176,8 @@ def _parts(thing):
         return [("", thing.func), *(("", a) for a in thing.args), *thing.keywords.items()]
     if isinstance(thing, types.MethodType):
         return [("", thing.__self__), ("", thing.__func__)]
+    if isinstance(thing, types.BuiltinMethodType):  # from torch 2.15 on, `apply` of a Function
+        return [("", thing.__self__)] if isinstance(thing.__self__, type) else []
     if isinstance(thing, types.FunctionType):
         return _parts_of_function(thing)
     if isinstance(thing, (staticmethod, classmethod)):
