@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import permutations
 from typing import Any
 
@@ -25,6 +25,9 @@ from .steps import LEAVING, UNDOABLE, Step, around, is_own, recorded, told, watc
 
 NO_WAY_TO_AN_INPUT = (walk.INTERMEDIATE, walk.NO_GRAPH, walk.ELSEWHERE)
 HERE = "at each of these elements"
+UNMULTIPLIED = (
+    "Yours is the gradient of that output itself{}. Multiply it by the output's own derivative."
+)
 BESIDE = 1e-2  # how far beside the point one looks whether something changes with the inputs
 AGAIN = "Save the input, and compute {it} again in backward."
 LATER = (
@@ -252,7 +255,12 @@ def _against_differences(case, yours, total):
     for i, (name, mine) in enumerate(zip(case.names, yours, strict=True)):
         true = _slopes(lambda new, i=i: total([*x[:i], new.requires_grad_(), *x[i + 1 :]]), x[i])
         mine = torch.zeros_like(true) if mine is None else mine
-        yield Pair(name, mine, _snapped(true, mine), {name: x[i].detach()})
+        given = {name: x[i].detach()}
+        slips = {
+            UNMULTIPLIED.format(""): partial(torch.ones_like, true),
+            UNMULTIPLIED.format(", with a minus"): partial(torch.full_like, true, -1),
+        }
+        yield Pair(name, mine, _snapped(true, mine), given, slips=slips)
 
 
 def _snapped(true, yours):

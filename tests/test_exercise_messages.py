@@ -216,6 +216,23 @@ FALSE_ONCE = {  # which said something false, half true or nothing
         "gate", [("grad_b = grad_out * a", "grad_b = 0.5 * grad_out * a")],
         "For b: everywhere, yours is 0.5 times the true one.",
     ),
+    "an extra gradient without its derivative": (
+        "tanh_exp",
+        [("grad_expx * expx", "grad_expx"), ("grad_expnegx * expnegx", "grad_expnegx")],
+        "yours 1.0000, true 1.6487. Yours is the gradient of that output itself. Multiply it",
+    ),
+    "the second extra gradient without its derivative": (
+        "tanh_exp", [("grad_expnegx * expnegx", "grad_expnegx")],
+        "Yours is the gradient of that output itself, with a minus. Multiply it by the output's",
+    ),
+    "an extra gradient without its derivative, of two inputs": (
+        "gate", [("+ grad_s * s * (1 - s)", "+ grad_s")],
+        "Yours is the gradient of that output itself. Multiply it by the output's own derivative.",
+    ),
+    "the extra gradient of one number without its derivative": (
+        "normalise", [("grad_norm * out", "grad_norm")],
+        "Yours is the gradient of that output itself. Multiply it by the output's own derivative.",
+    ),
     "ctx in the second place": (
         "reciprocal", [("def forward(ctx, x)", "def forward(x, ctx)")], "ctx comes first: def"
     ),
@@ -251,6 +268,18 @@ def test_float32_is_not_told_as_a_wrong_sign():
     )
     said = " ".join(str(got).split())
     assert "sign" not in said and "It becomes float32 here: backward, line 13" in said
+
+
+@pytest.mark.parametrize("gradient", ["grad_expx", "2 * grad_expx"])
+def test_a_constant_that_was_handed_in_is_not_told_as_a_sum(gradient):
+    got = reply("tanh_exp", answer("tanh_exp", ("grad_expx * expx", gradient)))
+    assert "a sum or a mean too many" not in str(got)
+
+
+def test_a_sum_too_many_is_told_as_that():
+    too_many = ("-grad_out / x**2", "(-grad_out / x**2).sum().expand_as(x)")
+    got = reply("reciprocal", answer("reciprocal", too_many))
+    assert "Is there a sum or a mean too many?" in str(got)
 
 
 NOT_WRITTEN = "raise NotImplementedError"
