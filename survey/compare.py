@@ -63,7 +63,7 @@ def compare(fn, inputs, reference=None, surrogate=False):
     """
     if reference:
         need_same_values(fn, reference, inputs)
-    given = [i for i, x in enumerate(inputs) if torch.is_tensor(x) and x.requires_grad]
+    given = differentiated(inputs)
     u, v = (directions([inputs[i] for i in given], seed) for seed in (1, 2))
     numbers = []
     for setting in SETTINGS:
@@ -90,14 +90,20 @@ def number_in(setting, loss, truth, u, v):
 
 
 def first_derivative(fn, inputs):
-    """`Number` of the first derivative by all inputs; if that is right, the first that is wrong of
-    those by one input alone, the others being constants."""
-    given = [i for i, x in enumerate(inputs) if torch.is_tensor(x) and x.requires_grad]
-    by_all = first_derivative_by(given, fn, inputs)
-    if by_all.wrong or len(given) == 1:
-        return by_all
+    """`Number` of the first derivative by all inputs."""
+    return first_derivative_by(differentiated(inputs), fn, inputs)
+
+
+def first_derivative_by_one(fn, inputs):
+    """`Number` of the first that is wrong of those by one input alone, the others being constants;
+    None if all are right."""
+    given = differentiated(inputs)
     alone = (first_derivative_by([i], fn, constants_but(i, inputs)) for i in given)
-    return next((number for number in alone if number.wrong), by_all)
+    return next((number for number in alone if number.wrong), None)
+
+
+def differentiated(inputs):
+    return [i for i, x in enumerate(inputs) if torch.is_tensor(x) and x.requires_grad]
 
 
 def constants_but(index, inputs):

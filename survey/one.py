@@ -4,8 +4,10 @@ import warnings
 
 import torch
 
-from .compare import compare, first_derivative
+from .compare import compare, first_derivative, first_derivative_by_one
 from .listed import CALLS
+
+FIRST_WRONG = "first_derivative_wrong", "surrogate_gradient"
 
 
 def look_at(name):
@@ -20,6 +22,8 @@ def look_at(name):
     reference = reference[0] if reference else None
     surrogate = CALLS[name].surrogate or diagnosis.verdict == "surrogate_gradient"
     first = None if CALLS[name].surrogate else first_derivative(fn, inputs)
+    if first and not first.wrong and diagnosis.verdict in FIRST_WRONG:
+        first = first_derivative_by_one(fn, inputs) or first
     numbers = compare(fn, inputs, reference, surrogate)
     numbers = [vars(number) | {"wrong": number.wrong} for number in numbers]
     causes = [finding.code for finding in diagnosis.findings if finding.cause]

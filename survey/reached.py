@@ -85,7 +85,11 @@ KNOWN = {
     "linear-operator:InvQuadLogdet": Known(where=LARGE),
     "linear-operator:Diagonalization": Known(where=LARGE),
     "linear-operator:RootDecomposition": Known(where=LARGE),
-    "linear-operator:SqrtInvMatmul": Known(by="LinearOperator.sqrt_inv_matmul"),
+    "linear-operator:SqrtInvMatmul": Known(
+        by="LinearOperator.sqrt_inv_matmul",
+        why="forward keeps solves, and weights that SciPy computes",
+        cause="intermediate_saved",
+    ),
     "mambapy:PScan": Known(by="mambapy.pscan.pscan"),
     "memcnn:AdditiveBlockFunction": OLD_MEMCNN,
     "memcnn:AdditiveBlockFunction2": OLD_MEMCNN,

@@ -496,7 +496,9 @@ def test_a_compiled_frozen_net_is_silently_nothing(backend):
 
 
 def test_a_compiled_tanh_is_silently_nothing():
-    with pytest.raises(RuntimeError, match="appears? to not have been used in the graph"):
+    # torch 2.11 says the first, 2.13 the second.
+    refused = "does not require grad|appears? to not have been used in the graph"
+    with pytest.raises(RuntimeError, match=refused):
         twice(compiled(torch.tanh), x())
     assert beside(compiled(torch.tanh), x()).tolist() == [2.0, 2.0]
     assert not torch.allclose(beside(torch.tanh, x()), torch.tensor(2.0, dtype=torch.float64))
