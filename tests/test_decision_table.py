@@ -414,7 +414,7 @@ KINDS = {
         LengthInTorch.apply,
         {"intermediate_on_ctx": (Length.apply, x), "state_outside_ctx": (OnTheClass.apply, x)},
     ),
-    "a shape, a flag, an argument, a mask, an index, a raw random draw": (
+    "a shape, a flag, an argument, a mask, an index, a raw random draw (before any parameter)": (
         lambda x: Masked.apply(x, 3),
         {},
     ),
