@@ -41,6 +41,7 @@ STEPS = {  # how they are told
     "inference": "torch.inference_mode()",
 }
 UNDOABLE = ("detach", "data", "no_grad", "grad", "tensor")  # see `Watch`
+DEEPEST = 20  # backwards that call each other
 DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
 _LOSES = {"detach": "detach", "detach_": "detach", "long": "long", "register_hook": "hook"}
 _LEAVES = {"item": "item", "tolist": "tolist", "numpy": "numpy", "__array__": "numpy"}
@@ -207,13 +208,24 @@ def watched(
     own: Callable[[str], bool] | None = None,
     alter: Iterable[Step] = (),
 ) -> Iterator[list[Step]]:
-    """List of `Step`, filled while backward methods of these Functions run."""
+    """List of `Step`, filled while backward methods of these Functions run.
+
+    Without a detach, a backward that differentiates what it computes from its own output calls
+    itself, and so on: `RecursionError`, which torch does not raise.
+    """
     watch = Watch(undo, own, alter)
+    running: list[Any] = []
 
     def wrapper(function):
         def watching(ctx, *grads):
-            with watch:
-                return function(ctx, *grads)
+            if len(running) > DEEPEST:
+                raise RecursionError(f"{DEEPEST} backwards inside one another")
+            running.append(ctx)
+            try:
+                with watch:
+                    return function(ctx, *grads)
+            finally:
+                running.pop()
 
         return watching
 

@@ -6,6 +6,7 @@ import torch
 from test_check import cubic, x
 from torch.autograd import Function
 
+from double_backward.diagnosis.limits import EndlessRecursion, no_endless_recursion
 from double_backward.steps import STEPS, UNDOABLE, Watch, told, watched
 
 
@@ -95,3 +96,50 @@ def test_a_line_of_the_code_that_asks_is_none_of_backward():
     with Watch() as watch:
         x().requires_grad_().detach()
     assert watch.steps[0].where.startswith("test_a_line_of_the_code_that_asks")
+
+
+class CubicRoot(Function):
+    """z with z³ + a z = y, differentiated in backward, from a detached copy of z."""
+
+    @staticmethod
+    def forward(ctx, y, a):
+        z = torch.zeros_like(y)
+        for _ in range(60):
+            z = z - (z**3 + a * z - y) / (3 * z**2 + a)
+        ctx.save_for_backward(z, a)
+        return z
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        z, a = ctx.saved_tensors
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            y = z**3 + a * z
+        (slope,) = torch.autograd.grad(y, z, torch.ones_like(y), retain_graph=True)
+        grad_y = grad_out / slope
+        return grad_y, torch.autograd.grad(y, a, -grad_y, retain_graph=True)[0]
+
+
+def test_without_its_detach_a_backward_that_calls_itself_is_ended():
+    y, a = (torch.tensor([v], dtype=torch.float64, requires_grad=True) for v in (0.3, 1.0))
+    with watched([CubicRoot]) as met:
+        torch.autograd.grad(CubicRoot.apply(y, a), y)
+    undo = [step for step in met if step.kind == "detach"]
+    assert undo
+    with pytest.raises(RecursionError), watched([CubicRoot], undo):
+        torch.autograd.grad(CubicRoot.apply(y, a), y)
+
+
+class Endless(CubicRoot):
+    @staticmethod
+    def backward(ctx, grad_out):
+        z, a = ctx.saved_tensors
+        with torch.enable_grad():
+            y = z**3 + a * z
+        return grad_out, torch.autograd.grad(y, a, -grad_out)[0]
+
+
+def test_backwards_inside_one_another_are_ended_whatever_they_differentiate():
+    y, a = (torch.tensor([v], dtype=torch.float64, requires_grad=True) for v in (0.3, 1.0))
+    with no_endless_recursion(), pytest.raises(EndlessRecursion):
+        torch.autograd.grad(Endless.apply(y, a), y)

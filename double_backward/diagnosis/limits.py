@@ -134,22 +134,22 @@ def no_endless_recursion() -> Iterator[None]:
 
 
 def _ending_recursion(engine: Callable) -> Callable:
-    running: list[Any] = []  # the nodes that are differentiated, the innermost last
+    running: list[list[Any]] = []  # the nodes that each run differentiates, the innermost last
 
     @functools.wraps(engine)
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
         mine = [node for node in nodes if class_of(node) is not None]
         for node in mine:
-            if any(node is other for other in running):
+            if any(node is other for others in running for other in others):
                 raise EndlessRecursion(_recursion(node))
         if len(running) > DEEPEST:
             raise EndlessRecursion(f"endless recursion: {DEEPEST} backwards inside one another")
-        running.extend(mine)
+        running.append(mine)
         try:
             return engine(t_outputs, *args, **kwargs)
         finally:
-            del running[len(running) - len(mine) :]
+            running.pop()
 
     return run
 
