@@ -94,7 +94,7 @@ class Documented:
         from . import by_hand
 
         torch.set_default_dtype(torch.float64)  # as importing that did, the first time
-        names = {"slope": by_hand.by_grad, "by_grad": by_hand.by_grad}
+        names = {"slope": by_hand.by_grad}
         program, _, instead = self.code.partition(INSTEAD)
         exec(compile(program, self.title, "exec"), names)
         f, x, slope = names["f"], names["x"], names["slope"]

@@ -53,8 +53,9 @@ def sentence(rows):
 
 
 def page(rows, numbers):
-    parts = [head(rows), calls(rows, numbers), at_first_order(rows, numbers)]
-    parts += [came_out(rows), every(rows), HOW]
+    folders = published.read()
+    parts = [head(rows), calls(rows, numbers, folders), at_first_order(rows, numbers, folders)]
+    parts += [came_out(rows), every(rows, folders), HOW]
     return "\n".join(part.strip() + "\n" for part in parts)
 
 
@@ -80,7 +81,7 @@ def when(rows):
     return f"on {last}" if first == last else f"from {first} to {last}"
 
 
-def calls(rows, numbers):
+def calls(rows, numbers, folders):
     """The documented calls: a table, then each program with what it printed."""
     listed = documented()
     lines = [
@@ -100,12 +101,12 @@ def calls(rows, numbers):
         "takes differences of the first derivative:",
         "",
         f"```python\n{text}\n```",
-        *(program(each, numbers[name], rows) for name, each in listed.items()),
+        *(program(each, numbers[name], rows, folders) for name, each in listed.items()),
     ]
     return "\n".join(lines)
 
 
-def at_first_order(rows, numbers):
+def at_first_order(rows, numbers, folders):
     """The calls with a wrong first derivative, in the same form, their programs in a fold."""
     listed = first_order()
     lines = [
@@ -120,7 +121,7 @@ def at_first_order(rows, numbers):
         *(table_line(each, numbers[name]) for name, each in listed.items()),
         "",
         "<details><summary>The programs, with the conditions and what the source shows</summary>",
-        *(program(each, numbers[name], rows) for name, each in listed.items()),
+        *(program(each, numbers[name], rows, folders) for name, each in listed.items()),
         "",
         "</details>",
     ]
@@ -134,11 +135,11 @@ def table_line(each, found):
     )
 
 
-def program(each, found, rows):
+def program(each, found, rows, folders):
     """A call under its title: where it is wrong, its program, what that printed."""
     function = CALLS[each.function].function
     (row,) = (row for row in rows if row["function"] == function)
-    address = published.link(row["source"], row["package"], row["version"], published.read())
+    address = published.link(row["source"], row["package"], row["version"], folders)
     lines = [
         "",
         f"### {each.title}",
@@ -220,10 +221,9 @@ def came_out(rows):
     return "\n".join(lines)
 
 
-def every(rows):
+def every(rows, folders):
     """The rows, folded by package; surrogates in one fold of their own."""
     lines = ["## Every Function", ""]
-    folders = published.read()
     plain = [row for row in rows if row["reading"] != SURROGATE]
     plain = sorted(plain, key=lambda row: (row["package"].lower(), row["function"]))
     for package, listed in groupby(plain, key=lambda row: row["package"]):
@@ -280,7 +280,7 @@ def reports(rows, numbers):
     made = {}
     for name, each in (documented() | first_order()).items():
         found = numbers[name]
-        made[name] = (REPORT if each.order == 2 else REPORT_FIRST).format(
+        made[name] = REPORTS_OF[each.order].format(
             call=each.call,
             versions=f"{version[CALLS[each.function].function]}, torch {torch}",
             program=f"{text}\n\n\n{typed(each)}",
@@ -295,11 +295,7 @@ def reports(rows, numbers):
     return made
 
 
-REPORT = """# The second derivative through `{call}` is a wrong number, without an error
-
-{versions}. The first derivative is right; differentiated a second time, it gives a number that
-disagrees with differences of the first derivative, and nothing is raised.
-
+SHOWN = """
 ```python
 {program}
 ```
@@ -309,6 +305,26 @@ disagrees with differences of the first derivative, and nothing is raised.
 ```
 
 The first number is autograd's, the second is right. Where it happens: {where}.
+"""
+
+REPORTS_OF = {  # the order of the derivative that is wrong first -> a report
+    1: """# The gradient through `{call}` is a wrong number
+
+{versions}. The gradient disagrees with differences of the value, and nothing is raised.
+"""
+    + SHOWN
+    + """\
+It is the backward of `{function}`.
+{why}{instead}{thread}
+`torch.autograd.gradcheck` finds it, with inputs in float64.
+""",
+    2: """# The second derivative through `{call}` is a wrong number, without an error
+
+{versions}. The first derivative is right; differentiated a second time, it gives a number that
+disagrees with differences of the first derivative, and nothing is raised.
+"""
+    + SHOWN
+    + """\
 `{function}` stands behind it: in the second backward autograd takes for a constant something that
 depends on the input.
 {why}{instead}{thread}
@@ -316,26 +332,8 @@ A cure that keeps the speed at first order: in `backward`, `if torch.is_grad_ena
 what is needed from the saved inputs, in torch; else use what `forward` kept. Where a second
 derivative is not meant to be supported, `@once_differentiable` turns most of the wrong numbers
 into errors.
-"""
-
-
-REPORT_FIRST = """# The gradient through `{call}` is a wrong number
-
-{versions}. The gradient disagrees with differences of the value, and nothing is raised.
-
-```python
-{program}
-```
-
-```
-{got} {expected}
-```
-
-The first number is autograd's, the second is right. Where it happens: {where}.
-It is the backward of `{function}`.
-{why}{instead}{thread}
-`torch.autograd.gradcheck` finds it, with inputs in float64.
-"""
+""",
+}
 
 
 HOW = """
