@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from .check import Checked, Expected, check
 from .graphs import walk
+from .names import has_setup_context
 from .origins import BY_ANOTHER_CALL, origins
 from .pairs import Pair, close, relation_of
-from .steps import LEAVING, UNDOABLE, Step, around, is_own, recorded, told, watched
+from .steps import LEAVING, UNDOABLE, Step, altered, is_own, marked, recorded, told, watched
 
 NO_WAY_TO_AN_INPUT = (walk.INTERMEDIATE, walk.NO_GRAPH, walk.ELSEWHERE)
 HERE = "at each of these elements"
@@ -409,19 +409,9 @@ def _kept_tensors(case, nodes, n, before, after):
 
 def _marked(case, n, cls):
     """Which tensors that node n keeps are outputs that forward marks as non-differentiable."""
-    found: set[int] = set()
-
-    def wrapper(function):
-        def recording(ctx, *args):
-            result = function(ctx, *args)
-            found.update(t.data_ptr() for t in getattr(ctx, "non_differentiable", None) or ())
-            return result
-
-        return recording
-
-    method = "setup_context" if has_setup_context(cls) else "forward"
-    with around(cls, method, wrapper), case.run() as run:
-        return {i for i, k in enumerate(run.nodes[n].kept) if k.tensor.data_ptr() in found}
+    with marked([cls]) as found, case.run() as run:
+        pointers = {t.data_ptr() for t in found}
+        return {i for i, k in enumerate(run.nodes[n].kept) if k.tensor.data_ptr() in pointers}
 
 
 def _copy_of(case, name, n, i):
@@ -479,7 +469,7 @@ def _kept_numbers(case, nodes, n, before, after):
         value = vars(nodes[n].fn)[name]
         if name not in after or np.array_equal(array, after[name], equal_nan=True):
             continue
-        changed = array * 1.37 + 0.11
+        changed = altered(array)
         changed = type(value)(changed) if not isinstance(value, np.ndarray) else changed
         if case.changes(lambda run, name=name, new=changed: _set(run.nodes[n].fn, name, new)):
             what = ARRAY if isinstance(value, np.ndarray) else " (a number)"
@@ -608,10 +598,6 @@ def _slopes(function, x):
         step = step.reshape(x.shape)
         slopes.append((function(x + step) - function(x - step)).item() / 2e-5)
     return torch.tensor(slopes, dtype=x.dtype).reshape(x.shape)
-
-
-def has_setup_context(cls: type) -> bool:
-    return cls.setup_context is not Function.setup_context  # type: ignore[attr-defined]
 
 
 def undone(case: Case) -> Cause | None:

@@ -19,8 +19,12 @@ def argument_names(function: type[Function]) -> list[str]:
         return []
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return []
-    with_context = function.setup_context is Function.setup_context
-    return [p.name for p in parameters[with_context:]]
+    return [p.name for p in parameters[not has_setup_context(function) :]]
+
+
+def has_setup_context(function: type) -> bool:
+    """Whether its forward takes no ctx."""
+    return function.setup_context is not Function.setup_context  # type: ignore[attr-defined]
 
 
 def saved_names(function: type[Function]) -> list[str]:

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from ._torch import TorchDispatchMode, tree_leaves
 from .differences import same
-from .steps import around
+from .steps import around, marked
 
 # What to write where a derivative is a call of something that is not torch.
 BY_ANOTHER_CALL = (
@@ -36,7 +35,7 @@ class Origins(TorchDispatchMode):
         self.left: set[float] = set()  # numbers that torch gave away by .item()
         self.made: dict[int, tuple[Tensor, set[int]]] = {}  # memory -> of which numbers
         self.running = 0
-        self.marked: set[int] = set()  # memory of outputs that are marked as non-differentiable
+        self.marked: list[Tensor] = []  # outputs that are marked as non-differentiable
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -57,8 +56,10 @@ class Origins(TorchDispatchMode):
 
     def is_marked(self, value: Any) -> bool:
         """Whether it is an output that forward marks as non-differentiable."""
-        strided = isinstance(value, Tensor) and value.layout == torch.strided
-        return strided and _memory(value) in self.marked
+        if not isinstance(value, Tensor) or value.layout != torch.strided:
+            return False
+        found = (t for t in self.marked if t.layout == torch.strided)
+        return _memory(value) in map(_memory, found)
 
     def _note(self, number):
         self.numbers.append(number)
@@ -102,24 +103,13 @@ def origins(classes: Iterable[Any]) -> Iterator[Origins]:
             found.running += 1
             try:
                 with found:
-                    return marking(function)(*args)
+                    return function(*args)
             finally:
                 found.running -= 1
 
         return following
 
-    def marking(function: Callable) -> Callable:
-        def noting(*args: Any) -> Any:
-            result = function(*args)
-            marked = getattr(args[0], "non_differentiable", None) or () if args else ()
-            found.marked |= {_memory(t) for t in marked if t.layout == torch.strided}
-            return result
-
-        return noting
-
-    with ExitStack() as stack:
+    with marked(classes) as found.marked, ExitStack() as stack:
         for cls in dict.fromkeys(classes):
             stack.enter_context(around(cls, "forward", wrapper))
-            if cls.setup_context is not Function.setup_context:
-                stack.enter_context(around(cls, "setup_context", marking))
         yield found

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ._torch import set_grad_enabled
+from .names import has_setup_context
 
 OURS = str(Path(__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
@@ -92,7 +93,7 @@ class Watch(TorchFunctionMode):
         if kind in ("detach", "data"):
             self.cut_off.add(_pointer(args[0]))
         if step in self.alter:
-            return _altered(func(*args, **kwargs))
+            return altered(func(*args, **kwargs))
         if step not in self.undo or kind not in UNDOABLE:
             return func(*args, **kwargs)
         if kind == "no_grad":
@@ -142,10 +143,10 @@ class Watch(TorchFunctionMode):
         return _LOSES.get(name) or _LEAVES.get(name)
 
 
-def _altered(value: Any) -> Any:
+def altered(value: Any) -> Any:
     """Other numbers in the place of a number, of an array, or of a list of numbers."""
     if isinstance(value, list):
-        return [_altered(each) for each in value]
+        return [altered(each) for each in value]
     return value + 1 if isinstance(value, int) else value * 1.37 + 0.11
 
 
@@ -234,6 +235,26 @@ def watched(
             method = "backward" if cls.backward is not torch.autograd.Function.backward else "vjp"
             stack.enter_context(around(cls, method, wrapper))
         yield watch.steps
+
+
+@contextmanager
+def marked(classes: Iterable[Any]) -> Iterator[list[Tensor]]:
+    """The outputs that these Functions mark as non-differentiable, while forward runs."""
+    found: list[Tensor] = []
+
+    def wrapper(function):
+        def recording(*args):
+            result = function(*args)
+            found.extend(getattr(args[0], "non_differentiable", None) or ())
+            return result
+
+        return recording
+
+    with ExitStack() as stack:
+        for cls in dict.fromkeys(classes):
+            method = "setup_context" if has_setup_context(cls) else "forward"
+            stack.enter_context(around(cls, method, wrapper))
+        yield found
 
 
 @contextmanager

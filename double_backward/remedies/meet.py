@@ -43,6 +43,7 @@ from double_backward._torch import (
     transforms,
     version,
 )
+from double_backward.names import has_setup_context
 from double_backward.state import State
 
 from .regions import Region, is_region, region_here
@@ -390,7 +391,7 @@ def _begin(cls, ctx, args, kwargs):
     if _is_unheard():
         metadata_of(ctx)[OURS] = True
         return None
-    if cls.setup_context is Function.setup_context:
+    if not has_setup_context(cls):
         args = args[1:]
     call = metadata_of(ctx)[CALL] = Call(cls, args, kwargs, _writes_into_arguments(cls))
     if is_region(cls):

@@ -16,10 +16,10 @@ from double_backward.explain import (
     attempted,
     explain,
     extra_gradient,
-    has_setup_context,
     of_several,
 )
 from double_backward.graphs import walk
+from double_backward.names import has_setup_context
 from double_backward.pairs import Pair, relation_of
 from double_backward.steps import UNDOABLE, recorded, told, watched
 
@@ -151,11 +151,7 @@ def _slip(task, setting, cause):
 
 def _taken_from_outside(fn, setting):
     """Does a Function that backward applies read a tensor which is no argument of it?"""
-    xs = setting.fresh()
-    out = fn(*xs)
-    g = setting.grad_out(out).requires_grad_()
-    first = grad(out, setting.variables(xs), g, create_graph=True, allow_unused=True)
-    first = [each for each in first if each is not None]
+    _, first = _first_backward(fn, setting)
     for cls in dict.fromkeys(n.custom for n in walk.walk(*first).nodes if n.custom):
         for name, value in inspect.getclosurevars(cls.forward).nonlocals.items():
             if isinstance(value, torch.Tensor) and value.requires_grad:
@@ -215,15 +211,7 @@ def derivatives_of_backward(
 
 def _check_second_returned(fn, setting):
     """If backward applies a Function: does the backward of that one return the right kind?"""
-
-    def first_backward():
-        xs = setting.fresh()
-        out = fn(*xs)
-        g = setting.grad_out(out).requires_grad_()
-        first = grad(out, setting.variables(xs), g, create_graph=True, allow_unused=True)
-        return out, [each for each in first if each is not None and each.requires_grad]
-
-    out, first = first_backward()
+    out, first = _first_backward(fn, setting)
     here = {node.custom for node in walk.walk(out).nodes}
     for cls in {n.custom for n in walk.walk(*first).nodes if n.custom} - here:
         with (
@@ -231,10 +219,19 @@ def _check_second_returned(fn, setting):
             recorded(cls, "backward") as backward,
             suppress(Exception),
         ):
-            sum(each.sum() for each in first_backward()[1]).backward()
+            sum(each.sum() for each in _first_backward(fn, setting)[1]).backward()
         if len(forward) == len(backward) == 1:
             args = forward[0][0] if has_setup_context(cls) else forward[0][0][1:]
             check_kind(cls, args, backward[0][1], setting.note, f"{cls.__name__}.backward")
+
+
+def _first_backward(fn, setting):
+    """The result, and those gradients by the inputs that have a graph."""
+    xs = setting.fresh()
+    out = fn(*xs)
+    g = setting.grad_out(out).requires_grad_()
+    first = grad(out, setting.variables(xs), g, create_graph=True, allow_unused=True)
+    return out, [each for each in first if each is not None and each.requires_grad]
 
 
 def _check_backward_twice(task, fn, setting):
