@@ -105,8 +105,9 @@ def _through_one_graph(measured):
     if text:
         return replace(found, only_once=text)
     again = "" if agree(got, expected, LINEAR[measured.dtype]) else WRONG_NUMBER
-    not_linear = _try_scaled(measured, expected, ys, t)
-    if not_linear and not _try_scaled(measured, expected):
+    anew = partial(_anew, target)
+    not_linear = _try_scaled(measured, expected, partial(_vjp, ys, t), anew)
+    if not_linear and not _try_scaled(measured, expected, anew, anew):
         again = again or not_linear
     if again:
         return replace(found, not_repeatable=again, changes_ctx=_changes_of_ctx(measured))
@@ -141,21 +142,16 @@ def _state_of(value):
     return id(value), version(value) if isinstance(value, Tensor) else size
 
 
-def _try_scaled(measured, expected, ys=None, t=None):
-    """With multiples of the weights, through the graph of these outputs, or a new one for each."""
-    probe = measured.probe
-    target = probe.target.in_units(probe.target.units, ())
+def _try_scaled(measured, expected, ask, anew):
+    """With multiples of the weights: through one graph, or `anew` through one for each."""
+    w = measured.probe.w
     for factor in FACTORS[measured.dtype]:
-        if ys is None or t is None:
-            call = target.start()
-            got, text = _vjp(call.ys, call.t, [factor * v for v in probe.w])
-        else:
-            got, text = _vjp(ys, t, [factor * v for v in probe.w])
+        got, text = ask([factor * v for v in w])
         if got is not None and expected.any() and torch.equal(got, expected):
             return SAME
         # An inexact solver may be inexact here, but it is linear.
-        again = partial(_anew, target, probe.w)
-        if got is None or not agree(got / factor, expected, LINEAR[measured.dtype], again):
+        tolerance = LINEAR[measured.dtype]
+        if got is None or not agree(got / factor, expected, tolerance, lambda: anew(w)[0]):
             if abs(factor) < 1 and got is not None:
                 return f"{WRONG_NUMBER} for a small one"
             return text or WRONG_NUMBER
@@ -191,8 +187,9 @@ def _vjp(ys, t, w):
 
 
 def _anew(target, w):
+    """The same through a graph of its own."""
     t, _, ys = target.start()
-    return _vjp(ys, t, w)[0]
+    return _vjp(ys, t, w)
 
 
 def torch_func(measured: Measured) -> str:
