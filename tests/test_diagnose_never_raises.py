@@ -227,6 +227,26 @@ def test_where_large_inputs_take_too_long_smaller_ones_are_told_of():
     assert all(row.outcome == "right" for row in right.settings.values())
 
 
+def test_a_number_among_inputs_that_take_too_long_is_no_tensor_to_be_cut_down():
+    def slow(k, x):
+        time.sleep(0.3 * (x.numel() > 1000))
+        return k * x.exp()
+
+    large = torch.zeros(30_000, dtype=torch.float64, requires_grad=True)
+    found = diagnose(slow, 2.0, large, timeout=0.5)
+    assert "inputs cut down (30000,) to (3,)" in found.findings[0].message
+
+
+def test_what_cannot_be_told_where_time_was_too_short_is_left_out(monkeypatch):
+    def refuses(*_):
+        raise ValueError
+
+    monkeypatch.setattr("double_backward.diagnosis.cut_down", refuses)
+    large = torch.zeros(30_000, dtype=torch.float64, requires_grad=True)
+    found = diagnose(ExpBad.apply, large, timeout=0.5)
+    assert [finding.code for finding in found.findings] == ["took_too_long"]
+
+
 def test_the_limit_holds_in_other_threads():
     found = []
     thread = threading.Thread(

@@ -105,6 +105,7 @@ from .prepare import NotChecked, Prepared, prepare, raised, told
 from .report import text_of
 from .rules import Finding, concluded
 from .settings import FORMULAS, Setting, typed
+from .smaller import LARGE, change_of, cut_down, elements, runs, shapes
 from .target import Target
 from .undisturbed import undisturbed
 from .verdict import Verdict
@@ -217,13 +218,14 @@ def diagnose(
     except TookTooLong as late:
         running = f", while this was running: {late.running}" if late.running else ""
         ended = NotChecked("took_too_long", timeout, running)
-        if known and known[-1].wrong:
-            return _so_far(
-                name, ended, replace(known[-1], functions=_marked(known[-1].functions, ignore))
-            )
-        options = {"order": order, "rtol": rtol, "atol": atol, "ignore": tuple(ignore)}
-        smaller = _of_less(fn, inputs, timeout=LESS, **options)
-        return _too_late(_not_checked(name, ended), smaller)
+        with suppress(Exception):  # of objects that fn or inputs are
+            if known and known[-1].wrong:
+                marked = _marked(known[-1].functions, ignore)
+                return _so_far(name, ended, replace(known[-1], functions=marked))
+            options = {"order": order, "rtol": rtol, "atol": atol, "ignore": tuple(ignore)}
+            smaller = _of_less(fn, inputs, timeout=LESS, **options)
+            return _too_late(_not_checked(name, ended), smaller)
+        return _not_checked(name, ended)
     except Exception as error:  # of objects that fn or inputs are, which do what they like
         return _not_checked(name, NotChecked("beyond_diagnose", told(error)))
 
@@ -233,20 +235,12 @@ LESS = 10.0  # seconds for smaller inputs, where time was too short for those gi
 
 def _of_less(fn, inputs, **options):
     """(what is said of inputs that are cut down, how they are), None where fn takes no such."""
-    from .step import LARGE, change_of, cut_down, runs  # which need what is here
-
-    tensors = [x for x in inputs if isinstance(x, Tensor)]
-    if sum(x.numel() for x in tensors) <= LARGE:
+    if elements(inputs) <= LARGE:
         return None
     for smaller in cut_down(list(inputs)):
         if runs(fn, smaller):
-            found = diagnose(fn, *smaller, **options)
-            shapes = [tuple(x.shape) for x in inputs if isinstance(x, Tensor)]
-            return (
-                None
-                if found.verdict is Verdict.NOT_CHECKED
-                else (found, change_of(shapes, smaller))
-            )
+            found, change = diagnose(fn, *smaller, **options), change_of(shapes(inputs), smaller)
+            return None if found.verdict is Verdict.NOT_CHECKED else (found, change)
     return None
 
 
@@ -263,18 +257,9 @@ def _too_late(late, smaller):
 
 def _so_far(name, reason, evidence):
     """What was measured, and found wrong, before the time was over."""
-    verdict, findings = concluded(evidence)
+    found = _answer(name, evidence)
     late = Finding(reason.code, f"{reason.message} What stands here was seen before.", lesson=1)
-    return Diagnosis(
-        name,
-        verdict,
-        [late, *findings],
-        first=evidence.measured.first,
-        settings=evidence.measured.second,
-        third=evidence.measured.third,
-        saved=[saved for function in evidence.functions for saved in function.saved],
-        functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
-    )
+    return replace(found, findings=[late, *found.findings])
 
 
 def _not_checked(name, reason):
@@ -301,21 +286,23 @@ def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout, known):
     evidence = replace(
         evidence, compiled=compiled, warnings=tuple(met.warnings), edited=tuple(met.edited)
     )
-    measured, second, third = evidence.measured, evidence.measured.second, evidence.measured.third
-    if compiled is not None:
-        second, third = compiled.beside(second), compiled.third(third)
+    return _answer(name, evidence, recipe=how, formulas=formulas, matrix=matrix)
+
+
+def _answer(name, evidence, **more):
+    """What the evidence says, and `more` that the report shows."""
+    verdict, findings = concluded(evidence)
     return Diagnosis(
         name,
-        *concluded(evidence),
-        first=measured.first,
-        settings=second,
-        third=third,
+        verdict,
+        findings,
+        first=evidence.measured.first,
+        settings=evidence.second,
+        third=evidence.third,
         saved=[saved for function in evidence.functions for saved in function.saved],
-        recipe=how,
-        formulas=formulas,
         torch_func=evidence.torch_func,
-        matrix=matrix,
         functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
+        **more,
     )
 
 
@@ -416,8 +403,9 @@ def _gather(
         functions = custom_functions(target)
     circular = any(s.circular for f in functions for s in f.saved)
     lives = lifetime(target) if circular else Lifetime.FREED
+    found = Evidence(measured.numbers, functions, seeded=seeded, lifetime=lives)
     if measured.a is None:
-        return Evidence(measured.numbers, functions, seeded=seeded, lifetime=lives), measured
+        return found, measured
     surrogate = measured.first.outcome is not Outcome.RIGHT
     finite = measured.first.outcome is not Outcome.NOT_FINITE
     packed = not measured.exact and any(s.packed for f in functions for s in f.saved)
@@ -427,11 +415,11 @@ def _gather(
         measured = replace(measured, second=convict_surrogates(measured, functions))
     elif packed:
         measured = replace(measured, second=doubt_packed(measured, functions))
-    known.append(Evidence(measured.numbers, functions, seeded=seeded, lifetime=lives))
+    found = replace(found, measured=measured.numbers, functions=functions)
+    known.append(found)
     habits = observe(measured, seeded)
     cut = _undone(measured) if any(f.untracked_calls for f in functions) else ()
-    found = Evidence(measured.numbers, functions, habits, lifetime=lives, seeded=seeded)
-    found = replace(found, differs_in_float32=bool(other), undone=cut)
+    found = replace(found, habits=habits, differs_in_float32=bool(other), undone=cut)
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target)), measured
     return replace(found, torch_func=torch_func(measured)), measured

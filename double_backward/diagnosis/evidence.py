@@ -12,6 +12,7 @@ from .habits import Habits
 from .judge import INEXACT, Outcome, Row
 from .lifetime import Lifetime
 from .measure import Numbers
+from .settings import Setting
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,17 @@ class Evidence:
     @property
     def rows(self) -> list[Row]:
         """Second and third derivatives of fn as it is called, compiled or not."""
-        if self.compiled is None:
-            return self.measured.rows
-        second, third = self.measured.second, self.measured.third
-        return [*self.compiled.beside(second).values(), *self.compiled.third(third).values()]
+        return [*self.second.values(), *self.third.values()]
+
+    @property
+    def second(self) -> dict[Setting, Row]:
+        rows = self.measured.second
+        return rows if self.compiled is None else self.compiled.beside(rows)
+
+    @property
+    def third(self) -> dict[Setting, Row]:
+        rows = self.measured.third
+        return rows if self.compiled is None else self.compiled.third(rows)
 
     @property
     def inexact(self) -> bool:

@@ -30,10 +30,9 @@ from .judge import Outcome
 from .orders import Passes, transforms
 from .places import Place, calling, place_of
 from .report import wrapped
+from .smaller import LARGE, change_of, copied, cut_down, elements, runs, shapes
 
 KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown
-LARGE = 20_000  # elements of all inputs together; above, they are cut down
-CUT = 3  # to so many along each side
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
 HIGHEST = 3  # the highest order that `diagnose` judges
 PATIENCE = 2.0  # seconds before it says what it is doing
@@ -356,17 +355,10 @@ class _Progress:
 
 def _kept(call: Call) -> _Kind:
     args = [call.inputs.get(place, arg) for place, arg in enumerate(call.args)]
-    elements = _elements(args)
-    smaller = [] if elements <= LARGE else list(cut_down(args))
-    kept = [] if elements > TOO_LARGE else [_copy(arg) for arg in args]
-    shapes = [tuple(arg.shape) if isinstance(arg, Tensor) else None for arg in args]
-    return _Kind(kept, smaller, shapes, dict(call.kwargs), elements, call.function)
-
-
-def _copy(value):
-    if not isinstance(value, Tensor):
-        return value
-    return value.detach().clone().requires_grad_(value.requires_grad)
+    size = elements(args)
+    smaller = [] if size <= LARGE else list(cut_down(args))
+    kept = [] if size > TOO_LARGE else [copied(arg) for arg in args]
+    return _Kind(kept, smaller, shapes(args), dict(call.kwargs), size, call.function)
 
 
 def _kind(call):
@@ -468,57 +460,7 @@ def _name(function):
     return function.name if isinstance(function, Region) else function.__name__
 
 
-def _elements(args):
-    return sum(a.numel() for a in args if isinstance(a, Tensor))
-
-
-def cut_down(args: list) -> Iterator[list]:
-    """The same arguments with less in them, the smallest first.
-
-    Sides of one length stay of one length. Numbers that are the length of a side follow it.
-    """
-    tensors = [a for a in args if isinstance(a, Tensor)]
-    lengths = {n for t in tensors for n in t.shape if n > CUT}
-    for cut in (lengths, {t.shape[0] for t in tensors if t.dim() and t.shape[0] > CUT}):
-        for numbers_too in (False, True):
-            smaller = []
-            for arg in args:
-                if isinstance(arg, Tensor):
-                    part = tuple(slice(CUT if n in cut else n) for n in arg.shape)
-                    smaller.append(_copy(arg[part]) if arg.layout is torch.strided else arg)
-                elif numbers_too and type(arg) is int and arg in cut:
-                    smaller.append(CUT)
-                elif numbers_too and isinstance(arg, (tuple, list)):
-                    smaller.append(type(arg)(CUT if n in cut else n for n in arg))
-                else:
-                    smaller.append(arg)
-            yield smaller
-
-
-def runs(fn, args):
-    """Whether the Function takes these inputs, and gives a gradient for them."""
-    try:
-        outs = fn(*[a.clone() if isinstance(a, Tensor) else a for a in args])
-        outs = [o for o in (outs if isinstance(outs, tuple) else (outs,)) if isinstance(o, Tensor)]
-        sum(o.sum() for o in outs if o.requires_grad).backward(
-            inputs=[a for a in args if isinstance(a, Tensor) and a.requires_grad]
-        )
-    except Exception:  # of the Function
-        return False
-    finally:
-        for a in args:
-            if isinstance(a, Tensor):
-                a.grad = None
-    return True
-
-
 # Words.
-
-
-def change_of(shapes, smaller):
-    pairs = zip(shapes, smaller, strict=True)
-    changed = [(before, tuple(b.shape)) for before, b in pairs if isinstance(b, Tensor)]
-    return ", ".join(f"{a} to {b}" for a, b in changed if a != b)
 
 
 def _error_line(error):

@@ -1,0 +1,72 @@
+"""The same inputs with less in them, for what would take too long with all."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LARGE = 20_000  # elements of all inputs together; above, they are cut down
+CUT = 3  # to so many along each side
+
+
+def cut_down(args: list) -> Iterator[list]:
+    """The same arguments with less in them, the smallest first.
+
+    Sides of one length stay of one length. Numbers that are the length of a side follow it.
+    """
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    lengths = {n for t in tensors for n in t.shape if n > CUT}
+    for cut in (lengths, {t.shape[0] for t in tensors if t.dim() and t.shape[0] > CUT}):
+        for numbers_too in (False, True):
+            smaller = []
+            for arg in args:
+                if isinstance(arg, Tensor):
+                    part = tuple(slice(CUT if n in cut else n) for n in arg.shape)
+                    smaller.append(copied(arg[part]) if arg.layout is torch.strided else arg)
+                elif numbers_too and type(arg) is int and arg in cut:
+                    smaller.append(CUT)
+                elif numbers_too and isinstance(arg, (tuple, list)):
+                    smaller.append(type(arg)(CUT if n in cut else n for n in arg))
+                else:
+                    smaller.append(arg)
+            yield smaller
+
+
+def runs(fn: Callable, args: list) -> bool:
+    """Whether the Function takes these inputs, and gives a gradient for them."""
+    try:
+        outs = fn(*[a.clone() if isinstance(a, Tensor) else a for a in args])
+        outs = [o for o in (outs if isinstance(outs, tuple) else (outs,)) if isinstance(o, Tensor)]
+        sum(o.sum() for o in outs if o.requires_grad).backward(
+            inputs=[a for a in args if isinstance(a, Tensor) and a.requires_grad]
+        )
+    except Exception:  # of the Function
+        return False
+    finally:
+        for a in args:
+            if isinstance(a, Tensor):
+                a.grad = None
+    return True
+
+
+def shapes(args: Iterable[Any]) -> list[tuple[int, ...] | None]:
+    """Of the tensors; None for other arguments."""
+    return [tuple(arg.shape) if isinstance(arg, Tensor) else None for arg in args]
+
+
+def change_of(before: list[tuple[int, ...] | None], smaller: list) -> str:
+    """The shapes before and after, in words."""
+    pairs = zip(before, smaller, strict=True)
+    changed = [(shape, tuple(b.shape)) for shape, b in pairs if isinstance(b, Tensor)]
+    return ", ".join(f"{a} to {b}" for a, b in changed if a != b)
+
+
+def elements(args: Iterable[Any]) -> int:
+    return sum(arg.numel() for arg in args if isinstance(arg, Tensor))
+
+
+def copied(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
