@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 import double_backward
-from double_backward.diagnosis.places import OURS
 from double_backward.diagnosis.step import Met, StepDiagnosis
+from double_backward.lines import OURS
 
 TWICE = 2
 

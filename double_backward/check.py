@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     RAISES = "raises"
     NOT_FINITE = "not finite"
     UNCLEAR = "unclear"  # differences know too little: not smooth, or noise
-    NOT_ASKED = "not asked"  # something before it ended the check
+    NOT_ASKED = "not asked"  # there was no way to ask, or something before it ended the check
 
 
 BAD = Outcome.WRONG, Outcome.RAISES, Outcome.NOT_FINITE

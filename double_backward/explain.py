@@ -18,10 +18,11 @@ from torch import Tensor
 
 from .check import Checked, Expected, check
 from .graphs import walk
+from .lines import is_own
 from .names import has_setup_context
 from .origins import BY_ANOTHER_CALL, origins
 from .pairs import Pair, close, relation_of
-from .steps import LEAVING, UNDOABLE, Step, altered, is_own, marked, recorded, told, watched
+from .steps import LEAVING, UNDOABLE, Step, altered, marked, recorded, told, watched
 
 NO_WAY_TO_AN_INPUT = (walk.INTERMEDIATE, walk.NO_GRAPH, walk.ELSEWHERE)
 HERE = "at each of these elements"

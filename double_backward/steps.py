@@ -4,14 +4,10 @@ Observed by running, never read from the text of a Function.
 """
 
 import inspect
-import linecache
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,12 +15,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ._torch import set_grad_enabled
+from .lines import is_own, line_of_code
 from .names import has_setup_context
-
-OURS = str(Path(__file__).parent)
-TORCH = str(Path(torch.__file__).parent)
-PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
-INSTALLED = {"site-packages", "dist-packages"}
 
 STEPS = {  # how they are told
     "detach": ".detach()",
@@ -156,50 +148,6 @@ def _pointer(tensor: Tensor) -> int:
         return tensor.data_ptr()
     except RuntimeError:
         return 0
-
-
-def is_own(filename: str) -> bool:
-    """True for a file that is no part of torch, of Python or of this package."""
-    if filename.startswith((OURS, TORCH)) or filename.endswith(".pyx"):
-        return False
-    return bool(INSTALLED & set(Path(filename).parts)) or not filename.startswith(PYTHON)
-
-
-def line_of_code(frame: FrameType | None, own: Callable[[str], bool] = is_own) -> str:
-    """The innermost line that runs in backward: "backward, line 7: `return g * x`".
-
-    A line outside installed packages comes first; what called us is no part of backward.
-    """
-    installed = ""
-    while frame and not frame.f_code.co_filename.startswith(OURS):
-        if frame.f_code.co_name == "decorate_context" and (line := _decorator_of(frame, own)):
-            return line
-        if own(frame.f_code.co_filename):
-            told = told_line(frame.f_code, frame.f_lineno)
-            if not INSTALLED & set(Path(frame.f_code.co_filename).parts):
-                return told
-            installed = installed or told
-        frame = frame.f_back
-    return installed
-
-
-def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> str:
-    """The line @torch.no_grad() of the function that torch calls in this frame, or ""."""
-    code = getattr(frame.f_locals.get("func"), "__code__", None)
-    if code is None or not own(code.co_filename):
-        return ""
-    for number in range(code.co_firstlineno, code.co_firstlineno + 9):
-        line = linecache.getline(code.co_filename, number)
-        if line.lstrip().startswith("def "):
-            break
-        if "grad" in line or "inference" in line:
-            return told_line(code, number)
-    return f"the decorator of {code.co_name}, line {code.co_firstlineno}"
-
-
-def told_line(code: Any, number: int) -> str:
-    text = linecache.getline(code.co_filename, number).strip()
-    return f"{code.co_name}, line {number}" + (f": `{text}`" if text else "")
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """Evidence made up for the tests of the rules and of the verdict: nothing is differentiated."""
 
+from double_backward.check import Outcome
 from double_backward.diagnosis.evidence import Evidence
 from double_backward.diagnosis.functions import Custom, Extra, Kind, Path, Saved
 from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.judge import Outcome, Row
+from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.measure import Numbers, unusual
 from double_backward.diagnosis.settings import Setting
 

@@ -203,7 +203,7 @@ class ExpBad(Function):
 
 
 def test_what_is_known_to_be_wrong_is_told_where_time_was_too_short_for_the_rest(monkeypatch):
-    monkeypatch.setattr("double_backward.diagnosis.observe", lambda *_: time.sleep(60))
+    monkeypatch.setattr("double_backward.diagnosis.gather.observe", lambda *_: time.sleep(60))
     found = diagnose(ExpBad.apply, x(), timeout=8.0)
     codes = [finding.code for finding in found.findings]
     assert found.verdict == "silently_wrong" and codes[0] == "took_too_long"

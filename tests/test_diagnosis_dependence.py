@@ -30,11 +30,13 @@ from test_diagnosis_functions import (
 )
 from torch.autograd import Function
 
-from double_backward.diagnosis.dependence import Number, _path, convict_surrogates, follow
+from double_backward.diagnosis.dependence import follow
 from double_backward.diagnosis.functions import Path
 from double_backward.diagnosis.measure import measure
+from double_backward.diagnosis.paths import Number, path_of
 from double_backward.diagnosis.prepare import prepare
 from double_backward.diagnosis.settings import Setting
+from double_backward.diagnosis.surrogates import convict_surrogates
 from double_backward.steps import STEPS
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
@@ -78,15 +80,15 @@ def paths(found):
     ],
 )
 def test_a_derivative_beside_the_truth(got, true, path):
-    assert _path(Number(got, 0.0), Number(true, 0.0), size=1.0) is path
+    assert path_of(Number(got, 0.0), Number(true, 0.0), size=1.0) is path
 
 
 def test_errors_excuse_and_too_large_ones_tell_nothing():
-    assert _path(Number(1.04, 0.002), Number(1.0, 0.003), size=1.0) is Path.RIGHT
-    assert _path(Number(1.06, 0.002), Number(1.0, 0.003), size=1.0) is Path.WRONG
-    assert _path(Number(0.0, 0.006), Number(1.0, 0.005), size=1.0) is UNKNOWN
-    assert _path(Number(0.0, 0.006), Number(1.0, 0.005), size=2.0) is MISSING
-    assert _path(Number(0.0, 0.0), Number(1e-5, 0.0), size=100.0) is UNUSED
+    assert path_of(Number(1.04, 0.002), Number(1.0, 0.003), size=1.0) is Path.RIGHT
+    assert path_of(Number(1.06, 0.002), Number(1.0, 0.003), size=1.0) is Path.WRONG
+    assert path_of(Number(0.0, 0.006), Number(1.0, 0.005), size=1.0) is UNKNOWN
+    assert path_of(Number(0.0, 0.006), Number(1.0, 0.005), size=2.0) is MISSING
+    assert path_of(Number(0.0, 0.0), Number(1e-5, 0.0), size=100.0) is UNUSED
 
 
 # By inputs and by grad_out.

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from double_backward.check import Outcome
 from double_backward.diagnosis.judge import (
     SURROGATE,
     TOLERANCE,
-    Outcome,
     judge,
     limits_of_first,
     limits_of_second,

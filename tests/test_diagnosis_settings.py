@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from double_backward.check import first_line
+from double_backward.diagnosis.recipe import typed
 from double_backward.diagnosis.settings import (
     FORMULAS,
     Probe,
     Setting,
-    raised_in,
     reported,
-    typed,
     uneven,
     uneven_direction,
 )
 from double_backward.diagnosis.target import Target
+from double_backward.lines import raised_in
 
 ALONE, AFTER, BEFORE, BOTH = Setting
 

@@ -15,8 +15,9 @@ from made_evidence import (
     wrong,
 )
 
+from double_backward.check import Outcome
 from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.judge import Outcome, Row
+from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.rules import concluded
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.verdict import Verdict

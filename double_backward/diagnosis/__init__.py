@@ -77,36 +77,25 @@ fn_asks_for_leaves, random_output.
 """
 
 import html
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
-import torch
-from torch import Tensor
+from double_backward.check import Outcome
 
-from double_backward import check, explain
-from double_backward.check import first_line
-from double_backward.steps import Step
-
-from .blocks import blocks
 from .compiled import as_called, as_written, written
-from .dependence import convict_surrogates, doubt_packed, follow
 from .evidence import Evidence
-from .functions import Saved, custom_functions, uneven_step
-from .habits import observe, torch_func
-from .judge import Outcome, Row
-from .lifetime import Lifetime, lifetime
+from .functions import Saved
+from .gather import marked, seen
+from .judge import Row
 from .limits import TookTooLong, limited, no_endless_recursion
-from .measure import Measured, as_given, measure, measure_elsewhere
-from .places import place_of
-from .prepare import NotChecked, Prepared, prepare, raised, told
+from .prepare import NotChecked, told
 from .report import text_of
 from .rules import Finding, concluded
-from .settings import FORMULAS, Setting, typed
+from .settings import Setting
 from .smaller import LARGE, change_of, cut_down, elements, runs, shapes
-from .target import Target
 from .undisturbed import undisturbed
 from .verdict import Verdict
 
@@ -220,8 +209,8 @@ def diagnose(
         ended = NotChecked("took_too_long", timeout, running)
         with suppress(Exception):  # of objects that fn or inputs are
             if known and known[-1].wrong:
-                marked = _marked(known[-1].functions, ignore)
-                return _so_far(name, ended, replace(known[-1], functions=marked))
+                functions = marked(known[-1].functions, ignore)
+                return _so_far(name, ended, replace(known[-1], functions=functions))
             options = {"order": order, "rtol": rtol, "atol": atol, "ignore": tuple(ignore)}
             smaller = _of_less(fn, inputs, timeout=LESS, **options)
             return _too_late(_not_checked(name, ended), smaller)
@@ -280,7 +269,7 @@ def _name_of(fn: object) -> str:
 def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout, known):
     with undisturbed(fn) as met, no_endless_recursion(), limited(timeout):
         with as_written():
-            found = _seen(written(fn), inputs, order, rtol, atol, ignore, known)
+            found = seen(written(fn), inputs, order, rtol, atol, ignore, known)
         compiled = as_called(fn, inputs)
     evidence, how, formulas, matrix = found
     evidence = replace(
@@ -304,150 +293,6 @@ def _answer(name, evidence, **more):
         functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
         **more,
     )
-
-
-def _seen(fn, inputs, order, rtol, atol, ignore, known):
-    """The evidence; how to get its numbers oneself; and the matrix, where something is wrong.
-
-    What is `known` on the way is added there, in case there is no time for the rest.
-    """
-    prepared = prepare(fn, inputs)
-    prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
-    measured, moved = _measured(prepared, order)
-    evidence, measured = _gather(measured, prepared, known)
-    evidence = replace(
-        evidence,
-        functions=_marked(evidence.functions, ignore),
-        moved=moved,
-        unchecked=prepared.unchecked,
-        forgotten=prepared.forgotten,
-    )
-    how, formulas, matrix = "", FORMULAS, {}
-    if measured.wrong:
-        with suppress(Exception):  # of fn
-            matrix = blocks(measured)
-        with suppress(Exception):  # of fn
-            how, formulas = typed(measured.probe)
-    return evidence, how, formulas, matrix
-
-
-def _marked(functions, ignore):
-    """The same, with those that the caller ignores marked as meant."""
-    places = {(c.__name__, place_of(c)) for c in ignore}
-    return tuple(replace(f, meant=(f.name, f.place) in places) for f in functions)
-
-
-def _measured(prepared: Prepared, order: int) -> tuple[Measured, bool]:
-    try:
-        found, moved = _measure_where_it_tells(prepared.target, order)
-        if prepared.functions and found.telling and not found.severity:
-            found = measure_elsewhere(found, order)
-        if found.dtype is torch.float32 and not prepared.functions:
-            found = _doubted(found)
-        return found, moved
-    except Exception as error:  # of fn, which has worked before
-        raise raised(error) from error
-
-
-def _doubted(found: Measured) -> Measured:
-    """What is wrong is unclear: operations of torch by differences that are taken in float32."""
-
-    def doubted(row):
-        wrong = row.outcome is Outcome.WRONG
-        return replace(row, outcome=Outcome.UNCLEAR) if wrong else row
-
-    rows = ({s: doubted(r) for s, r in rows.items()} for rows in (found.second, found.third))
-    second, third = rows
-    return replace(found, first=doubted(found.first), second=second, third=third)
-
-
-def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]:
-    """At the given point; beside it where a derivative is 0 there, or the second jumps."""
-    here = measure(target, order)
-    if here.wrong or (here.telling == 2 and not here.idle):
-        return here, False
-    for point in _beside(target):
-        try:
-            there = measure(target.at(point), order)
-            break
-        except Exception:  # of fn, which takes the given point and not this one
-            continue
-    else:
-        return here, False
-    tells_more = there.severity > here.severity or there.telling > here.telling
-    exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
-    return (there, True) if tells_more and exists else (here, False)
-
-
-def _beside(target: Target) -> Iterator[list[Tensor]]:
-    """Other points: to one side, and, away from the edges of a domain, towards the mean."""
-    generator, steps = torch.Generator().manual_seed(0), []
-    for x in target.point:
-        draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
-        steps.append(0.1 * target.scale * draw.to(x.device))
-    yield target.point_at(steps)
-    yield [x + 0.1 * (x.mean() - x) for x in target.point]
-
-
-def _gather(
-    measured: Measured, prepared: Prepared, known: list[Evidence]
-) -> tuple[Evidence, Measured]:
-    """Look at fn once more, at the point where it was measured; rows are added to what was."""
-    target, functions, seeded = measured.probe.target, prepared.functions, prepared.seeded
-    other: dict[Setting, Row] = {}
-    if target is prepared.target and prepared.given and not measured.wrong:
-        with suppress(Exception):  # of fn, in float32
-            other = as_given(measured, prepared.given)
-        measured = replace(measured, second={**measured.second, **other})
-    if target is not prepared.target:
-        functions = custom_functions(target)
-    circular = any(s.circular for f in functions for s in f.saved)
-    lives = lifetime(target) if circular else Lifetime.FREED
-    found = Evidence(measured.numbers, functions, seeded=seeded, lifetime=lives)
-    if measured.a is None:
-        return found, measured
-    surrogate = measured.first.outcome is not Outcome.RIGHT
-    finite = measured.first.outcome is not Outcome.NOT_FINITE
-    packed = not measured.exact and any(s.packed for f in functions for s in f.saved)
-    if finite and (measured.wrong or surrogate or packed):
-        functions = follow(measured, functions)
-    if surrogate:
-        measured = replace(measured, second=convict_surrogates(measured, functions))
-    elif packed:
-        measured = replace(measured, second=doubt_packed(measured, functions))
-    found = replace(found, measured=measured.numbers, functions=functions)
-    known.append(found)
-    habits = observe(measured, seeded)
-    cut = _undone(measured) if any(f.untracked_calls for f in functions) else ()
-    found = replace(found, habits=habits, differs_in_float32=bool(other), undone=cut)
-    if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
-        return replace(found, raises_beside=_error_beside(target)), measured
-    return replace(found, torch_func=torch_func(measured)), measured
-
-
-def _undone(measured: Measured) -> tuple[Step, ...]:
-    """The steps of backward without which its own derivative is right, by trying."""
-    target = measured.probe.target
-
-    def function(x):
-        return target.tensors([build(s * 1) for build, s in zip(target.builds, x, strict=True)])
-
-    with suppress(Exception):  # of fn
-        expected = check.measure(
-            check.Line.of(check.Subject(function, target.point, measured.probe.w))
-        )
-        cause = explain.attempted(explain.undone, explain.Case(expected, target.names))
-        return cause.steps if cause else ()
-    return ()
-
-
-def _error_beside(target):
-    """What fn raises some millionth beside the point."""
-    try:
-        target.start(shift=1e-3 * uneven_step(target))
-    except Exception as error:  # of fn
-        return first_line(error)
-    return ""
 
 
 def assert_double_backward(fn: Callable, *inputs: Any, **options: Any) -> None:

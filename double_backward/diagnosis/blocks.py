@@ -5,9 +5,9 @@ Of a potential of positions and parameters, forces may be right by one and lost 
 
 import torch
 
+from double_backward.check import Outcome
 from double_backward.differences import flat, shaped, slope
 
-from .judge import Outcome
 from .measure import Measured
 from .settings import Probe, Setting
 

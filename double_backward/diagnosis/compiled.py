@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import tree_leaves, tree_map_only
-from double_backward.check import first_line
+from double_backward.check import Outcome, first_line
+from double_backward.lines import raised_in
 from double_backward.remedies import (
     SecondDerivativeError,
     UncheckedFunctionWarning,
@@ -28,8 +29,8 @@ from double_backward.remedies.explain import NOT_COMPILED
 from double_backward.remedies.meet import Call, Listener, listening
 from double_backward.remedies.regions import Region, uncompiled
 
-from .judge import Outcome, Row
-from .settings import Setting, raised_in, uneven, uneven_direction
+from .judge import Row
+from .settings import Setting, uneven, uneven_direction
 from .target import seed_generators
 
 UNUSED = "appears to not have been used"

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
+from double_backward.check import Outcome
 from double_backward.steps import Step
 
 from .compiled import Compiled
 from .functions import Custom, Extra, Kind, Path, Saved
 from .habits import Habits
-from .judge import INEXACT, Outcome, Row
+from .judge import INEXACT, Row
 from .lifetime import Lifetime
 from .measure import Numbers
 from .settings import Setting

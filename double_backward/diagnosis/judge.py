@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import torch
 from torch import Tensor
 
+from double_backward.check import Outcome
 from double_backward.differences import Slope
 
 from .settings import Reported
@@ -18,17 +18,6 @@ SURROGATE = 0.1  # a first derivative further off than this is not an inexact so
 NOISE = 0.02  # one further off than this must scatter to both sides, or it is no noise
 ROUNDING = 1e-3  # of the tolerance is what large elements leave in small ones
 OWN = 0.1  # of its own size is what an element may be off by, however large the others are
-
-
-class Outcome(StrEnum):
-    """How a comparison ended."""
-
-    RIGHT = "right"
-    WRONG = "wrong"
-    RAISES = "raises"
-    NOT_FINITE = "not finite"
-    UNCLEAR = "unclear"  # not smooth, or noise
-    NOT_ASKED = "not asked"  # there was no way to ask; the row has the reason
 
 
 @dataclass(frozen=True)

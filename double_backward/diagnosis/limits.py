@@ -13,8 +13,7 @@ from types import FrameType
 from typing import Any
 
 from double_backward._torch import class_of, engine_replaced
-
-from .settings import innermost
+from double_backward.lines import innermost
 
 DEEPEST = 100  # backwards that call each other
 ENGINE = os.path.join("torch", "autograd", "function.py")  # what calls a backward in Python

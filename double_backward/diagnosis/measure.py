@@ -16,26 +16,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from double_backward.check import first_line
+from double_backward.check import Outcome, first_line
 from double_backward.differences import Slope, apart, flat, shaped, slope, vjp
+from double_backward.lines import raised_in
 
-from .judge import (
-    NOISE,
-    SURROGATE,
-    TOLERANCE,
-    Outcome,
-    Row,
-    judge,
-    limits_of_first,
-    limits_of_second,
-    scatters,
-)
+from .first import judge_first
+from .judge import SURROGATE, TOLERANCE, Row, judge, limits_of_second
 from .rounding import in_16_bits, scatter
 from .settings import (
     Probe,
     Reported,
     Setting,
-    raised_in,
     reported,
     uneven,
     uneven_direction,
@@ -45,16 +36,9 @@ from .ways import Situation, Way, as_models_call
 
 ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
 MANY = 1e6  # elements; from here on one probe has to do
-ONE_BY_ONE = 16  # elements; with more, parts of the inputs are compared
-AROUND = 0.0, 0.07, -0.05  # how far from the point an inexact first derivative is looked at
 SECOND = {**TOLERANCE, torch.float64: 3e-4}  # relative; its quotients of small numbers lose digits
 COARSE = 1e-3  # relative; from here on what the caller says is looked at as 16 bits are
 FEW = 4  # outputs; with more, they are not tried one by one
-BENDS = {  # steps of second differences
-    torch.float64: (1e-2, 2e-2),
-    torch.float32: (1e-1, 2e-1),
-    torch.bfloat16: (3e-1, 5e-1),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +200,7 @@ def measure_with(probe: Probe, order: int) -> Measured:
     if found.first.outcome is Outcome.NOT_FINITE:
         return found
     exact = right and found.first.relative <= 1e-2 * TOLERANCE[dtype]
-    if not exact and in_16_bits(partial(_values_and_gradient, probe, probe.d, 0.0)):
+    if not exact and in_16_bits(partial(probe.values_and_gradient, probe.d, 0.0)):
         in_16 = _compared(probe, order, gradient, said, torch.bfloat16)
         return in_16 if in_16.first.outcome is Outcome.RIGHT else found
     coarse = (probe.target.rtol or 0.0) >= COARSE  # smaller steps than that mean nothing
@@ -244,7 +228,7 @@ class Rounding:
 
 
 def _rounding(probe, found):
-    both = scatter(partial(_values_and_gradient, probe, probe.d, 0.0))
+    both = scatter(partial(probe.values_and_gradient, probe.d, 0.0))
     wrong = [s for s, row in found.second.items() if row.outcome is Outcome.WRONG]
     said = {s: scatter(partial(_second, probe, s)) for s in wrong}
     return Rounding(both, said)
@@ -260,7 +244,7 @@ def _compared(probe, order, gradient, said, dtype, rounding=None):
     here = torch.cat([flat(probe.y0), gradient])
 
     def at(h):
-        return _values_and_gradient(probe, d, h) if h else here
+        return probe.values_and_gradient(d, h) if h else here
 
     both = slope(at, dtype, target.scale, in_both)
     dy, a = Slope(*(v[:n] for v in both)), Slope(*(v[n:] for v in both))
@@ -307,58 +291,6 @@ def unusual(units):
     return tuple(sorted(set().union(*each) - {1.0}))
 
 
-def as_given(measured: Measured, given: Target) -> dict[Setting, Row]:
-    """The settings in which autograd says something else in float32, as given, than in float64.
-
-    Some Functions have another kernel for each. Both are in the same units, and what float32 rounds
-    away counts for nothing.
-    """
-    probe, rows = measured.probe, {}
-    ys = [y.detach() for y in given.start().ys]
-    w = tuple(v.to(y.dtype) for v, y in zip(probe.w, ys, strict=True))
-    single = replace(probe, target=given, w=w, y0=tuple(ys))
-    size = _size_inside(single)
-    for setting in Setting:
-        got, right = reported(single, setting), measured.said[setting]
-        if right.vector is None or right.first is None:
-            continue
-        if got.vector is None:
-            rows[setting] = Row(Outcome.RAISES, text=got.text, raised_in=got.raised_in)
-            continue
-        rounding = _rounding_of_second(right, size)
-        off = ((got.vector - right.vector).abs() - rounding).clamp(min=0)
-        allowed = SURROGATE * right.vector.norm() + 1e-3 * right.first.norm()
-        if got.first is not None and off.norm() > allowed:
-            i = int(off.abs().argmax())
-            numbers = right.vector[i].item(), got.vector[i].item()
-            rows[setting] = Row(Outcome.WRONG, None, 0.0, *numbers, probe.target.place(i))
-    return rows
-
-
-def _size_inside(probe: Probe) -> float:
-    """Of the numbers that fn computes with: of its outputs, of its inputs or 1, in output units."""
-    units = probe.target.output_units or (1.0,) * len(probe.y0)
-    largest = max([1.0, *(x.abs().max().item() for x in probe.target.point if x.numel())])
-    each = zip(probe.w, probe.y0, units, strict=True)
-    sizes = [
-        v.abs().max().item() * max(y.abs().max().item(), largest / unit)
-        for v, y, unit in each
-        if y.numel()
-    ]
-    return max(sizes)
-
-
-def _rounding_of_second(right: Reported, size: float) -> Tensor:
-    """What float32 may be off by where outputs of this size change by little.
-
-    A relative rounding `eps` of what it computes with, where that changes on a length of
-    first / second: the sigmoid of 17 is 1 to float32, and its derivative 0.
-    """
-    assert right.vector is not None and right.first is not None
-    per_length = right.vector / right.first.abs().clamp(min=1e-300)
-    return 16 * torch.finfo(torch.float32).eps * size * per_length.square() + 1e-30
-
-
 def _with_change_of_y(probe, dy):
     """B. Not judged by where backward, which takes the weights of the probe, takes no others."""
     try:
@@ -397,129 +329,6 @@ def unjudged(said: dict[Setting, Reported]) -> dict[Setting, Row]:
     return rows
 
 
-def judge_first(
-    probe: Probe,
-    gradient: Tensor,
-    dy: Slope,
-    a: Slope,
-    dtype: torch.dtype,
-    rounding: Tensor | None = None,
-) -> Row:
-    """First derivative against values: along d and, where that differs, part by part.
-
-    One that is inexact is right where it scatters as noise does, and where its own derivative `a`
-    is that of the values' all the same.
-    """
-    target = probe.target
-    if not (gradient.isfinite().all() and flat(probe.y0).isfinite().all()):
-        return Row(Outcome.NOT_FINITE)
-    of_gradient = None if rounding is None else rounding[len(flat(probe.y0)) :]
-    whole = _change_of_loss(probe, gradient, dy, probe.d, of_gradient)
-    expected, got, _, _, terms = whole
-    close = TOLERANCE[dtype] if target.rtol is None else target.rtol
-    if (expected - got).abs() <= close * terms + target.atol:
-        return _judge_parts([whole], target.place)
-    names, parts = _parts(target)
-    compared = _by_parts(probe, parts, dtype, rounding)
-    row = _judge_parts(compared, names)
-    if rounding is not None and row.outcome is Outcome.RIGHT:
-        expected, got, error, _, terms = torch.stack(compared).T
-        beyond = ((expected - got).abs() - 5 * error).clamp(min=0) / terms.clamp(min=1e-30)
-        row = replace(row, relative=beyond.max().item())
-    if row.outcome is not Outcome.RIGHT or row.relative <= max(close, 10 * TOLERANCE[dtype]):
-        return row
-    if row.error is not None and row.error <= target.atol:
-        return row
-    deviations = [_deviations(probe, parts, dtype, shift) for shift in AROUND]
-    apart = torch.cat(deviations)
-    noise = dtype is not torch.float64 or apart.abs().max() <= NOISE
-    if noise and scatters(apart) and _bends_alike(probe, a, dtype):
-        return row
-    off = deviations[0].abs()
-    worst = int((off >= 0.99 * off.max()).nonzero()[0])  # the first of those that are alike
-    expected, got, _, likely, _ = compared[worst].tolist()
-    shown = Row(Outcome.WRONG, row.error, row.relative, expected, got, names(worst))
-    return replace(shown, uncertain=likely)
-
-
-def _change_of_loss(probe, gradient, dy, along, rounding=None):
-    """Expected, got, error, likely error and size of the change of the loss along a direction."""
-    w = flat(probe.w)
-    a, b = w * dy.value, gradient * along
-    own = 0.0 if rounding is None else (rounding * along).norm()
-    errors = (w * dy.error).norm() + own, (w * dy.likely).norm() + own
-    sizes = a.norm(), b.norm(), a.sum().abs(), b.sum().abs()
-    return torch.stack([a.sum(), b.sum(), *errors, max(sizes)])
-
-
-def _bends_alike(probe, a, dtype):
-    """Whether the second derivative that follows from a first one that is not exact is near that of
-    the values, along d. True where that cannot be told."""
-
-    def loss(h):
-        ys = flat(probe.target.start(shift=h * probe.d).ys)
-        return (flat(probe.w) * ys).sum()
-
-    along, here = (a.value * probe.d).sum(), loss(0.0)
-    steps = [h * probe.target.scale for h in BENDS[dtype]]
-    try:
-        first, second = ((loss(h) - 2 * here + loss(-h)) / h**2 for h in steps)
-    except Exception:  # of fn, beside the point
-        return True
-    size = max(first.abs(), along.abs())
-    told = (first - second).abs() <= NOISE * size
-    return not told or bool((first - along).abs() <= SURROGATE * size)
-
-
-def _by_parts(probe, parts, dtype, rounding=None):
-    call = probe.target.start()
-    gradient, n = vjp(call.ys, call.t, probe.w, probe.by_backward), len(flat(probe.y0))
-    rows = []
-    for part in parts:
-        along = probe.d * part
-        at = partial(_values_and_gradient, probe, along)
-        both = slope(at, dtype, probe.target.scale, rounding)
-        dy, of_gradient = Slope(*(v[:n] for v in both)), None if rounding is None else rounding[n:]
-        rows.append(_change_of_loss(probe, gradient, dy, along, of_gradient))
-    return rows
-
-
-def _deviations(probe, parts, dtype, shift):
-    """How far the first derivative is off, part by part, in proportion to the terms.
-
-    Positive where it is too large, so that a wrong factor is the same for both signs.
-    """
-    target = probe.target
-    steps = [shift * target.scale * torch.ones_like(x) for x in target.point]
-    moved = replace(probe, target=target.at(target.point_at(steps)))
-    try:
-        compared = _by_parts(moved, parts, dtype)
-    except Exception:  # of fn, which has no value there
-        return torch.empty(0, dtype=torch.float64)
-    expected, got, _, _, terms = torch.stack(compared).T
-    too_large = (got - expected) * expected.sign()
-    return (too_large / terms.clamp(min=1e-30)).nan_to_num(0.0, 0.0, 0.0)
-
-
-def _parts(target):
-    """Where a part is, as a function of its number, and the masks of the parts."""
-    sizes = [x.numel() for x in target.point]
-    n, parts_each = sum(sizes), max(1, ONE_BY_ONE // len(sizes))
-    if n <= ONE_BY_ONE:
-        return target.place, [torch.arange(n) == k for k in range(n)]
-    parts = [torch.arange(size) % parts_each + k * parts_each for k, size in enumerate(sizes)]
-    index = torch.cat(parts)
-    masks = [index == k for k in range(int(index.max()) + 1)]
-    return lambda k: target.names[k // parts_each], masks
-
-
-def _judge_parts(rows, place):
-    expected, got, error, likely, terms = torch.stack(rows).T
-    reported_parts = Reported(got, torch.zeros_like(got, dtype=torch.bool))
-    truth = Slope(expected, error, likely)
-    return judge(reported_parts, truth, limits_of_first(terms, error), place)
-
-
 def _judge_second(probe, said, gradient, a, b, tolerance, rounding=None):
     target, c, rows = probe.target, gradient * probe.d, {}
     sizes = [x.numel() for x in target.point]
@@ -556,15 +365,6 @@ def _judge_third(probe, dtype, tolerance):
     return rows
 
 
-def _values_and_gradient(probe, d, h):
-    """Outputs and first derivative at the point + h d, flat; NaN outside the domain of fn."""
-    try:
-        call = probe.target.start(shift=h * d)
-        return torch.cat([flat(call.ys), vjp(call.ys, call.t, probe.w, probe.by_backward)])
-    except Exception:  # of fn, or of its backward
-        return torch.full((len(flat(probe.y0)) + len(d),), torch.nan)
-
-
 def _changed(gradient, recorded, tolerance):
     """Whether the first derivative is another one with create_graph=True."""
     if recorded is None:
@@ -577,7 +377,8 @@ def _precision(probe):
     target = probe.target
     steps = shaped(1e-3 * target.scale * probe.d, target.point)
     moved = target.at(target.point_at(steps)).in_units((), ())  # divided, it would not show
-    beside = _values_and_gradient(replace(probe, target=moved), torch.zeros_like(probe.d), 0.0)
+    there = replace(probe, target=moved)
+    beside = there.values_and_gradient(torch.zeros_like(probe.d), 0.0)
     steps = beside * 1024  # whole ones are a staircase's
     single = (beside.float().double() == beside).all() and (steps != steps.round()).any()
     if single or any(t.dtype != torch.float64 for t in [*probe.y0, *probe.target.point]):

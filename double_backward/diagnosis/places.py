@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import torch
+from double_backward.lines import OURS, TORCH
 
-OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 CELL = "ipykernel_"  # the folder in which a notebook's cells have their files
 
 

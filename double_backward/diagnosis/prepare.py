@@ -9,6 +9,7 @@ import torch
 from double_backward._torch import tree_leaves
 from double_backward.differences import same
 from double_backward.graphs import walk
+from double_backward.lines import raised_in
 
 from .functions import Custom, Looked, custom_functions, custom_functions_in, kinds, look
 from .holdings import (
@@ -18,7 +19,6 @@ from .holdings import (
     names_of,
     other_leaves,
 )
-from .settings import raised_in
 from .target import Target, readable
 from .units import units_of
 

@@ -5,10 +5,11 @@ import textwrap
 from itertools import groupby
 from typing import NamedTuple
 
+from double_backward.check import Outcome
 from double_backward.lessons import lesson_mark
 
 from .functions import Saved
-from .judge import Outcome, Row
+from .judge import Row
 from .rules import Finding
 from .verdict import Verdict
 

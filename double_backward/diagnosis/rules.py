@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 import torch
 
+from double_backward.check import Outcome
 from double_backward.origins import BY_ANOTHER_CALL
 from double_backward.steps import told
 
 from .evidence import Evidence
 from .functions import Custom, Extra, Kind, Path, Saved
 from .habits import SAME
-from .judge import TOLERANCE, Outcome
+from .judge import TOLERANCE
 from .lifetime import Lifetime
 from .settings import Setting
 from .verdict import Verdict, verdict_of

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from double_backward.check import Outcome
 from double_backward.lessons import lesson_mark
 from double_backward.remedies.meet import (
     Call,
@@ -26,7 +27,6 @@ from double_backward.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .compiled import diagnosed_region
-from .judge import Outcome
 from .orders import Passes, transforms
 from .places import Place, calling, place_of
 from .report import wrapped

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
+from double_backward.check import Outcome
+
 from .evidence import Evidence
-from .judge import Outcome
 
 
 class Verdict(StrEnum):

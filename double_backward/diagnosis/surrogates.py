@@ -1,0 +1,73 @@
+"""The second derivative where differences of fn cannot judge it: by its backwards themselves.
+
+A surrogate's first derivative is not that of its values, and integers jump. What is known then is
+of each backward by itself, as a function of what it keeps and of grad_out.
+"""
+
+from dataclasses import replace
+
+from double_backward.check import Outcome
+
+from .functions import Custom, Path
+from .judge import Row
+from .measure import Measured
+from .settings import Setting
+
+
+def settled(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
+    """The rows of the second derivative, all that was measured taken together."""
+    if measured.first.outcome is not Outcome.RIGHT:
+        return convict_surrogates(measured, customs)
+    if not measured.exact:  # else the differences have judged packed integers, too
+        return doubt_packed(measured, customs)
+    return measured.second
+
+
+def convict_surrogates(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
+    """Where the first derivative is not that of the values, so nothing follows from these.
+
+    The whole of fn is no judge then either: what is made of a surrogate's output changes by its
+    backward for autograd, and by its forward in truth.
+    """
+    bad = Path.MISSING, Path.WRONG
+    by_inputs = any(c.by_inputs in bad or c.extras for c in customs)
+    by_grad_out = any(c.by_grad_out in bad for c in customs)
+    rows = {}
+    for setting, row in measured.second.items():
+        if row.outcome is Outcome.RIGHT and (by_inputs or (by_grad_out and setting.after)):
+            row = replace(row, outcome=Outcome.RAISES if row.text else Outcome.WRONG)
+        if row.outcome is Outcome.RIGHT and (reason := _unanswered(customs, setting)):
+            row = replace(row, outcome=Outcome.NOT_ASKED, text=reason)
+        rows[setting] = row
+    return rows
+
+
+def doubt_packed(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
+    """Where a small step shows nothing of integers that jump."""
+    reason = next(filter(None, map(_jumping, customs)), "")
+    return {
+        setting: replace(row, outcome=Outcome.NOT_ASKED, text=reason)
+        if reason and row.outcome is Outcome.RIGHT
+        else row
+        for setting, row in measured.second.items()
+    }
+
+
+def _jumping(custom):
+    names = [s.title for s in custom.saved if s.packed and s.path is Path.UNKNOWN]
+    if not names:
+        return ""
+    return f"{custom.name} keeps integers ({', '.join(names)}) that jump with the inputs"
+
+
+def _unanswered(customs, setting):
+    """Why nothing is known of one of these backwards, "" where all is."""
+    for custom in customs:
+        paths = [custom.by_inputs] + [custom.by_grad_out] * setting.after
+        if said := _jumping(custom):
+            return said
+        if Path.UNKNOWN in paths:
+            raised = custom.refused.split("[")[0].split(". ")[0].rstrip(": ")
+            why = f"raises: {raised}" if raised else "could not be followed"
+            return f"backward of {custom.name}, called by itself, {why}"
+    return ""

@@ -1,0 +1,82 @@
+"""Whose line it is that runs, or raises: the reader's own, a package's, or none of these."""
+
+import linecache
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+OURS = str(Path(__file__).parent)
+TORCH = str(Path(torch.__file__).parent)
+PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
+INSTALLED = {"site-packages", "dist-packages"}
+
+
+def is_own(filename: str) -> bool:
+    """True for a file that is no part of torch, of Python or of this package."""
+    if filename.startswith((OURS, TORCH)) or filename.endswith(".pyx"):
+        return False
+    return _installed(filename) or not filename.startswith(PYTHON)
+
+
+def _installed(path: str | Path) -> bool:
+    """Below the standard library, often."""
+    return bool(INSTALLED & set(Path(path).parts))
+
+
+def line_of_code(frame: FrameType | None, own: Callable[[str], bool] = is_own) -> str:
+    """The innermost line that runs in backward: "backward, line 7: `return g * x`".
+
+    A line outside installed packages comes first; what called us is no part of backward.
+    """
+    installed = ""
+    while frame and not frame.f_code.co_filename.startswith(OURS):
+        if frame.f_code.co_name == "decorate_context" and (line := _decorator_of(frame, own)):
+            return line
+        if own(frame.f_code.co_filename):
+            told = told_line(frame.f_code, frame.f_lineno)
+            if not _installed(frame.f_code.co_filename):
+                return told
+            installed = installed or told
+        frame = frame.f_back
+    return installed
+
+
+def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> str:
+    """The line @torch.no_grad() of the function that torch calls in this frame, or ""."""
+    code = getattr(frame.f_locals.get("func"), "__code__", None)
+    if code is None or not own(code.co_filename):
+        return ""
+    for number in range(code.co_firstlineno, code.co_firstlineno + 9):
+        line = linecache.getline(code.co_filename, number)
+        if line.lstrip().startswith("def "):
+            break
+        if "grad" in line or "inference" in line:
+            return told_line(code, number)
+    return f"the decorator of {code.co_name}, line {code.co_firstlineno}"
+
+
+def told_line(code: Any, number: int) -> str:
+    text = linecache.getline(code.co_filename, number).strip()
+    return f"{code.co_name}, line {number}" + (f": `{text}`" if text else "")
+
+
+def raised_in(error: Exception) -> str:
+    """The innermost place in the reader's code in the way of an error, else in a package's; "" if
+    it is in torch, in Python or here."""
+    return innermost(traceback.extract_tb(error.__traceback__))
+
+
+def innermost(way: traceback.StackSummary) -> str:
+    """ "backward, line 7": the last frame of the reader's own code, else of a package's."""
+    frames = [f for f in way if is_own(f.filename)]
+    own = [f for f in frames if not _installed(f.filename)] or frames
+    if not own:
+        return ""
+    path = Path(own[-1].filename)
+    foreign = f" of {path.parent.name}/{path.name}" if _installed(path) else ""
+    return f"{own[-1].name}, line {own[-1].lineno}{foreign}"
