@@ -60,3 +60,12 @@ def test_what_contributors_are_sent_to_is_there():
     made = {".venv/", ".venv/bin/python"}
     assert len(named) > 15
     assert [name for name in set(named) - made if not (ROOT / name).exists()] == []
+
+
+def test_every_module_of_a_diagnosis_has_its_place_in_the_order():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    told = text.partition("## How a diagnosis is made")[2].partition("\n## ")[0]
+    rooms = ROOT / "double_backward" / "diagnosis", ROOT / "double_backward"
+    modules = {path.stem for room in rooms for path in room.glob("*.py")}
+    elsewhere = {"__init__", "__main__", "_torch", "pytest_plugin"}  # the doors, and the map
+    assert {m for m in modules - elsewhere if not re.search(rf"[`/]{m}`", told)} == set()
