@@ -59,6 +59,7 @@ class Documented:
         thread: address of a public thread about it, or "".
         promise: what the package says of second derivatives, or "".
         instead: what gives the right number, or "".
+        needs: what pip has to be told besides the package and torch, or "".
         program: the lines that a user types.
         code: all lines, as they are executed.
     """
@@ -72,6 +73,7 @@ class Documented:
     thread: str
     promise: str
     instead: str
+    needs: str
     program: str
     code: str
 
@@ -126,6 +128,7 @@ def read(path, order):
         thread=named.get("Thread", ""),
         promise=named.get("Promise", ""),
         instead=named.get("Instead", ""),
+        needs=named.get("Needs", ""),
         program=OURS.sub("", program).strip(),
         code=code,
     )

@@ -97,8 +97,9 @@ def calls(rows, numbers, folders):
     text = BY_HAND.read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
     lines += [
         "",
-        "To type one of them, begin with these lines. `second` asks autograd twice, `differences` "
-        "takes differences of the first derivative:",
+        "To type one of them, begin with these lines, in Python 3.11 or one that the package "
+        "allows. `second` asks autograd twice, `differences` takes differences of the first "
+        "derivative:",
         "",
         f"```python\n{text}\n```",
         *(program(each, numbers[name], rows, folders) for name, each in listed.items()),
@@ -145,7 +146,7 @@ def program(each, found, rows, folders):
         f"### {each.title}",
         "",
         f"`{each.call}`, {row['package']} {row['version']}, [{row['source']}]({address}). "
-        f"Wrong: {each.where}.",
+        f"Wrong: {each.where}. Install: `{install(each, rows)}`.",
         "",
         f"```python\n{typed(each)}\n```",
         "",
@@ -156,6 +157,14 @@ def program(each, found, rows, folders):
     said += [f"Promised: {each.promise}."] if each.promise else []
     said += [f"Discussed: <{each.thread}>"] if each.thread else []
     return "\n".join([*lines, "", " ".join(said)] if said else lines)
+
+
+def install(each, rows):
+    """What the program needs, as pip is told."""
+    version = {row["package"]: row["version"].partition("+")[0] for row in rows}
+    packages = dict.fromkeys(("torch", CALLS[each.function].package))
+    pins = [f"{package}=={version[package]}" for package in packages]
+    return " ".join(["pip install", *pins, each.needs]).strip()
 
 
 def typed(each):
@@ -215,8 +224,8 @@ def came_out(rows):
     lines += [
         "",
         f"Of the {len(guarded)} guarded ones, {len(leaking)} give a wrong number without an error "
-        "in at least one setting: the guard raises only where `grad_out` itself requires grad "
-        "(lesson 4).",
+        "in at least one setting: the guard raises only where `grad_out` itself requires grad, and "
+        "`torch.autograd.grad` can go past it even there (lesson 4).",
     ]
     return "\n".join(lines)
 
@@ -233,7 +242,7 @@ def every(rows, folders):
         lines += folded(f"{package} {listed[0]['version']}: {said}", listed, folders)
     surrogates = [row for row in rows if row["reading"] == SURROGATE]
     surrogates = sorted(surrogates, key=lambda row: (row["package"].lower(), row["function"]))
-    summary = f"{len(surrogates)} surrogates, right by their own measure"
+    summary = f"{len(surrogates)} surrogates: backward is no derivative of forward, by design"
     lines += folded(summary, surrogates, folders)
     return "\n".join(lines)
 
@@ -274,25 +283,49 @@ def notes(name, row):
 
 def reports(rows, numbers):
     """Name -> a text ready to send upstream, for each call with a program."""
-    version = {row["function"]: f"{row['package']} {row['version']}" for row in rows}
-    torch = next(row["version"] for row in rows if row["package"] == "torch").partition("+")[0]
+    row_of = {row["function"]: row for row in rows}
     text = BY_HAND.read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
     made = {}
     for name, each in (documented() | first_order()).items():
-        found = numbers[name]
+        found, row = numbers[name], row_of[CALLS[each.function].function]
         made[name] = REPORTS_OF[each.order].format(
             call=each.call,
-            versions=f"{version[CALLS[each.function].function]}, torch {torch}",
+            install=install(each, rows),
             program=f"{text}\n\n\n{typed(each)}",
             got=found["got"],
             expected=found["expected"],
             where=each.where,
-            function=CALLS[each.function].function,
+            function=row["function"],
             why=f"\nWhat the source shows: {each.why}.\n" if each.why else "",
-            instead=f"\n{each.instead} gives {found['instead']}.\n" if each.instead else "",
+            taken="" if each.why else TAKEN,
+            instead=f"\nInstead: {each.instead}, which gives {found['instead']}.\n"
+            if each.instead
+            else "",
             thread=f"\nRelated: {each.thread}\n" if each.thread else "",
+            cure=cure(row),
         )
     return made
+
+
+def cure(row):
+    """What its authors can do about a wrong second derivative."""
+    if row["reading"] == GUARDED:
+        return GUARD
+    kept = row["cause"] in table.KINDS["keeps what forward computed"]
+    return f"{KEEP_SPEED}\n{DECLARE}" if kept else DECLARE
+
+
+TAKEN = """: in the second backward autograd takes for a constant something that
+depends on the input"""
+KEEP_SPEED = """\
+A cure that keeps the speed at first order: in `backward`, `if torch.is_grad_enabled():` compute
+what is needed from the saved inputs, in torch; else use what `forward` kept."""
+DECLARE = """\
+Where a second derivative is not meant to be supported, `@once_differentiable` turns most of the
+wrong numbers into errors."""
+GUARD = """\
+It is declared `@once_differentiable`, which is meant to raise here, and does by
+`.backward(create_graph=True)`. `torch.autograd.grad` goes past the guard, which is PyTorch's."""
 
 
 SHOWN = """
@@ -310,7 +343,8 @@ The first number is autograd's, the second is right. Where it happens: {where}.
 REPORTS_OF = {  # the order of the derivative that is wrong first -> a report
     1: """# The gradient through `{call}` is a wrong number
 
-{versions}. The gradient disagrees with differences of the value, and nothing is raised.
+After `{install}`
+the gradient disagrees with differences of the value, and nothing is raised.
 """
     + SHOWN
     + """\
@@ -320,18 +354,15 @@ It is the backward of `{function}`.
 """,
     2: """# The second derivative through `{call}` is a wrong number, without an error
 
-{versions}. The first derivative is right; differentiated a second time, it gives a number that
-disagrees with differences of the first derivative, and nothing is raised.
+After `{install}`
+the first derivative is right; differentiated a second time, it gives a number that disagrees with
+differences of the first derivative, and nothing is raised.
 """
     + SHOWN
     + """\
-`{function}` stands behind it: in the second backward autograd takes for a constant something that
-depends on the input.
+`{function}` stands behind it{taken}.
 {why}{instead}{thread}
-A cure that keeps the speed at first order: in `backward`, `if torch.is_grad_enabled():` compute
-what is needed from the saved inputs, in torch; else use what `forward` kept. Where a second
-derivative is not meant to be supported, `@once_differentiable` turns most of the wrong numbers
-into errors.
+{cure}
 """,
 }
 

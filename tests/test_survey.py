@@ -182,6 +182,27 @@ def test_a_documented_call_is_short_and_of_a_function_on_the_list(name):
     assert len(lines) <= 9 and "survey" not in each.program
 
 
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_documented_call_says_what_to_install(name):
+    each = (DOCUMENTED | FIRST_ORDER)[name]
+    line = page.install(each, ROWS)
+    package = CALLS[each.function].package
+    assert f"{package}=={versions()[package]}" in line and "+" not in line
+    assert line.endswith(each.needs)
+    assert line in (SURVEY / "RESULTS.md").read_text(encoding="utf-8")
+    assert line in (SURVEY / "reports" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_a_report_names_no_cure_for_another_mistake():
+    def report(name):
+        return (SURVEY / "reports" / f"{name}.md").read_text(encoding="utf-8")
+
+    assert "what `forward` kept" in report("gpytorch_matern")
+    assert "what `forward` kept" not in report("torchdiffeq_adjoint")
+    assert "takes for a constant" not in report("xitorch_quad")
+    assert "goes past the guard" in report("zuko_unaf")
+
+
 def test_what_needs_no_package_is_typed_again():
     found = DOCUMENTED["torch_checkpoint"].numbers()
     assert main.digits(found) == NUMBERS["torch_checkpoint"]

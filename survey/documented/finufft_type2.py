@@ -2,7 +2,7 @@
 
 Call: pytorch_finufft.functional.finufft_type2(points, coefficients)
 Function: pytorch-finufft:FinufftType2
-Where: always, by the points
+Where: always, by the points; with nothing non-linear before it or behind it the error is loud
 """
 
 import torch

@@ -4,7 +4,7 @@ Call: gpytorch.kernels.MaternKernel(nu=2.5)
 Function: gpytorch:MaternCovariance
 Where: one lengthscale for all inputs (the default), inputs that need no gradient
 Thread: https://github.com/cornellius-gp/gpytorch/issues/831
-Promise: "all relevant custom GPyTorch functions are twice differentiable", in that thread
+Promise: "all relevant custom GPyTorch functions are twice differentiable", in 2019, in that thread
 Instead: inside `with gpytorch.settings.trace_mode(True):`
 """
 

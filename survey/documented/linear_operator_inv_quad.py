@@ -2,9 +2,9 @@
 
 Call: linear_operator.inv_quad(A, b)
 Function: linear-operator:InvQuad
-Where: always, once something non-linear follows
+Where: always; with nothing non-linear before it or behind it the error is loud
 Thread: https://github.com/cornellius-gp/gpytorch/pull/603
-Promise: "twice differentiable", in that thread
+Promise: of its origin, GPyTorch's InvQuad, in 2019: "twice differentiable", in that thread
 Instead: `b @ torch.linalg.solve(A, b)`
 """
 

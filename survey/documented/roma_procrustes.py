@@ -2,8 +2,8 @@
 
 Call: roma.procrustes(M)
 Function: roma:_ProcrustesManualDerivatives
-Where: method "svd", the default for anything but rotations in 3 x 3
-Instead: `roma.procrustes_naive(M)`, or `method="horn"` for rotations in 3 x 3
+Where: method "svd", the default; for rotations in 3 x 3 (force_rotation=True) the default is right
+Instead: `roma.procrustes_naive(M)`
 """
 
 import roma
@@ -11,12 +11,12 @@ import torch
 
 from survey.by_hand import second
 
-x = torch.tensor(0.3, requires_grad=True)
+x = torch.tensor(0.2, requires_grad=True)
 M, W = torch.diag(torch.tensor([1.0, 2.0, 3.0])), torch.arange(9.0).reshape(3, 3)
 
 
 def f(nearest=roma.procrustes):
-    return (nearest(M + x * W)[0] * W).sum()
+    return (nearest(M + x * W) * W).sum()
 
 
 # Instead

@@ -3,6 +3,7 @@
 Call: xitorch.integrate.quad(fcn, xl, xu, params)
 Function: xitorch:_Quadrature
 Where: always, once something non-linear follows
+Why: a nested autograd.grad goes along a path that the second backward goes again
 Promise: its front page differentiates another of its functions twice
 """
 

@@ -2,7 +2,7 @@
 
 Call: zuko.flows.UNAF(features).log_prob(x)
 Function: zuko:GaussLegendre
-Where: by x; the Function is declared `once_differentiable`, whose guard is not reached here
+Where: by x, with `torch.autograd.grad`; it is declared `once_differentiable`: .backward() raises
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 Call: pypose.SE3.AdjT(a)
 Function: pypose:SE3_AdjTXa
-Where: poses that turn and move; pure rotations (SO3) are right
+Where: by the pose always, by a if the pose moves; pure rotations (SO3) are right
 Why: forward applies Ad(X)⁻¹, backward Ad(X); its transpose Ad(X)⁻ᵀ is Ad(X) for rotations alone
 """
 

@@ -5,6 +5,7 @@ Function: pytorch-wavelets:SFB1D
 Where: the low band needs no gradient; the high bands get none, so their part is missing
 Why: backward returns the gradients of both bands only `if ctx.needs_input_grad[0]`
 Instead: `low.requires_grad_()`
+Needs: "setuptools<81" PyWavelets
 """
 
 import torch
