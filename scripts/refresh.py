@@ -21,6 +21,7 @@ import nbformat
 from editions import address, colab, translated
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat.v4 import new_output
 from own_settings import keep_apart
 from same_outputs import ADDRESS, HTML, PICTURE, differences
 
@@ -40,7 +41,7 @@ def main(lessons, repository=""):
         keep_apart(Path(folder))  # stored outputs must not depend on one's own settings
         problems = [problem for path in paths if (problem := refresh(path, repository))]
     for name, svg in front_pictures.drawn().items():
-        write_whole(PICTURES / name, svg)
+        write_picture(PICTURES / name, svg)
     translated.main()
     colab.write_copies()
     if repository:
@@ -75,7 +76,7 @@ def refresh(path, repository=""):
         write_whole(path, after)
     if picture := tagged_picture(notebook):
         PICTURES.mkdir(exist_ok=True)
-        write_whole(PICTURES / f"{path.stem}.svg", picture)
+        write_picture(PICTURES / f"{path.stem}.svg", picture)
     print(f"{path.name}: {'refreshed' if after != before else 'unchanged'}", flush=True)
     return None
 
@@ -145,6 +146,16 @@ def tagged_picture(notebook):
                 if svg := output.get("data", {}).get(PICTURE):
                     return svg
     return None
+
+
+def write_picture(path, svg):
+    """Keep what is stored where another Graphviz draws the same in other places."""
+    if path.exists():
+        both = (path.read_text(encoding="utf-8"), svg)
+        stored, fresh = ([new_output("display_data", {PICTURE: each})] for each in both)
+        if not differences(stored, fresh):
+            return
+    write_whole(path, svg)
 
 
 def write_whole(path, text):

@@ -37,9 +37,11 @@ GRAPHVIZ = [
     # the header and the comments
     (r"<\?xml[\s\S]*?(?=<svg)", ""),
     (r"<!--[\s\S]*?-->\s*", ""),
-    # the size of the page
+    # the size of the page, and of the ground below several pictures
     (r"<svg [^>]*>", "<svg>"),
-    (r'(<g id="graph\d+" class="graph") [^>]*>(?:\s*<title>[^<]*</title>)?', r"\1>"),
+    (r'<rect width="\d+" height="\d+" fill="white"/>', "<rect>"),
+    # a graph's place and name; several in one picture have no ids
+    (r'(<g (?:id="graph\d+" )?class="graph") [^>]*>(?:\s*<title>[^<]*</title>)?', r"\1>"),
     # coordinates
     (r'(?<= )(?:d|points|x|y|cx|cy|rx|ry)="[-+\d., MCLe]*"', "where"),
     # spellings that changed between versions
