@@ -48,4 +48,8 @@ def test_at_least_four_predictions(notebook):
 
 def test_every_folded_answer_has_an_expected_one(notebook):
     answers = sum(cell.source.count("<summary>Answer</summary>") for cell in notebook.cells)
-    assert answers == len(list(predictions(notebook)))
+    expected = len(list(predictions(notebook)))
+    assert answers == expected, (
+        f"{answers} answers are folded, and the metadata of {expected} cells above one have "
+        "`expected`: a list of what such a cell prints that the answer says"
+    )

@@ -292,7 +292,9 @@ def test_the_chinese_plans_are_the_english_ones():
 
 TEACHING = teaching.TEACHING.read_text(encoding="utf-8")
 CHINESE_TEACHING = teaching.PAGES["zh_CN"].read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+READMES = {
+    page: (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "README.zh-CN.md")
+}
 
 
 def headings(notebook):
@@ -315,7 +317,10 @@ def test_minutes_are_those_of_the_rule(lesson):
     exercises = reckoned.pop("Your turn")
     core = sum(reckoned.values())
     without, whole = teaching.to_five(core), teaching.to_five(core + exercises)
-    row = next(line for line in README.splitlines() if f"notebooks/{lesson.name})" in line)
+    rows = {
+        page: re.search(rf"^.*\(notebooks/(zh_CN/)?{lesson.name}\).*$", text, re.M)[0]
+        for page, text in READMES.items()
+    }
     places = {
         "TEACHING.md": (TEACHING, f"### Lesson {number}: {core} minutes"),
         "the lesson's first cell": (
@@ -323,8 +328,9 @@ def test_minutes_are_those_of_the_rule(lesson):
             f"**About {without} minutes, {whole} with the exercises.**",
         ),
         "the cell under Your turn": (texts(notebook), f"about {exercises} minutes"),
-        "README.md, the lesson's row": (row, f"| {without} ({whole}) |"),
     }
+    for page, row in rows.items():
+        places[f"{page}, the lesson's row"] = (row, f"| {without} ({whole}) |")
     to_write += [
         f"{place}: {words}" for place, (text, words) in places.items() if words not in text
     ]
@@ -350,11 +356,13 @@ def test_minutes_of_the_plans_add_up(title, total):
     rows = [
         (int(minutes), what) for minutes, what in re.findall(r"^\| (\d+) \| (.*) \|$", plan, re.M)
     ]
-    assert sum(minutes for minutes, _ in rows) == total
+    added = sum(minutes for minutes, _ in rows)
+    assert added == total, f"TEACHING.md, {title}: its rows add up to {added}"
     for minutes, what in rows:
         if found := re.fullmatch(r"Lesson (\d), core path", what):
-            lesson = nbformat.read(LESSONS[int(found[1]) - 1], as_version=4)
-            assert f"**About {minutes} minutes," in lesson.cells[0].source
+            first = nbformat.read(LESSONS[int(found[1]) - 1], as_version=4).cells[0].source
+            told = f"TEACHING.md, {title}: {what}, has other minutes than the lesson's first cell"
+            assert f"**About {minutes} minutes," in first, told
 
 
 def test_misconceptions_name_headings_that_are_there():
