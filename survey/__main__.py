@@ -26,7 +26,10 @@ def main(names):
     failed = [name for name in wanted if "failed" in answers[name]]
     if failed:
         sys.exit(f"Nothing is stored: no answer from {', '.join(failed)}.")
-    store([row(name, answers[name]) for name in wanted], read_numbers() | typed(names))
+    rows = [row(name, answers[name]) for name in wanted]
+    if names:
+        print(*(f"{each['function']}: {meaning(each)}" for each in rows), sep="\n")
+    store(rows, read_numbers() | typed(names))
 
 
 def need_known(names):
@@ -35,6 +38,16 @@ def need_known(names):
         if name not in CALLS:
             near = difflib.get_close_matches(name, CALLS, n=5, cutoff=0.4)
             sys.exit(f"{name} is not on the list. Near it: {', '.join(near) or 'nothing'}.")
+
+
+def meaning(row):
+    """How the row is counted; of a wrong first derivative, what it then takes."""
+    if row["reading"] != table.FIRST:
+        return f"counted as: {row['reading']}"
+    return (
+        f"counted as: {table.FIRST}. If its documentation says that backward is not the derivative "
+        "of forward, give it surrogate=True; if not, add a program to survey/first_order/."
+    )
 
 
 def row(name, answer):
