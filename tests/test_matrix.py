@@ -28,6 +28,15 @@ def test_what_setup_calls_executed_has_passed(package):
     assert versions_of(package, executed) == versions_of(package, passed)
 
 
+def test_the_newest_torch_is_named_where_it_has_to_be():
+    passed = " ".join(cell for cell, (outcome, _) in ROWS.items() if outcome == "passed")
+    newest = max(versions_of("PyTorch", passed), key=lambda name: int(name.partition(".")[2]))
+    hooks = (ROOT / "double_backward" / "_torch.py").read_text(encoding="utf-8")
+    weekly = (ROOT / ".github" / "workflows" / "weekly.yml").read_text(encoding="utf-8")
+    assert re.search(r'TESTED = ".* to (.*)"', hooks)[1] == newest
+    assert re.search(r'torch: \[.*"(\d+\.\d+)\.\d+"\]', weekly)[1] == newest
+
+
 @pytest.mark.parametrize("end", ["each package at its lower bound", "the newest of each package"])
 def test_the_lowest_and_the_newest_have_passed(end):
     assert "with the lowest and the newest version of each package" in SETUP.replace("\n", " ")
