@@ -27,15 +27,6 @@ def has_setup_context(function: type) -> bool:
     return function.setup_context is not Function.setup_context  # type: ignore[attr-defined]
 
 
-def saved_names(function: type[Function]) -> list[str]:
-    """The variables given to save_for_backward; empty where they are not plain names."""
-    for method in (function.forward, function.setup_context):
-        for node in _nodes(method):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "save_for_backward":
-                return _plain(node.args)
-    return []
-
-
 def returned_names(function: type[Function]) -> list[str]:
     """The variables that forward returns in a tuple, "" for what is not a plain name."""
     returns = [node for node in _nodes(function.forward) if isinstance(node, ast.Return)]
@@ -57,10 +48,6 @@ def call_names(fn: Callable, count: int) -> list[str]:
         plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         names = [p.name for p in parameters if p.kind in plain]
     return names[:count] if len(names) >= count else []
-
-
-def _plain(nodes):
-    return [n.id for n in nodes] if all(isinstance(n, ast.Name) for n in nodes) else []
 
 
 def _nodes(method):

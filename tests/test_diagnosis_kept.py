@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 import torch
 from test_diagnosis_facts import function, x
+from torch.autograd import Function
 
+from double_backward import diagnose
 from double_backward.diagnosis.functions import LONG, Kind, custom_functions
 from double_backward.diagnosis.target import Target
+
+
+def message(diagnosis, code):
+    return next(f.message for f in diagnosis.findings if f.code == code)
 
 
 def kept(forward, *inputs):
@@ -104,6 +110,109 @@ def test_a_tensor_made_in_forward(value, kind, repeats):
     for forward in (saving(value), on_ctx(value)):
         saved = alone(forward)
         assert (saved.kind, saved.repeats, saved.edited) == (kind, repeats, False)
+
+
+# Its name, and where it is saved.
+
+
+def in_a_branch(ctx, x):
+    if x.sum() < 0:
+        shift, bottom = x + 1, x + 2
+        ctx.save_for_backward(shift, bottom)
+        return x**2
+    weights, squares = x.exp(), x**4
+    ctx.save_for_backward(weights, squares)
+    return x**2
+
+
+def unpacked(ctx, x):
+    weights, squares = x.exp(), x**4
+    to_save = [weights, squares]
+    ctx.save_for_backward(*to_save)
+    return x**2
+
+
+def an_expression_between(ctx, x):
+    weights = x.exp()
+    ctx.save_for_backward(weights, x**4)
+    return x**2
+
+
+@pytest.mark.parametrize(
+    "forward, titles",
+    [
+        (in_a_branch, ["weights", "squares"]),
+        (unpacked, ["weights", "squares"]),
+        (an_expression_between, ["weights", "saved_tensors[1]"]),
+    ],
+)
+def test_the_name_of_a_saved_tensor_is_that_of_the_variable_that_is_it(forward, titles):
+    found = kept(forward)
+    assert [s.title for s in found] == titles
+    assert not any(s.saved_in for s in found)  # in the Function's own forward, which is named
+
+
+class Base(Function):
+    @staticmethod
+    def forward(ctx, x):
+        weights = x.exp()
+        ctx.save_for_backward(weights)
+        return weights * 2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.saved_tensors[0] * 2
+
+
+class Derived(Base):
+    pass
+
+
+class InSetup(Base):
+    @staticmethod
+    def forward(x):
+        return 2 * x.exp()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        weights = output / 2
+        ctx.save_for_backward(weights)
+
+
+def keep(ctx, *tensors):
+    ctx.save_for_backward(*tensors)
+
+
+def by_a_helper(ctx, x):
+    weights = x.exp()
+    keep(ctx, weights)
+    return weights * 2
+
+
+ByHelper = function(by_a_helper, Base.backward)
+
+
+@pytest.mark.parametrize(
+    "cls, saved_in",
+    [
+        (Derived, (Base.forward, 3, "Base.forward, ")),
+        (Base, None),
+        (InSetup, None),
+        (ByHelper, (keep, 1, "keep, ")),
+    ],
+)
+def test_a_save_in_another_class_or_function_is_told_with_its_line(cls, saved_in):
+    (found,) = custom_functions(Target.of(cls.apply, (x(),)))
+    (saved,) = found.saved
+    assert saved.title == "weights"
+    told = message(diagnose(cls.apply, x()), "intermediate_saved")
+    if saved_in is None:
+        assert saved.saved_in == "" and "(weights), where" in told
+        return
+    method, below, name = saved_in
+    line = method.__code__.co_firstlineno + below
+    assert saved.saved_in == f"{name}test_diagnosis_kept.py:{line}"
+    assert f"(weights; saved in {saved.saved_in})" in told
 
 
 def test_what_equals_the_output_at_this_point_alone_does_not_repeat_it():

@@ -14,10 +14,11 @@ from torch import Tensor
 from double_backward._torch import element_count, version
 from double_backward.differences import flat, same
 from double_backward.graphs import walk
-from double_backward.names import argument_names, returned_names, saved_names
+from double_backward.names import argument_names, returned_names
 from double_backward.steps import Step
 
 from .places import Place, place_of
+from .saves import Save, noted
 from .target import Call, Target
 
 MOST = 200  # nodes that are looked at
@@ -57,6 +58,7 @@ class Saved:
     bytes: int
     repeats: Kind | None = None  # INPUT or OUTPUT: an intermediate that only repeats one
     variable: str = ""  # the reader's name for it, where known
+    saved_in: str = ""  # the place of the save, where that is not the Function's own forward
     position: int | None = None  # which input or output it is
     slot: int | str = ""  # its place: a number in saved_tensors or an attribute of ctx
     path: Path = Path.UNKNOWN  # backward differentiated by it
@@ -194,6 +196,7 @@ class Node(NamedTuple):
     kept: list  # of walk.Kept
     tensors: tuple  # saved_tensors
     attributes: dict  # of ctx
+    save: Save | None = None  # None: none was seen
 
 
 class Looked(NamedTuple):
@@ -208,7 +211,8 @@ class Looked(NamedTuple):
 
 def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
     """Call fn and read its graph. Raises what fn raises."""
-    call = target.in_units(target.units, ()).start(shift=shift)  # the outputs as fn returns them
+    with noted() as saves:
+        call = target.in_units(target.units, ()).start(shift=shift)  # the outputs as fn gives them
     nodes: list[Node] = []
     for node in walk.walk(*call.ys).nodes:
         if node.custom is None or len(nodes) == MOST:
@@ -217,7 +221,8 @@ def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
         fn: Any = node.fn  # to Python it is ctx, too
         tensors = tuple(fn.saved_tensors) if readable else ()
         once = node.once_differentiable
-        nodes.append(Node(fn, node.custom, once, node.kept, tensors, dict(vars(fn))))
+        save = saves.get(fn)
+        nodes.append(Node(fn, node.custom, once, node.kept, tensors, dict(vars(fn)), save))
     return Looked(call, nodes)
 
 
@@ -282,7 +287,7 @@ def uneven_step(target: Target, size: float | None = None) -> Tensor:
 
 
 def _saved_tensors(node, other, distant, calls, target):
-    variables, index = saved_names(node.function), -1
+    names, index = node.save.names if node.save else (), -1
     places = [i for i, tensor in enumerate(node.tensors) if tensor is not None]
     arguments = _differentiable_arguments(node)
     outputs = returned_names(node.function)
@@ -293,7 +298,7 @@ def _saved_tensors(node, other, distant, calls, target):
         if not kept.on_ctx:
             index += 1
             slot = places[index]
-            variable = variables[slot] if len(variables) == len(node.tensors) else ""
+            variable = names[slot] if slot < len(names) else ""
         if kept.role == walk.INPUT:
             variable = arguments.get(kept.position, variable)
         if kept.role == walk.OUTPUT and kept.position < len(outputs):
@@ -302,6 +307,8 @@ def _saved_tensors(node, other, distant, calls, target):
         marked = saved.kind is Kind.INTERMEDIATE and variable in [name for name in outputs if name]
         handed_over = saved.kind is Kind.INTERMEDIATE and variable in _without_graph(node)
         about = {"variable": variable, "slot": slot}
+        if not kept.on_ctx and node.save and not node.save.is_in(node.function):
+            about["saved_in"] = node.save.told
         yield replace(saved, **about, marked=marked, handed_over=handed_over)
 
 

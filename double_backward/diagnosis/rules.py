@@ -431,8 +431,8 @@ def input_copy_saved(e: Evidence) -> str | None:
         return None
     return (
         "forward saves a copy or a view of an input (clone, reshape, clamp; contiguous or .to "
-        "where they change something; autocast) or the input detached, and what is made there has "
-        "no graph. Convert the input before apply, and save what apply gets."
+        "where they change something; autocast) or the input detached, and what is made there"
+        f"{_which(kept)} has no graph. Convert the input before apply, and save what apply gets."
     )
 
 
@@ -461,11 +461,9 @@ def intermediate_saved(e: Evidence) -> str | None:
     kept = [s for s in kept if not (s.handed_over or s.outside)]
     if not kept:
         return None
-    named = [s.variable for s in kept if s.variable]
-    which = f" ({', '.join(named)})" if named else ""
     return (
-        f"forward saves a tensor it made itself{which}, where autograd does not record: a constant "
-        f"to the second backward. {_cure(kept)}"
+        f"forward saves a tensor it made itself{_which(kept)}, where autograd does not record: a "
+        f"constant to the second backward. {_cure(kept)}"
     )
 
 
@@ -1080,6 +1078,14 @@ def _several(names):
 
 def _attributes(kept: list[Saved]) -> str:
     return ", ".join(dict.fromkeys(f"ctx.{s.name}" for s in kept))
+
+
+def _which(kept: list[Saved]) -> str:
+    """ " (e, n)", the names, and where they are saved if that is not in the Function itself."""
+    names = _listed(s.variable for s in kept if s.variable)
+    places = _listed(s.saved_in for s in kept if s.saved_in)
+    told = "; ".join(filter(None, [names, places and f"saved in {places}"]))
+    return f" ({told})" if told else ""
 
 
 def _used(e: Evidence, on_ctx: bool) -> list[Saved]:
