@@ -7,25 +7,18 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import version
-from double_backward.check import first_line
+from double_backward.check import Outcome, first_line
 from double_backward.differences import filled, flat, same, shaped, vjp
 
+from .besides import wrong_at_first, wrong_for_other_grad_outs, wrong_without_writing
 from .functions import Kind, custom_functions, look, uneven_step
 from .judge import TOLERANCE
+from .linearity import FACTORS, LINEAR, Bend, bend_of
 from .measure import Measured, differs
 from .ways import WRONG_NUMBER, agree, gives_the_same, grad_out_layouts, input_layouts, strided
 
 SAME = "the same result"
-LINEAR = {  # relative; autocast rounds to 8 bits
-    torch.float64: 1e-4,
-    torch.float32: 2e-2,
-    torch.bfloat16: 5e-2,
-}
-FACTORS = {  # a clip shows at a large one, what is added at a small one; 16 bits end at 65504
-    torch.float64: (-3, 1e4, 1e-4),
-    torch.float32: (-3, 1e4, 1e-4),
-    torch.bfloat16: (-3, 1e2, 1e-2),
-}
+SMALL = f"{WRONG_NUMBER} for a small one"
 
 
 @dataclass(frozen=True)
@@ -40,6 +33,8 @@ class Habits:
     not_repeatable: str = ""  # what a second call through the same graph gives
     changes_ctx: tuple[str, ...] = ()  # the attributes of ctx that are then others
     not_linear: str = ""  # what happens if grad_out is scaled
+    bend: Bend | None = None  # in what way it is not linear; None: that was not looked at
+    wrong_besides: bool = False  # the first derivative, also where nothing of the above acts
     grad_out_layout: str = ""  # what happens if grad_out is not contiguous
     input_layout: str = ""  # what happens if an input is not contiguous
     copies_input: bool = False  # forward keeps a copy of such an input
@@ -57,6 +52,8 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
     if probe.by_backward:  # autograd.grad is refused, which is all that is called here
         return Habits()
     found = _through_one_graph(measured)
+    if measured.first.outcome is Outcome.WRONG:
+        found = replace(found, wrong_besides=_wrong_besides(found, measured))
     if found.mutates or found.mutates_saved or found.only_once or found.not_repeatable:
         return found
     input_layout = "" if seeded else _try(measured, input_layouts(probe), same_values=True)
@@ -111,7 +108,38 @@ def _through_one_graph(measured):
         again = again or not_linear
     if again:
         return replace(found, not_repeatable=again, changes_ctx=_changes_of_ctx(measured))
+    if not_linear in (WRONG_NUMBER, SMALL):
+
+        def ask(factor):
+            return _vjp(ys, t, [factor * v for v in probe.w])[0]
+
+        found = replace(found, bend=bend_of(ask, measured.dtype, not_linear == SMALL))
+    if not_linear:  # a clamp_ writes nothing else into a small one
+        found = replace(found, mutates=_writes_into_large(measured))
     return replace(found, not_linear=not_linear)
+
+
+def _writes_into_large(measured):
+    """Whether backward writes into a grad_out that is far larger than that of the probe."""
+    probe = measured.probe
+    target = probe.target.in_units(probe.target.units, ())
+    given = [FACTORS[measured.dtype][1] * v for v in probe.w]
+    before = [v.clone() for v in given]
+    try:
+        t, _, ys = target.start()
+        torch.autograd.grad(ys, t, given, allow_unused=True)
+    except Exception:  # of backward
+        return False
+    return not all(map(torch.equal, given, before))
+
+
+def _wrong_besides(found, measured):
+    """Whether the first derivative is wrong for another reason than these habits."""
+    if found.mutates_saved:
+        return wrong_without_writing(measured)
+    if found.not_repeatable:
+        return wrong_at_first(measured)
+    return bool(found.not_linear) and wrong_for_other_grad_outs(measured)
 
 
 def _matters(target, i, ys):
@@ -153,7 +181,7 @@ def _try_scaled(measured, expected, ask, anew):
         tolerance = LINEAR[measured.dtype]
         if got is None or not agree(got / factor, expected, tolerance, lambda: anew(w)[0]):
             if abs(factor) < 1 and got is not None:
-                return f"{WRONG_NUMBER} for a small one"
+                return SMALL
             return text or WRONG_NUMBER
     return ""
 

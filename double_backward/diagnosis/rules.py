@@ -19,11 +19,13 @@ from double_backward.steps import told
 
 from .evidence import Evidence
 from .functions import Custom, Extra, Kind, Path, Saved
-from .habits import SAME
+from .habits import SAME, SMALL
 from .judge import TOLERANCE
 from .lifetime import Lifetime
+from .linearity import FACTORS, Bend
 from .settings import Setting
 from .verdict import Verdict, verdict_of
+from .ways import WRONG_NUMBER
 
 
 @dataclass(frozen=True)
@@ -241,16 +243,30 @@ def backward_not_linear(e: Evidence) -> str | None:
             "backward ignores grad_out: for three times as large a one it returns the same. "
             "Multiply what it returns by grad_out, unless nothing ever follows fn."
         )
-    if seen.endswith("for a small one"):
-        return (
-            "backward is not linear in grad_out: it is, for larger ones, and not for one that is "
-            "10,000 times smaller. So it adds something, rounds, or stops at an absolute "
-            "tolerance, as a solver does; make that relative to grad_out."
-        )
+    if seen not in (WRONG_NUMBER, SMALL):
+        return f"For another grad_out, larger, smaller or negative, backward raises: {seen}"
     return (
-        "backward is not linear in grad_out (it clips, takes abs or adds a constant). Return "
-        "grad_out times something that grad_out does not change."
+        f"backward is not linear in grad_out: {_bent(e)} Return grad_out times something that "
+        "grad_out does not change."
     )
+
+
+def _bent(e):
+    """In what way it is not linear, as it was measured."""
+    factor = f"{FACTORS[e.measured.dtype][1]:,.0f}"
+    said = {
+        Bend.ADDS: "for a grad_out of 0 it does not return 0, so it adds something.",
+        Bend.SQUARES: "for one twice as large it returns four times as much, or some elements of "
+        "that, so it multiplies gradients with one another.",
+        Bend.SIGN: "for the negative one it does not return the negative, so it looks at its sign "
+        "(abs, a clamp at 0, a comparison).",
+        Bend.CLIPS: f"it is for small ones, and returns less for one that is {factor} times "
+        "larger, so it clips.",
+        Bend.SMALL: f"it is for larger ones, and not for one that is {factor} times smaller, so it "
+        "adds something, rounds, or stops at an absolute tolerance, as a solver does: make that "
+        "relative.",
+    }
+    return said.get(e.habits.bend, "for a multiple of it, it does not return that multiple.")
 
 
 @rule(lesson=1, cause=True, verdict=FIRST, besides=lambda e: not e.first_is_wrong)
@@ -301,9 +317,9 @@ def returns_none(e: Evidence) -> str | None:
 @rule(lesson=1)
 def first_derivative_differs(e: Evidence) -> str | None:
     habits = e.habits
-    explained = habits.no_gradient or habits.mutates or habits.mutates_saved or habits.not_linear
-    explained = explained or habits.not_repeatable or _situation(e, "linked")
-    if not e.first_is_wrong or explained:
+    habit = habits.mutates or habits.mutates_saved or habits.not_linear or habits.not_repeatable
+    explained = habit and not habits.wrong_besides
+    if not e.first_is_wrong or explained or habits.no_gradient or _situation(e, "linked"):
         return None
     first = e.measured.first
     size = max(abs(first.expected), abs(first.got))
