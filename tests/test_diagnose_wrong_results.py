@@ -231,6 +231,39 @@ def test_a_matrix_says_which_derivative_of_which_gradient_is_lost():
     assert not diagnose(lambda a, b: a * b, x(), x()).matrix
 
 
+class Contrast(Function):
+    """Along a direction of ones the second derivative of a softmax is 0."""
+
+    @staticmethod
+    def forward(ctx, q, k):
+        p = (q @ k.T).softmax(1)
+        ctx.save_for_backward(q, k, p)
+        return torch.nn.functional.cross_entropy(q @ k.T, torch.arange(len(q)))
+
+    @staticmethod
+    def backward(ctx, g):
+        q, k, p = ctx.saved_tensors
+        by_logits = g * (p - torch.eye(len(q), dtype=p.dtype)) / len(q)
+        return by_logits @ k, by_logits.T @ q
+
+
+def test_the_matrix_says_0_only_where_a_derivative_is_0():
+    def plain(q, k):
+        return torch.nn.functional.cross_entropy(q @ k.T, torch.arange(len(q)))
+
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(3, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    got, true = (torch.autograd.functional.hessian(f, (q, k)) for f in (Contrast.apply, plain))
+    words = {}
+    for i, name in enumerate("qk"):
+        words[name] = {}
+        for j, by in enumerate("qk"):
+            assert true[i][j].any() and not torch.allclose(got[i][j], true[i][j])
+            words[name][by] = "wrong" if got[i][j].any() else "lost"
+    found = diagnose(Contrast.apply, q.requires_grad_(), k.requires_grad_())
+    assert found.matrix == words
+
+
 def test_the_answer_goes_through_json():
     for fn in (SinhBad.apply, lambda x: None, lambda x: x**2):
         found = diagnose(fn, x())

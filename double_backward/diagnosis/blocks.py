@@ -3,13 +3,15 @@
 Of a potential of positions and parameters, forces may be right by one and lost by the other.
 """
 
+from dataclasses import replace
+
 import torch
 
 from double_backward.check import Outcome
 from double_backward.differences import flat, shaped, slope
 
 from .measure import Measured
-from .settings import Probe, Setting
+from .settings import Probe, Setting, uneven, uneven_direction
 
 MOST = 6  # inputs
 RIGHT, LOST, WRONG, ZERO, UNKNOWN = "right", "lost", "wrong", "0", "unclear"
@@ -18,10 +20,10 @@ RIGHT, LOST, WRONG, ZERO, UNKNOWN = "right", "lost", "wrong", "0", "unclear"
 def blocks(measured: Measured) -> dict[str, dict[str, str]]:
     """Name of an input, whose gradient it is -> name of an input -> a word; {} with one input.
 
-    Along the probe's direction, in the first setting in which something is wrong, alone or with a
-    graph after fn. Raises what fn raises.
+    Never along ones, where the second derivative of a softmax, a norm or a loss is 0; in the first
+    setting in which something is wrong, alone or with a graph after fn. Raises what fn raises.
     """
-    probe = measured.probe
+    probe = _uneven(measured.probe)
     if not 2 <= len(probe.target.where) <= MOST or measured.a is None:
         return {}
     bad = Outcome.WRONG, Outcome.RAISES
@@ -29,7 +31,7 @@ def blocks(measured: Measured) -> dict[str, dict[str, str]]:
     if not shown or measured.first.outcome is not Outcome.RIGHT or probe.by_backward:
         return {}
     after, names = shown[0].after, probe.target.names
-    true = [_changes(measured, after, j) for j in range(len(names))]
+    true = [_changes(measured, probe, after, j) for j in range(len(names))]
     said = [_reported(probe, after, i) for i in range(len(names))]
     size = max(abs(value[i]).item() for value, _ in true for i in range(len(names)))
     found: dict[str, dict[str, str]] = {}
@@ -42,6 +44,12 @@ def blocks(measured: Measured) -> dict[str, dict[str, str]]:
     return found
 
 
+def _uneven(probe):
+    if not all((v == 1).all() for v in (*probe.w, probe.d)):
+        return probe
+    return replace(probe, w=tuple(map(uneven, probe.w)), d=uneven_direction(probe.d))
+
+
 def _word(got: float | None, true: float, allowed: float) -> str:
     if allowed > 0.5 * abs(true) and abs(true) > allowed:
         return UNKNOWN
@@ -50,9 +58,8 @@ def _word(got: float | None, true: float, allowed: float) -> str:
     return WRONG if got else LOST
 
 
-def _changes(measured, after, j):
+def _changes(measured, probe, after, j):
     """How <d, gradient> of each input changes along the j-th, by differences; and the errors."""
-    probe = measured.probe
     zeros = [torch.zeros_like(x) for x in probe.target.point]
     parts = shaped(probe.d, zeros)
     along = flat(
