@@ -28,7 +28,11 @@ def _installed(path: str | Path) -> bool:
     return bool(INSTALLED & set(Path(path).parts))
 
 
-def line_of_code(frame: FrameType | None, own: Callable[[str], bool] = is_own) -> str:
+def line_of_code(
+    frame: FrameType | None,
+    own: Callable[[str], bool] = is_own,
+    told: Callable[[Any, int], str] | None = None,
+) -> str:
     """The innermost line that runs in backward: "backward, line 7: `return g * x`".
 
     A line outside installed packages comes first; what called us is no part of backward.
@@ -38,10 +42,10 @@ def line_of_code(frame: FrameType | None, own: Callable[[str], bool] = is_own) -
         if frame.f_code.co_name == "decorate_context" and (line := _decorator_of(frame, own)):
             return line
         if own(frame.f_code.co_filename):
-            told = told_line(frame.f_code, frame.f_lineno)
+            line = (told or told_line)(frame.f_code, frame.f_lineno)
             if not _installed(frame.f_code.co_filename):
-                return told
-            installed = installed or told
+                return line
+            installed = installed or line
         frame = frame.f_back
     return installed
 
@@ -65,6 +69,21 @@ def told_line(code: Any, number: int) -> str:
     return f"{code.co_name}, line {number}" + (f": `{text}`" if text else "")
 
 
+def told_in_file(code: Any, number: int) -> str:
+    """The same, with the file of an installed package."""
+    return told_of(code.co_filename, code.co_name, number)
+
+
+def told_of(file: str, name: str, number: int) -> str:
+    text = linecache.getline(file, number).strip()
+    return f"{name}, line {number}{_of(file)}" + (f": `{text}`" if text else "")
+
+
+def _of(file: str) -> str:
+    path = Path(file)
+    return f" of {path.parent.name}/{path.name}" if _installed(path) else ""
+
+
 def raised_in(error: Exception) -> str:
     """The innermost place in the reader's code in the way of an error, else in a package's; "" if
     it is in torch, in Python or here."""
@@ -77,6 +96,4 @@ def innermost(way: traceback.StackSummary) -> str:
     own = [f for f in frames if not _installed(f.filename)] or frames
     if not own:
         return ""
-    path = Path(own[-1].filename)
-    foreign = f" of {path.parent.name}/{path.name}" if _installed(path) else ""
-    return f"{own[-1].name}, line {own[-1].lineno}{foreign}"
+    return f"{own[-1].name}, line {own[-1].lineno}{_of(own[-1].filename)}"

@@ -634,6 +634,36 @@ def test_an_error_inside_python_is_placed_where_the_reader_calls_it():
     assert f"comes from copying, line {line}:" in message(cubic(copying), x(), code="raises_in")
 
 
+def test_the_line_that_writes_into_what_autograd_keeps_is_named():
+    def edits(g, x):
+        half = g * x
+        half *= 3  # before it is kept
+        whole = half * x
+        half += whole
+        whole[0] = 0  # nothing keeps that
+        return whole
+
+    told = message(cubic(edits), x(), code="saved_tensor_edited")
+    first = edits.__code__.co_firstlineno
+    assert f"(edits, line {first + 3}: `whole = half * x`) is changed in place" in told
+    assert f"afterwards, in edits, line {first + 4}: `half += whole`. Make a new" in told
+
+
+def test_lines_that_write_are_told_in_their_order_and_not_all_of_many():
+    def edits(g, x):
+        half = g * x
+        whole = half * x * 3
+        half.add_(1)
+        for _ in range(2):
+            half.add_(2)
+        half[0] = 3
+        half.mul_(4)
+        return whole
+
+    told = message(cubic(edits), x(), code="saved_tensor_edited")
+    assert "add_(1)`; edits" in told and "half[0] = 3`; and 1 more. Make" in told
+
+
 def test_an_error_of_the_first_derivative_is_told_as_that():
     def unwritten(g, x):
         raise NotImplementedError

@@ -13,6 +13,7 @@ from .habits import Habits
 from .judge import INEXACT, Row
 from .lifetime import Lifetime
 from .measure import Numbers
+from .overwritten import Written
 from .settings import Setting
 
 
@@ -27,6 +28,7 @@ class Evidence:
     lifetime: Lifetime = Lifetime.FREED
     moved: bool = False  # the numbers are from a point beside the given one
     undone: tuple[Step, ...] = ()  # of backward, without which the second derivative is right
+    written: Written | None = None  # into what autograd keeps, where it refuses that
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name

@@ -20,6 +20,7 @@ from .in_float32 import as_given
 from .judge import Row
 from .lifetime import Lifetime, lifetime
 from .measure import Measured, measure, measure_elsewhere
+from .overwritten import overwritten
 from .places import place_of
 from .prepare import Prepared, prepare, raised
 from .recipe import typed
@@ -136,6 +137,7 @@ def _gather(
     habits = observe(measured, seeded)
     cut = _undone(measured) if any(f.untracked_calls for f in functions) else ()
     found = replace(found, habits=habits, differs_in_float32=bool(in_float32), undone=cut)
+    found = replace(found, written=overwritten(measured))
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target)), measured
     return replace(found, torch_func=torch_func(measured)), measured

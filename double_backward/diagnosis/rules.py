@@ -700,9 +700,16 @@ def saved_tensor_edited(e: Evidence) -> str | None:
     told = e.habits.mutates or e.habits.mutates_saved
     if told or not _error_says(e, "modified by an inplace operation"):
         return None
+    if e.written is None:
+        return (
+            "A tensor that autograd keeps for the next backward is changed in place (+=, *=, or a "
+            "name with an underscore at its end). Make a new tensor there."
+        )
+    by, lines = e.written.kept_in, e.written.lines
+    more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
     return (
-        "A tensor that autograd keeps for the next backward is changed in place (+=, *=, or a name "
-        "with an underscore at its end). Make a new tensor there."
+        f"A tensor that autograd keeps for the next backward{f' ({by})' if by else ''} is changed "
+        f"in place afterwards, in {'; '.join(lines[:3])}{more}. Make a new tensor there."
     )
 
 

@@ -1,0 +1,91 @@
+"""What writes into a tensor that autograd keeps for the next backward, and where."""
+
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from double_backward._torch import TorchDispatchMode, version
+from double_backward.lines import line_of_code, told_in_file
+
+from .measure import Measured
+from .settings import reported
+
+REFUSED = "modified by an inplace operation"  # torch, of such a tensor
+
+
+@dataclass(frozen=True)
+class Written:
+    """Tensors that were others when a backward came to use them.
+
+    Attributes:
+        kept_in: the line of the operation that keeps the first, "" where it is not the reader's.
+        lines: those that write, in their order.
+    """
+
+    kept_in: str
+    lines: tuple[str, ...]
+
+
+class Writes(TorchDispatchMode):
+    """Notes what is written into: its memory, the operation, and the line of the code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[int, str, str]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        for argument, place in zip(func._schema.arguments, range(99), strict=False):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            given = args[place] if place < len(args) else kwargs.get(argument.name)
+            if isinstance(given, Tensor) and given.layout == torch.strided:
+                line = line_of_code(sys._getframe(1), told=told_in_file)
+                self.seen.append((memory(given), func.overloadpacket.__name__, line))
+        return func(*args, **kwargs)
+
+
+class _Kept(NamedTuple):
+    tensor: Tensor
+    version: int | None
+    written: int  # how much had been written when it was kept
+    line: str
+
+
+def memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def overwritten(measured: Measured) -> Written | None:
+    """None where torch refuses nothing for that, or the lines are not seen."""
+    rows = [*measured.second.items(), *measured.third.items()]
+    refused = [setting for setting, row in rows if REFUSED in row.text]
+    if not refused:
+        return None
+    order = 2 if any(REFUSED in row.text for row in measured.second.values()) else 3
+    writes, edited = Writes(), list[_Kept]()
+
+    def keep(tensor: Tensor) -> _Kept:
+        line = line_of_code(sys._getframe(1), told=told_in_file)
+        return _Kept(tensor, version(tensor), len(writes.seen), line)
+
+    def use(kept: Any) -> Tensor:  # torch does not look at versions then
+        if version(kept.tensor) != kept.version:
+            edited.append(kept)
+        return kept.tensor
+
+    with suppress(Exception), torch.autograd.graph.saved_tensors_hooks(keep, use), writes:
+        reported(measured.probe, refused[0], order)
+    numbers = {
+        number
+        for kept in edited
+        for number, (where, _, _) in enumerate(writes.seen)
+        if number >= kept.written and where == memory(kept.tensor)
+    }
+    lines = dict.fromkeys(writes.seen[number][2] for number in sorted(numbers))
+    lines.pop("", None)
+    return Written(edited[0].line, tuple(lines)) if lines else None
