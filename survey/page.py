@@ -373,9 +373,11 @@ HOW = """
 By hand: packages on PyPI that define Functions and can be imported without a GPU, with a preference
 for those whose users differentiate twice (Gaussian processes, neural ODEs, non-uniform transforms,
 invertible networks, rotations, losses). It is no sample: it does not tell how frequent the mistake
-is in code at large. A row says of one Function, at one version and small inputs, whether its second
-derivative is right. It says nothing of anything else in the package, which may never differentiate
-it twice. Where a row has a condition, it holds under that condition alone.
+is in code at large. A row says of one Function, at one version, in one call with small inputs in
+float64, whether its second derivative is right. Another call of the same Function may come out
+otherwise; where we know of one, the row says so. It says nothing of anything else in the package,
+which may never differentiate it twice. Where a row has a condition, it holds under that condition
+alone.
 
 If a row about your package is wrong, unfair or out of date, open an issue with the form "A row of
 the survey", or send the call as it should be made. `make survey FUNCTION=package:Name` runs and

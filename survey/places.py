@@ -26,15 +26,17 @@ def places(function):
     while module.rsplit(".", 1)[-1][0].isupper():  # a class around it
         module = module.rsplit(".", 1)[0]
     file = found(module)
-    defined, line = None, 0
-    for node in ast.walk(tree(file)):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
-            defined, line = file, node.lineno
+    lines = [
+        node.lineno
+        for node in ast.walk(tree(file))
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name
+    ]
     root = folder(module)
-    if defined is None:
+    if not lines:
         raise LookupError(f"{function} is not defined in {file}")
     applied = sorted({who for path in root.rglob("*.py") for who in appliers(path, name)})
-    return Places(f"{defined.relative_to(root.parent).as_posix()}:{line}", tuple(applied))
+    first = min(lines)  # of several with that name
+    return Places(f"{file.relative_to(root.parent).as_posix()}:{first}", tuple(applied))
 
 
 def found(module):

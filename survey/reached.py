@@ -52,7 +52,8 @@ KNOWN = {
         where="where a probability is 0", why="backward takes the square root of the result"
     ),
     "entmax:EntmaxBisectFunction": Known(
-        where="where a probability is 0", why="backward takes a power of the result, below 1"
+        where="with an alpha that is learned; by the scores alone it is right, or NaN where a "
+        "probability is 0"
     ),
     "fairscale:CheckpointFunction": Known(by="fairscale.nn.checkpoint_wrapper", where=CHECKPOINT),
     "geomstats:_Logm": Known(
@@ -79,6 +80,11 @@ KNOWN = {
         where="in float64 right if the 1-norm of weight - weightᵀ is between 1.8 and 4.7",
         why="below order 13 `V = U + b[0]*I` overwrites V; squaring adds R @ L twice, never L @ R",
     ),
+    "kymatio:ModulusStable": Known(where="NaN where a coefficient is exactly 0"),
+    "omnibias-convex:_QPLayerFn": Known(
+        where="by A, where a bound holds with equality; by Q in float32, which forward converts; "
+        "by Q, c and b in float64 it is right"
+    ),
     "kornia:_NullSpaceBasis": Known(
         by="kornia.geometry.epipolar.run_5point",
         where="six to eight points; with five, or nine and more, it is not used",
@@ -88,6 +94,12 @@ KNOWN = {
     ),
     "linear-operator:InvQuadLogdet": Known(where=LARGE),
     "linear-operator:Diagonalization": Known(where=LARGE),
+    "linear-operator:Matmul": Known(
+        where="Kronecker products, roots, products and kernels as operators; dense, Toeplitz and "
+        "diagonal ones and their sums are right",
+        why="the default `_bilinear_derivative` detaches what the operator is made of",
+        cause="untracked_backward",
+    ),
     "linear-operator:RootDecomposition": Known(where=LARGE),
     "linear-operator:Solve": Known(
         by="LinearOperator.solve",

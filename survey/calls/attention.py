@@ -26,7 +26,6 @@ simple(
     "entmax", "entmax.activations.SparsemaxFunction", -1, x=scores, reference=sparsemax_by_sorting
 )
 simple("entmax", "entmax.activations.Entmax15Function", -1, x=scores)
-simple("entmax", "entmax.root_finding.EntmaxBisectFunction", 1.5, -1, x=scores)
 simple(
     "entmax",
     "entmax.root_finding.SparsemaxBisectFunction",
@@ -36,6 +35,15 @@ simple(
 )
 simple("entmax", "entmax.root_finding.NormmaxBisectFunction", 2, -1, x=scores)
 simple("entmax", "entmax.root_finding.BudgetBisectFunction", 2, -1, x=scores)
+
+
+@listed("entmax", "entmax.root_finding.EntmaxBisectFunction")
+def entmax_bisect():
+    """With an alpha that is learned; scores so near to each other that no probability is 0."""
+    apply = load("entmax.root_finding.EntmaxBisectFunction").apply
+    alpha = uniform(3, 1, low=1.2, high=1.6)
+    return lambda x, alpha: apply(x, alpha, -1, 60), [normal(3, 5, seed=1, scale=0.2), alpha]
+
 
 for loss in (
     "SparsemaxLossFunction",

@@ -143,16 +143,16 @@ def symmetric(a):
 
 @listed("linear-operator", f"{LINEAR}._matmul.Matmul")
 def matmul():
-    from linear_operator.operators import ToeplitzLinearOperator
+    """A Kronecker product, as of a Gaussian process with several outputs."""
+    from linear_operator.operators import KroneckerProductLinearOperator
 
-    def fn(column, b):
-        return ToeplitzLinearOperator(column).matmul(b)
+    def fn(p, q, b):
+        return KroneckerProductLinearOperator(operator(p), operator(q)).matmul(b)
 
-    def reference(column, b):
-        at = (torch.arange(4)[:, None] - torch.arange(4)).abs()
-        return column[at] @ b
+    def reference(p, q, b):
+        return torch.kron(symmetric(p), symmetric(q)) @ b
 
-    return fn, [normal(4), normal(4, 2, seed=1)], reference
+    return fn, [normal(2, 2), normal(2, 2, seed=1), normal(4, 2, seed=2)], reference
 
 
 @listed("linear-operator", f"{LINEAR}._solve.Solve")

@@ -50,20 +50,22 @@ def xitorch_symeig():
 
 @listed("omnibias-convex", "omnibias.convex.torch.layer._QPLayerFn")
 def qp_layer():
-    """A quadratic programme whose bounds are far from the solution."""
+    """A quadratic programme of which one bound holds with equality, the others are far away."""
     from omnibias.convex.torch.layer import qp_layer
 
-    a = torch.cat([torch.eye(2), -torch.eye(2)]).double()
-    b = torch.full((4,), 50.0, dtype=torch.float64)
+    q, far = positive_definite(2).detach(), torch.eye(2).double()
+    b = torch.tensor([0.3, 50.0, 50.0], dtype=torch.float64)
+    cost = torch.tensor([-3.0, 0.4], dtype=torch.float64, requires_grad=True)
+    bound = torch.tensor([1.0, 0.2], dtype=torch.float64, requires_grad=True)
 
-    def reference(q, c):
-        return -torch.linalg.solve((q + q.T) / 2, c)
+    def fn(cost, bound):
+        return qp_layer(q, cost, torch.cat([bound[None], far]), b)
 
-    return (
-        lambda q, c: qp_layer((q + q.T) / 2, c, a, b),
-        [positive_definite(2), normal(2)],
-        reference,
-    )
+    def reference(cost, bound):
+        top, bottom = torch.cat([q, bound[:, None]], 1), torch.cat([bound, bound.new_zeros(1)])
+        return torch.linalg.solve(torch.cat([top, bottom[None]]), torch.cat([-cost, b[:1]]))[:2]
+
+    return fn, [cost, bound], reference
 
 
 @listed("torchsolve", "torchsolve._cg._ImplicitSolve")
