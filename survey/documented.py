@@ -1,9 +1,9 @@
 """Documented calls of published packages whose second derivative is a wrong number.
 
 Each is a program in `documented/`, as a user would type it: f, a number that depends on x. Its
-docstring says what it is, which Function stands behind it, where it goes wrong, and what to call
-instead. The lines below `INSTEAD` compute the same by that. The programs in `first_order/` are
-those whose first derivative is wrong already.
+docstring says what it is, which Function stands behind it, where it goes wrong, what to call
+instead, and what it needs that pip is not told by the package. The lines below `INSTEAD` compute the
+same by that. The programs in `first_order/` are those whose first derivative is wrong already.
 """
 
 import ast
