@@ -2,8 +2,8 @@
 
 Each is a program in `documented/`, as a user would type it: f, a number that depends on x. Its
 docstring says what it is, which Function stands behind it, where it goes wrong, what to call
-instead, and what it needs that pip is not told by the package. The lines below `INSTEAD` compute the
-same by that. The programs in `first_order/` are those whose first derivative is wrong already.
+instead, and what it needs that its package does not tell pip. The lines below `INSTEAD` compute
+the same by that. The programs in `first_order/` are those whose first derivative is wrong already.
 """
 
 import ast
