@@ -631,7 +631,7 @@ def test_an_error_inside_python_is_placed_where_the_reader_calls_it():
         return copy.deepcopy(g) * 3 * x**2
 
     line = copying.__code__.co_firstlineno + 1
-    assert f"comes from copying, line {line}:" in message(cubic(copying), x(), code="raises_in")
+    assert f"comes from copying, line {line}." in message(cubic(copying), x(), code="raises_in")
 
 
 def test_the_line_that_writes_into_what_autograd_keeps_is_named():
@@ -662,6 +662,50 @@ def test_lines_that_write_are_told_in_their_order_and_not_all_of_many():
 
     told = message(cubic(edits), x(), code="saved_tensor_edited")
     assert "add_(1)`; edits" in told and "half[0] = 3`; and 1 more. Make" in told
+
+
+def writing_into(made):
+    """x**3, whose backward puts its result into what `made` makes."""
+
+    def filling(g, x):
+        out = made(g, x)
+        out[:] = 3 * g * x**2
+        return out
+
+    return filling
+
+
+def test_a_leaf_that_backward_makes_and_writes_into():
+    leaf = writing_into(lambda g, x: x.new_zeros(x.shape, requires_grad=g.requires_grad))
+    found = diagnose(cubic(leaf), x())
+    assert found.verdict == "raises" and found.findings[0].code == "leaf_edited" == only(found)
+    line = leaf.__code__.co_firstlineno + 2
+    assert f"(a leaf), in filling, line {line}, is" in found.findings[0].message
+    assert diagnose(cubic(writing_into(lambda g, x: x.new_zeros(x.shape))), x()).ok
+
+
+def only(diagnosis):
+    (code,) = [f.code for f in diagnosis.findings if f.code not in ("no_setup_context",)]
+    return code
+
+
+def differentiating(**options):
+    """x**3, whose backward differentiates it, and returns what it has used for that, too."""
+
+    def inside(g, x):
+        with torch.enable_grad():
+            x = x.view_as(x).requires_grad_()
+            square = x * x
+            (slope,) = torch.autograd.grad(square, x, g, **options)
+        return 1.5 * slope * x + 0 * square
+
+    return cubic(inside)
+
+
+def test_a_graph_that_backward_frees():
+    found = diagnose(differentiating(), x())
+    assert found.verdict == "raises" and only(found) == "graph_freed", str(found)
+    assert diagnose(differentiating(create_graph=True), x()).ok
 
 
 def test_an_error_of_the_first_derivative_is_told_as_that():

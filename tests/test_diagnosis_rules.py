@@ -268,6 +268,16 @@ SPEAKS = [  # code, evidence, some of its words
         "Diagnose G, H by itself.",
     ),
     ("saved_tensor_edited", failing("modified by an inplace operation"), "changed in place"),
+    (
+        "leaf_edited",
+        failing("a view of a leaf Variable that requires grad is being used in", "f, line 1"),
+        "(a leaf), in f, line 1, is written into",
+    ),
+    (
+        "graph_freed",
+        failing("Trying to backward through the graph a second time", functions=(sound(),)),
+        "inside backward does that",
+    ),
     ("checkpoint_refuses_grad", failing("not compatible with .grad()"), "use_reentrant=False"),
     ("number_of_gradients", failing("an incorrect number of gradients"), "one value for each"),
     ("gradient_for_no_tensor", failing("gradient different than None at position 2"), "no tensor"),
@@ -289,7 +299,7 @@ SPEAKS = [  # code, evidence, some of its words
                 }
             )
         ),
-        "comes from f, line 1, g, line 2: a check",
+        "comes from f, line 1, g, line 2.",
     ),
     ("cause_unknown", failing("something else"), "Halve fn to find the operation that raises"),
     ("cause_unknown", wrong(), "another derivative than there is"),
@@ -455,6 +465,16 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
         failing("view size is not compatible", habits=Habits(grad_out_layout="s")),
     ),
     ("compiled_region", seen(compiled=Compiled((REGION,), rows()))),
+    ("leaf_edited", failing("a leaf Variable that requires grad", habits=Habits(mutates=True))),
+    ("graph_freed", failing("backward through the graph a second time")),
+    (
+        "graph_freed",
+        failing(
+            "backward through the graph a second time",
+            functions=(sound(),),
+            habits=Habits(only_once="it raises"),
+        ),
+    ),
     ("raises_in", failing("something else")),
     ("raises_in", failing("functions with out=", raised_in="f, line 1")),
     ("raises_in", seen(measured(second=rows(WRONG, raised_in="f, line 1")))),

@@ -50,6 +50,8 @@ WORDS = {
     "input_frozen": "frozen w",
     "third_order_not_tracked": "third_order_not_tracked",
     "saved_tensor_edited": "in place",
+    "leaf_edited": "in place",
+    "graph_freed": "create_graph",
     "checkpoint_refuses_grad": "checkpoint_refuses_grad",
     "endless_recursion": "endless_recursion",
     "number_of_gradients": "each argument of",

@@ -35,6 +35,8 @@
     input_frozen                   1
     third_order_not_tracked        5
     saved_tensor_edited            3
+    leaf_edited                    3
+    graph_freed                    5
     checkpoint_refuses_grad        5
     endless_recursion              5
     number_of_gradients            1

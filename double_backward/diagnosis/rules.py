@@ -713,6 +713,31 @@ def saved_tensor_edited(e: Evidence) -> str | None:
     )
 
 
+@rule(lesson=3, cause=True)
+def leaf_edited(e: Evidence) -> str | None:
+    told = e.habits.mutates or e.habits.mutates_saved
+    if told or not _error_says(e, "leaf Variable that requires grad"):
+        return None
+    return (
+        f"A tensor that requires grad and is the result of nothing (a leaf){_where(e)} is written "
+        "into in place, which torch refuses where autograd records. If backward makes it, as "
+        "new_zeros(..., requires_grad=True) does, leave requires_grad out: what is written there "
+        "brings its graph. Else make a new tensor."
+    )
+
+
+@rule(lesson=5, cause=True)
+def graph_freed(e: Evidence) -> str | None:
+    freed = _error_says(e, "backward through the graph a second time")
+    if not (freed and e.functions) or e.habits.only_once:
+        return None
+    return (
+        "A graph that the second derivative needs is freed before: torch.autograd.grad or "
+        f".backward() inside backward{_where(e)} does that, unless with retain_graph=True. What is "
+        "returned from there has to keep its graph: use create_graph=True."
+    )
+
+
 @rule(lesson=5, cause=True)
 def checkpoint_refuses_grad(e: Evidence) -> str | None:
     if not _error_says(e, "compatible with .grad()"):
@@ -805,10 +830,7 @@ def raises_in(so_far: Conclusion) -> str | None:
         return None
     if e.measured.first.outcome is Outcome.RAISES:
         return f"Already the first derivative raises, in {places}."
-    return (
-        f"The error comes from {places}: a check or an operation there does not take what autograd "
-        "hands over when it records backward."
-    )
+    return f"The error comes from {places}."
 
 
 @rule(lesson=5, last=True)
@@ -838,6 +860,12 @@ def cause_unknown(so_far: Conclusion) -> str | None:
         "Autograd finds another derivative than there is, and why is not known: nothing that is "
         "kept explains it. Halve fn to find the place, then look at that backward step by step."
     )
+
+
+def _where(e):
+    """ ", in backward, line 7,", or ""."""
+    places = _places(e)
+    return f", in {places}," if places else ""
 
 
 def _places(e):
