@@ -141,7 +141,7 @@ __all__ = [
     "not_for_dynamo", "number_of", "one_of_a_batch", "outside_batches", "returns_a_view",
     "saved_attributes", "set_eval_frame", "set_grad_enabled", "set_version",
     "temporarily_clear_interpreter_stack", "transforms", "tree_flatten", "tree_leaves",
-    "tree_map", "tree_map_only", "tree_unflatten", "version", "versions_kept",
+    "tree_map", "tree_map_only", "tree_unflatten", "version", "versions_kept", "written_by",
 ]  # fmt: skip
 
 
@@ -258,6 +258,15 @@ def is_traced() -> bool:
     """Whether what runs has no numbers: it is being compiled, or traced."""
     fake = torch._C._TorchDispatchModeKey.FAKE
     return torch.compiler.is_compiling() or torch._C._get_dispatch_mode(fake) is not None
+
+
+def written_by(operation: Any, args: tuple, kwargs: dict) -> list[Any]:
+    """What an operation writes into, of the arguments that it is given."""
+    about = [
+        a.alias_info is not None and a.alias_info.is_write for a in operation._schema.arguments
+    ]
+    given = [*args, *(kwargs.get(a.name) for a in operation._schema.arguments[len(args) :])]
+    return [value for value, writes in zip(given, about, strict=True) if writes]
 
 
 def returns_a_view(operation: Any) -> bool:

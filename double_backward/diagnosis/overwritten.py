@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from double_backward._torch import TorchDispatchMode, version
+from double_backward._torch import TorchDispatchMode, version, written_by
 from double_backward.lines import line_of_code, told_in_file
 
 from .measure import Measured
@@ -39,10 +39,7 @@ class Writes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        for argument, place in zip(func._schema.arguments, range(99), strict=False):
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            given = args[place] if place < len(args) else kwargs.get(argument.name)
+        for given in written_by(func, args, kwargs):
             if isinstance(given, Tensor) and given.layout == torch.strided:
                 line = line_of_code(sys._getframe(1), told=told_in_file)
                 self.seen.append((memory(given), func.overloadpacket.__name__, line))
