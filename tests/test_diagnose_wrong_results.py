@@ -231,6 +231,32 @@ def test_a_matrix_says_which_derivative_of_which_gradient_is_lost():
     assert not diagnose(lambda a, b: a * b, x(), x()).matrix
 
 
+class Refuses(Function):
+    """Its gradient by a raises where it is differentiated again, the one by b does not."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a**2 * b
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        a, b = ctx.saved_tensors
+        twice = (2 * a).exp().log()
+        kept = twice.exp()
+        grad_a = grad_out * kept.log() * b
+        kept.add_(0)
+        return grad_a, grad_out * a**2
+
+
+def test_a_matrix_says_what_raises():
+    found = diagnose(Refuses.apply, x(), x(0.5, 0.7, 1.1))
+    assert found.matrix == {
+        "a": {"a": "raises", "b": "raises"},
+        "b": {"a": "right", "b": "0"},
+    }
+
+
 class Contrast(Function):
     """Along a direction of ones the second derivative of a softmax is 0."""
 

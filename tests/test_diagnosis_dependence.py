@@ -375,6 +375,24 @@ def test_extra_outputs_are_judged_where_nothing_before_them_spoils_the_compariso
     assert [e.variable for e in one(SinhForgotten.apply).extras] == ["expx", "expnegx"]
 
 
+def test_no_extra_output_is_blamed_where_backward_means_another_derivative_for_all():
+    def halves(ctx, x):
+        up, down = x.exp(), (-x).exp()
+        ctx.save_for_backward(up, down)
+        return up, down
+
+    def of_half(ctx, g, h):
+        up, down = ctx.saved_tensors
+        return (g * up - h * down) / 2
+
+    def of_up(ctx, g, h):
+        return g * ctx.saved_tensors[0]
+
+    found = [one(function(halves, backward).apply).extras for backward in (of_half, of_up)]
+    assert [[e.variable for e in extras if e.whole] for extras in found] == [["down"], []]
+    assert [e.variable for e in found[1]] == ["down"]
+
+
 def test_paths_that_count_twice():
     assert one(nested(False)).counts_twice
     assert not one(nested(True)).counts_twice
@@ -396,4 +414,8 @@ def test_rows_of_a_surrogate_follow_its_backwards():
     cut = sound(by_grad_out=MISSING)
     after = {setting for setting, outcome in convicted(cut).items() if outcome is WRONG}
     assert after == {Setting.AFTER, Setting.BOTH}
+    guarded = [sound(once=True), sound(once=True, by_grad_out=Path.UNUSED)]
+    assert set(convicted(*guarded, text="nothing there").values()) == {RAISES}
+    idle = {"by_inputs": Path.UNUSED, "by_grad_out": Path.UNUSED}
+    assert set(convicted(custom(once=True, **idle), text="nothing there").values()) == {RIGHT}
     assert set(convicted(custom(), second=RAISES).values()) == {RAISES}

@@ -275,6 +275,29 @@ def test_a_guard_around_sound_torch_may_go_and_another_may_not():
     assert "Do not delete the decorator" in texts[1]
 
 
+def test_what_is_guarded_and_writes_in_place_can_be_mended_without_a_second_function():
+    def exp_twice(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.exp(2 * x)
+
+    def writes(slope):
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            e = (slope(x) / 2).exp()
+            square = e**2
+            e *= 2  # which the square has kept
+            return g * square * 2
+
+        return once_differentiable(backward)
+
+    fns = [
+        function(exp_twice, writes(s)).apply for s in (lambda x: 2 * x, lambda x: 2 * x.detach())
+    ]
+    texts = [message(fn, x(), code="once_differentiable") for fn in fns]
+    assert "make a new tensor there, delete the decorator" in texts[0]
+    assert "Do not delete the decorator" in texts[1]
+
+
 def test_the_first_of_many_functions_is_found():
     def chain(x):
         x = SinhBad.apply(x)

@@ -506,6 +506,29 @@ def test_leaves_that_cannot_be_checked_are_named():
     assert found.verdict == "supported"
     (said,) = [f.message for f in found.findings if f.code == "other_leaves"]
     assert "no inputs: weight." in said
+    empty = torch.zeros(0, dtype=torch.float64, requires_grad=True)
+    found = diagnose(lambda x: Scaled.apply(x, 1) + empty.sum(), x)
+    assert found.verdict == "supported" and "other_leaves" not in codes(found)
+
+
+class OnlyBackward(Function):
+    """Refuses autograd.grad in words of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        if not torch.autograd._is_checkpoint_valid():
+            raise RuntimeError("ask me otherwise")
+        return grad_out * 2 * ctx.saved_tensors[0]
+
+
+def test_backward_is_asked_where_grad_is_refused_in_whatever_words():
+    found = diagnose(OnlyBackward.apply, x)
+    assert found.verdict == "supported" and "only_by_backward" in codes(found)
 
 
 def test_random_draws_that_follow_the_memory_are_no_matter_of_layout():

@@ -28,7 +28,7 @@ from made_evidence import (
 )
 
 from double_backward.diagnosis.compiled import Compiled
-from double_backward.diagnosis.functions import Kind, Path
+from double_backward.diagnosis.functions import Extra, Kind, Path
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.lifetime import Lifetime
@@ -107,8 +107,8 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "inexact_first_derivative",
         seen(measured(relative=0.01, tolerance=0.1)),
-        "by up to 1.00%, as an iterative solver's is. If fn solves to about that, pass rtol=0.02. "
-        "So the second derivative was judged to 10%",
+        "lower precision inside. If fn is meant to be so inexact, pass rtol=0.02. So the second "
+        "derivative was judged to 10%",
     ),
     ("changed_by_create_graph", seen(measured(changed_by_create_graph=True)), "create_graph=True"),
     (
@@ -123,6 +123,16 @@ SPEAKS = [  # code, evidence, some of its words
         "a wrong number comes without a message: graph after, both. Do not delete the decorator",
     ),
     ("once_differentiable", wrong(sound(once=True), custom(once=True)), "Do not delete"),
+    (
+        "once_differentiable",
+        wrong(sound(once=True, in_new_tensors=True)),
+        "make a new tensor there, delete the decorator, and",
+    ),
+    (
+        "once_differentiable",
+        wrong(custom(once=True, in_new_tensors=True)),
+        "Do not delete the decorator, not even with new tensors",
+    ),
     (
         "extra_output_gradient_ignored",
         wrong(extra({"x": 0.0, "y": 0.5, "z": 0.0})),
@@ -144,6 +154,11 @@ SPEAKS = [  # code, evidence, some of its words
         "extra_output_gradient_wrong",
         wrong(extra({"x": 0.0}, times_grad_out=True)),
         "up (its gradient is multiplied by that of another output)",
+    ),
+    (
+        "extra_output_gradient_wrong",
+        wrong(custom(kept("up", Kind.OUTPUT), extras=(Extra(1, "up", {"x": 0.5}, whole=True),))),
+        "outputs that it saved (ctx.up), and returns another",
     ),
     ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT))), "Convert the input before apply"),
     (
@@ -359,6 +374,16 @@ SPEAKS = [  # code, evidence, some of its words
         seen(measured(second=rows() | {Setting.BOTH: Row(RIGHT, within=0.05)}, **FLOAT32)),
         "judged to 5.0% only",
     ),
+    (
+        "computes_in_float32",
+        seen(measured(second=rows() | {Setting.BOTH: Row(RIGHT, within=2.8)}, **FLOAT32)),
+        "float32, and nothing can be judged in the rows both: differences",
+    ),
+    (
+        "computes_in_16_bits",
+        seen(measured(dtype=torch.bfloat16, second=rows(within=1.5))),
+        "bfloat16), and nothing can be judged in the rows alone, graph after, graph before, both",
+    ),
     ("computes_in_16_bits", seen(measured(dtype=torch.bfloat16, tolerance=0.1)), "below 10% do"),
     ("seed_fixed", seen(seeded=True), "with the seed fixed"),
     ("edits_what_it_holds", seen(edited=("a", "b", "c", "d")), "changes a, b, c, d. That"),
@@ -387,6 +412,10 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("extra_output_gradient_ignored", wrong(extra({"x": 0.0}, times_grad_out=True))),
     ("extra_output_gradient_ignored", seen(functions=(extra({"x": 0.0}),))),
     ("extra_output_gradient_wrong", wrong(extra({"x": 0.0}))),
+    (
+        "extra_output_gradient_ignored",
+        wrong(custom(extras=(Extra(1, "up", {"x": 0.0}, whole=True),))),
+    ),
     ("extra_output_gradient_wrong", seen(functions=(extra({"x": 0.5}),))),
     ("input_copy_saved", wrong(custom(kept("c", repeats=Kind.INPUT)))),
     ("input_copy_saved", wrong(custom(kept()))),

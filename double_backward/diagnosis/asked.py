@@ -1,7 +1,10 @@
 """What autograd says of one backward by itself, by leaves in place of what forward kept."""
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor
+from torch.autograd.graph import allow_mutation_on_saved_tensors
 
 from double_backward._torch import tree_map
 from double_backward.check import first_line
@@ -25,6 +28,7 @@ class Asked:
         self.reaches_grad_out = False
         self.inner: tuple[str, ...] = ()
         self.counts_twice = False  # what grad_out has from an input, in both their gradients
+        self.in_new_tensors = False  # answered as if backward wrote into nothing that is saved
         self.error = ""  # that backward raises where grad_out has a graph
 
     def along(self, slot, moved, led=True):
@@ -38,6 +42,8 @@ class Asked:
 def ask_autograd(backward, recorded):
     """With grad_outs that have a graph, if `recorded` and if backward takes them, else without."""
     error = ""
+    if recorded and backward.node.once and (asked := _asked_in_new_tensors(backward)):
+        return asked
     for backward.recorded in [True, False] if recorded else [False]:
         try:
             asked = _ask(backward)
@@ -48,6 +54,22 @@ def ask_autograd(backward, recorded):
     asked = Asked()
     asked.error = error
     return asked
+
+
+def _asked_in_new_tensors(backward):
+    """Of a backward that writes into what autograd keeps, and is guarded: as if it did not. None
+    of any other, and of one that raises all the same."""
+    backward.recorded = True
+    try:
+        _ask(backward)
+    except Exception as raised:  # of backward
+        if "modified by an inplace operation" not in str(raised):
+            return None
+        with suppress(Exception), allow_mutation_on_saved_tensors():
+            asked = _ask(backward)
+            asked.error, asked.in_new_tensors = first_line(raised), True
+            return asked
+    return None
 
 
 def _ask(backward):

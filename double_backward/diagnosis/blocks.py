@@ -4,6 +4,7 @@ Of a potential of positions and parameters, forces may be right by one and lost 
 """
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -15,6 +16,7 @@ from .settings import Probe, Setting, uneven, uneven_direction
 
 MOST = 6  # inputs
 RIGHT, LOST, WRONG, ZERO, UNKNOWN = "right", "lost", "wrong", "0", "unclear"
+RAISES = "raises"
 
 
 def blocks(measured: Measured) -> dict[str, dict[str, str]]:
@@ -50,7 +52,9 @@ def _uneven(probe):
     return replace(probe, w=tuple(map(uneven, probe.w)), d=uneven_direction(probe.d))
 
 
-def _word(got: float | None, true: float, allowed: float) -> str:
+def _word(got: float | str | None, true: float, allowed: float) -> str:
+    if isinstance(got, str):
+        return got
     if allowed > 0.5 * abs(true) and abs(true) > allowed:
         return UNKNOWN
     if abs((got or 0.0) - true) <= allowed:
@@ -77,16 +81,17 @@ def _changes(measured, probe, after, j):
     return found.value, found.error
 
 
-def _reported(probe: Probe, after: bool, i: int) -> list[float | None]:
-    """What autograd says of the same numbers for the i-th gradient; None where it has no graph."""
+def _reported(probe: Probe, after: bool, i: int) -> list[Any]:
+    """What autograd says of the same numbers for the i-th gradient: None where it has no graph,
+    `RAISES` where it raises."""
     t, grads = _gradient(probe, after, 0.0, create_graph=True)
     parts, grad = shaped(probe.d, t), grads[i]
     if grad is None or not grad.requires_grad:
         return [None] * len(t)
     try:
         again = torch.autograd.grad((grad * parts[i]).sum(), t, allow_unused=True)
-    except Exception:  # of backward: raises, which the rows say
-        return [None] * len(t)
+    except Exception:  # of backward
+        return [RAISES] * len(t)
     return [None if g is None else (g * d).sum().item() for g, d in zip(again, parts, strict=True)]
 
 

@@ -197,6 +197,7 @@ def _with_paths(custom, backward, answer, change, clear):
         inner=answer.inner,
         counts_twice=answer.counts_twice,
         refused=answer.error,
+        in_new_tensors=answer.in_new_tensors,
         untracked_calls=_untracked_calls(backward),
     )
 

@@ -129,5 +129,6 @@ class Evidence:
 
     @property
     def extras(self) -> list[tuple[Extra, dict[str, float]]]:
-        """The wrong parts of backward for extra outputs."""
-        return [(extra, extra.by) for f in self.functions for extra in f.extras]
+        """The wrong parts of backward for extra outputs, where that for the first is right."""
+        each = (extra for f in self.functions for extra in f.extras)
+        return [(extra, extra.by) for extra in each if not extra.whole]

@@ -1,14 +1,16 @@
 """The gradients of extra outputs: what backward adds for each, beside differences."""
 
 import math
+from dataclasses import replace
 
 import torch
 
 from double_backward.check import Outcome
-from double_backward.differences import flat, shaped, slope
+from double_backward.differences import flat, shaped, slope, vjp
 from double_backward.graphs import walk
 
 from .alone import dot, seen_at, weights
+from .first import is_off
 from .functions import Extra, Kind, Path
 from .paths import CLEAR, Number, path_of
 
@@ -22,7 +24,30 @@ def wrong_extras(measured, here, backward, custom):
         return ()
     outputs = {s.position: s for s in custom.saved if s.kind is Kind.OUTPUT and s.position}
     extras = [_extra(measured, here, backward, saved) for saved in outputs.values()]
-    return tuple(extra for extra in extras if extra is not None)
+    found = [extra for extra in extras if extra is not None]
+    wrong = measured.first.outcome is Outcome.WRONG
+    whole = bool(found) and wrong and _first_is_off(measured, here, backward, custom)
+    return tuple(replace(extra, whole=whole) for extra in found)
+
+
+def _first_is_off(measured, here, backward, custom):
+    """Whether backward is another derivative for the first output as well, or for those of fn that
+    are none of the outputs beyond: all of it, not what it adds for an extra one."""
+    first = [s for s in custom.saved if s.kind is Kind.OUTPUT and s.position == 0]
+    if first and _extra(measured, here, backward, first[0]):
+        return True
+    probe, ys = measured.probe, here.call.ys
+    later = [y.grad_fn is backward.node.fn and y.output_nr > 0 for y in ys]
+    if not any(later) or all(later):
+        return False
+    w = tuple(v * (not extra) for v, extra in zip(probe.w, later, strict=True))
+    try:
+        gradient = vjp(ys, here.call.t, w)
+    except Exception:  # of backward
+        return False
+    target = probe.target.in_units(probe.target.units, ())
+    y0 = tuple(y.detach() for y in ys)
+    return is_off(replace(probe, target=target, w=w, y0=y0), gradient, measured.dtype)
 
 
 def _extra(measured, here, backward, saved):

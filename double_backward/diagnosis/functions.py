@@ -105,6 +105,7 @@ class Extra:
     variable: str  # the reader's name for the output, or ""
     by: dict[str, float]  # name of an input of fn -> yours / true; nan where that is no number
     times_grad_out: bool = False  # it is multiplied by the gradient of another output
+    whole: bool = False  # the part for the first output is as wrong: backward means something else
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class Custom:
     refused: str = ""  # the error of backward, unguarded, where grad_out has a graph
     untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
     place: Place | None = None  # where the class is written
+    in_new_tensors: bool = False  # what is known of it is so if none that is saved is written into
     meant: bool = False  # the caller said so: what its backward does is not judged
     hidden: tuple[str, ...] | None = None  # where the state is that is not on ctx; None: no state
 
@@ -182,6 +184,15 @@ class Custom:
     @property
     def sound(self) -> bool:
         """Autograd can differentiate all of backward, rightly."""
+        return not self.in_new_tensors and self._is_right
+
+    @property
+    def sound_in_new_tensors(self) -> bool:
+        """It could, if backward wrote into nothing that autograd keeps."""
+        return self.in_new_tensors and self._is_right
+
+    @property
+    def _is_right(self):
         fine = Path.RIGHT, Path.UNUSED
         paths = self.by_inputs in fine and self.by_grad_out in fine
         return paths and not self.extras and self.hidden is None

@@ -188,7 +188,7 @@ def measure_with(probe: Probe, order: int) -> Measured:
         call = probe.target.start()
         gradient = vjp(call.ys, call.t, probe.w, probe.by_backward)
     except Exception as raised:  # of fn, or of its backward
-        if ASKS_FOR_BACKWARD.search(first_line(raised)) and not probe.by_backward:
+        if not probe.by_backward and _only_grad_is_refused(probe, raised):
             return measure_with(replace(probe, by_backward=True), order)
         place = raised_in(raised)
         first = Row(Outcome.RAISES, text=first_line(raised), raised_in=place)
@@ -211,6 +211,23 @@ def measure_with(probe: Probe, order: int) -> Measured:
         return found
     known = _compared(probe, order, gradient, said, dtype, _rounding(probe, found))
     return replace(known, drowned=_judged(found) and not _judged(known))
+
+
+def _only_grad_is_refused(probe, error):
+    """Whether .backward() goes where autograd.grad has raised this, and raises it again."""
+    if ASKS_FOR_BACKWARD.search(first_line(error)):
+        return True
+    try:
+        call = probe.target.start()
+        vjp(call.ys, call.t, probe.w, by_backward=True)
+        call = probe.target.start()
+    except Exception:  # of fn, or of its backward
+        return False
+    try:
+        vjp(call.ys, call.t, probe.w)
+    except Exception as again:  # of backward
+        return first_line(again) == first_line(error)
+    return False
 
 
 def _judged(found):

@@ -181,12 +181,12 @@ def _looked_at(fn, inputs, target):
         raise NotChecked("no_output")
     if not _all_readable(here):
         raise NotChecked("memory_freed")
-    leaves = other_leaves(here.call)
+    leaves = _with_elements(here.call)
     module = fn if isinstance(fn, torch.nn.Module) else holder(fn, leaves)
     if module is not None:
         target = _with_parameters(fn, inputs, module)
         here = look(target)
-        leaves = other_leaves(here.call)
+        leaves = _with_elements(here.call)
     functions = custom_functions_in(here, target)
     forgotten: list[torch.Tensor] = []
     if functions:
@@ -194,6 +194,11 @@ def _looked_at(fn, inputs, target):
         with suppress(Exception):  # of backward
             forgotten = forgotten_leaves(target, here.call, kept)
     return target, functions, names_of(leaves, target.fn), names_of(forgotten, target.fn)
+
+
+def _with_elements(call):
+    """The leaves that are no inputs, but for empty ones: such a dummy is there for its graph."""
+    return [leaf for leaf in other_leaves(call) if leaf.numel()]
 
 
 def _with_graph(target):

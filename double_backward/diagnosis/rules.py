@@ -360,14 +360,14 @@ def inexact_first_derivative(e: Evidence) -> str | None:
     if said or first.outcome is not Outcome.RIGHT or first.relative <= exact:
         return None
     told = (
-        f"The first derivative is inexact by up to {first.relative:.2%}, as an iterative solver's "
-        "is. "
+        f"The first derivative is off by up to {first.relative:.2%}, as where fn iterates, or has "
+        "a rounded or tabulated formula, or a lower precision inside. "
     )
     if e.inexact:
-        told += f"If fn solves to about that, pass rtol={_rounded_up(2 * first.relative)}. "
+        told += f"If fn is meant to be so inexact, pass rtol={_rounded_up(2 * first.relative)}. "
     return told + (
         f"So the second derivative was judged to {e.measured.tolerance:.0%} "
-        "only: solve more exactly to know more."
+        "only; a more exact fn tells more."
     )
 
 
@@ -402,9 +402,20 @@ def once_differentiable(e: Evidence) -> str | None:
             f"{text}. What it guards is torch on saved inputs and can be differentiated: delete "
             "the decorator, and diagnose again."
         )
+    if all(f.sound_in_new_tensors or f.sound for f in guarded):
+        return (
+            f"{text}. What it guards changes a tensor in place that autograd keeps (+=, *=, [...] "
+            "=, or a name with an underscore at its end), and can be differentiated otherwise: "
+            "make a new tensor there, delete the decorator, and diagnose again."
+        )
+    edits = any(f.in_new_tensors and not f.sound_in_new_tensors for f in guarded)
+    though = (
+        ", not even with new tensors in place of those that it changes in place: what is "
+        "differentiated then is not finite, or wrong"
+    )
     return (
-        f"{text}. Do not delete the decorator: write a Function for backward, with a backward of "
-        "its own."
+        f"{text}. Do not delete the decorator{though * edits}. Write a Function for backward, with "
+        "a backward of its own."
     )
 
 
@@ -432,6 +443,18 @@ def extra_output_gradient_wrong(e: Evidence) -> str | None:
             told.append(f"{_output(extra)} (its gradient is multiplied by that of another output)")
         elif wrong:
             told.append(f"{_output(extra)} ({'; '.join(map(_ratio, wrong.items()))})")
+    if (
+        e.wrong
+        and not told
+        and (whole := [f for f in e.functions if any(x.whole for x in f.extras)])
+    ):
+        names = _listed(s.title for f in whole for s in f.saved if s.kind is Kind.OUTPUT)
+        return (
+            f"backward computes with outputs that it saved ({names}), and returns another "
+            "derivative than theirs. The second backward goes through them by that other one, too, "
+            "and so gives no derivative of what backward returns. Compute them in backward from a "
+            "saved input, in torch."
+        )
     if not (e.wrong and told):
         return None
     return (
@@ -1066,6 +1089,8 @@ def _in_words(units):
 def computes_in_float32(e: Evidence) -> str | None:
     if e.measured.dtype is not torch.float32:
         return None
+    if _within(e) >= 1:
+        return f"fn computes in float32, {_beyond(e)}."
     return f"fn computes in float32, so it was judged to {_within(e):.1%} only."
 
 
@@ -1073,12 +1098,20 @@ def computes_in_float32(e: Evidence) -> str | None:
 def computes_in_16_bits(e: Evidence) -> str | None:
     if e.measured.dtype is not torch.bfloat16:
         return None
+    hidden = f"so errors below {_within(e):.0%} do not show" if _within(e) < 1 else _beyond(e)
     return (
-        "An operation in fn or its backward computes in 16 bits (float16, bfloat16), so "
-        f"errors below {_within(e):.0%} do not show. "
+        f"An operation in fn or its backward computes in 16 bits (float16, bfloat16), {hidden}. "
         f"{'If it is meant to, pass rtol=0.02. ' if e.inexact else ''}"
         "To know more, compute in float64 throughout, and diagnose again."
     )
+
+
+def _beyond(e):
+    """Where an error of the size of the numbers themselves does not show."""
+    rows = [*e.measured.second.items(), *e.measured.third.items()]
+    names = _listed(setting for setting, row in rows if row.within >= 1)
+    where = f" in the rows {names}" if names else ""
+    return f"and nothing can be judged{where}: differences there are mostly noise"
 
 
 def _within(e):

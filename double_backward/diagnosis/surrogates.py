@@ -30,8 +30,9 @@ def convict_surrogates(measured: Measured, customs: tuple[Custom, ...]) -> dict[
     backward for autograd, and by its forward in truth.
     """
     bad = Path.MISSING, Path.WRONG
-    by_inputs = any(c.by_inputs in bad or c.extras for c in customs)
-    by_grad_out = any(c.by_grad_out in bad for c in customs)
+    lost = (*bad, Path.RIGHT)  # of one that is declared once_differentiable, all that is used
+    by_inputs = any(c.by_inputs in (lost if c.once else bad) or c.extras for c in customs)
+    by_grad_out = any(c.by_grad_out in (lost if c.once else bad) for c in customs)
     rows = {}
     for setting, row in measured.second.items():
         if row.outcome is Outcome.RIGHT and (by_inputs or (by_grad_out and setting.after)):
