@@ -1,7 +1,9 @@
 """What diagnose finds out about each custom Function, and what it says of it."""
 
 import copy
+import functools
 import gc
+import itertools
 import math
 import re
 
@@ -916,6 +918,97 @@ def test_state_that_hangs_on_an_object_is_named():
     assert "owner.cosine" in message(fn, x(), code="state_outside_ctx")
     fn = function(boxed, lambda ctx, g: g * box[-1]).apply
     assert "(box)" in message(fn, x(), code="state_outside_ctx")
+
+
+def reading(leave, read):
+    """sin, which leaves its cosine somewhere by `leave`, and gets it by `read` in backward."""
+
+    def sin(ctx, x):
+        ctx.save_for_backward(x)
+        y = x.sin()
+        leave(ctx, x, y, x.cos())
+        return y
+
+    return function(sin, lambda ctx, g: g * read(ctx, *ctx.saved_tensors)).apply
+
+
+class Store:
+    """A class that is none of the Function's, with what all calls share."""
+
+    found: dict = {}
+    counter = itertools.count()
+
+
+class Workspace:
+    _buffer = None
+
+
+@functools.lru_cache
+def shared(kind):
+    return {}
+
+
+def by_counter(ctx, x, y, cosine):
+    ctx.number = next(Store.counter)
+    Store.found[ctx.number] = cosine
+
+
+def by_name(ctx, x, y, cosine):
+    ctx.name = f"cosine {next(Store.counter)}"
+    Store.found[ctx.name] = cosine
+
+
+def on_output(ctx, x, y, cosine):
+    ctx.y, y.slope = y, cosine
+
+
+workspace = Workspace()
+LEFT = {
+    "behind a counter": (by_counter, lambda ctx, x: Store.found[ctx.number], "Store.found"),
+    "behind a string": (by_name, lambda ctx, x: Store.found[ctx.name], "Store.found"),
+    "in another class": (
+        lambda ctx, x, y, cosine: Store.found.update(last=cosine),
+        lambda ctx, x: Store.found["last"],
+        "Store.found",
+    ),
+    "on an input": (
+        lambda ctx, x, y, cosine: setattr(x, "_cosine", cosine),
+        lambda ctx, x: x._cosine,
+        "x._cosine",
+    ),
+    "a softmax on an input": (  # whose sum is 1 everywhere
+        lambda ctx, x, y, cosine: setattr(x, "shares", cosine.log_softmax(0).exp()),
+        lambda ctx, x: x.shares * (x.cos() / x.cos().softmax(0)),
+        "x.shares",
+    ),
+    "on an output": (on_output, lambda ctx, x: ctx.y.slope, "ctx.y.slope"),
+    "behind a helper": (
+        lambda ctx, x, y, cosine: shared(1).update(cosine=cosine),
+        lambda ctx, x: shared(1)["cosine"],
+        "shared()",
+    ),
+    "a name with an underscore": (
+        lambda ctx, x, y, cosine: setattr(workspace, "_buffer", cosine),
+        lambda ctx, x: workspace._buffer,
+        "workspace._buffer",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_outside_ctx_has_its_name(name):
+    leave, read, told = LEFT[name]
+    found = {f.code: f.message for f in diagnose(reading(leave, read), x()).findings}
+    assert f"outside ctx ({told})" in found.get("state_outside_ctx", ""), found
+    assert not {"intermediate_on_ctx", "untracked_backward", "cause_unknown"} & found.keys()
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_outside_ctx_and_not_used_is_not_blamed(name):
+    leave = LEFT[name][0]
+    assert not [c for c in codes_of(reading(leave, lambda ctx, x: x.cos()), x()) if "state" in c]
+    found = codes_of(reading(leave, lambda ctx, x: x.detach().cos()), x())
+    assert "untracked_backward" in found and "state_outside_ctx" not in found
 
 
 def test_what_a_layout_changes_is_told_by_what_is_kept():

@@ -166,7 +166,7 @@ def swapped(kept, moved, slot):
     """`kept`, with one thing as it is in `moved`."""
     tensors, attributes = list(kept[0]), dict(kept[1])
     (tensors if isinstance(slot, int) else attributes)[slot] = in_slot(moved, slot)
-    return tensors, attributes
+    return dressed((tensors, attributes), kept)
 
 
 def tensors_in(value):
@@ -183,7 +183,29 @@ def own_copy(value):
     """A tensor that backward may write into, and that requires grad if the original does."""
     if not isinstance(value, Tensor):
         return value
-    return value.detach().clone().requires_grad_(value.requires_grad).clone()
+    copied = value.detach().clone().requires_grad_(value.requires_grad).clone()
+    return with_attributes(copied, value)
+
+
+def with_attributes(tensor, like):
+    """The tensor itself, with what the user hung on the other, as in `x.slope = ...`."""
+    vars(tensor).update(vars(like))
+    return tensor
+
+
+def dressed(kept, other):
+    """`kept`, where what hangs on its tensors is what hangs on those of `other`."""
+
+    def with_those_of(value, like):
+        if isinstance(value, Tensor) and isinstance(like, Tensor) and (vars(value) or vars(like)):
+            return with_attributes(own_copy(value), like)
+        return value
+
+    (tensors, attributes), (others, there) = kept, other
+    return (
+        [with_those_of(t, o) for t, o in zip(tensors, others, strict=True)],
+        {name: with_those_of(value, there.get(name)) for name, value in attributes.items()},
+    )
 
 
 def weights(like, *key):

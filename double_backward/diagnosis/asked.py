@@ -10,7 +10,7 @@ from double_backward._torch import tree_map
 from double_backward.check import first_line
 from double_backward.graphs import walk
 
-from .alone import differentiable, dot, in_slot, slots_of, tensors_in
+from .alone import differentiable, dot, in_slot, slots_of, tensors_in, with_attributes
 
 CONNECTED = walk.INPUT, walk.OUTPUT, walk.ELSEWHERE
 CLOSE = 1e-3  # relative; a path that counts twice is off by far more
@@ -148,7 +148,8 @@ class _Leaves:
 
     def again(self):
         """Anew, since backward may write into them: `value`, and the tensors in it."""
-        made = [leaf * 1 for leaf in self.leaves]
+        pairs = zip(self.leaves, self.originals, strict=True)
+        made = [with_attributes(leaf * 1, original) for leaf, original in pairs]
         left = iter(made)
         self.value = tree_map(lambda t: next(left) if differentiable(t) else t, self.kept)
         return made

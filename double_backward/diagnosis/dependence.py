@@ -20,6 +20,7 @@ from double_backward.steps import Watch
 from .alone import (
     Backward,
     NotFollowed,
+    dressed,
     matching,
     own_copy,
     seen_at,
@@ -58,15 +59,17 @@ def _followed(measured, customs, recorded):
         backwards = [Backward(node, i, target.seed) for i, node in enumerate(here.nodes)]
         asked = [ask_autograd(backward, recorded) for backward in backwards]
         changes = _changes(measured, backwards, asked)
+        again = seen_at(target)
         found = []
         for custom, backward, answer, change in zip(
             customs, backwards, asked, changes, strict=True
         ):
             clear = CLEAR[measured.dtype]
-            custom = _with_paths(custom, backward, answer, change, clear)
+            keys = _keys(backward, matching(again, backward))
+            custom = _with_paths(custom, backward, answer, change, clear, keys)
             moved = abs(change.state.value) > 10 * change.state.error + 1e-9
             if moved or custom.hidden is not None:
-                custom = replace(custom, hidden=changed_state(target, backward.node))
+                custom = replace(custom, hidden=changed_state(target, backward, custom))
             found.append(replace(custom, extras=wrong_extras(measured, here, backward, custom)))
         if not measured.exact:  # else the differences have judged these
             found = _with_packed(target, here, found, backwards)
@@ -121,7 +124,8 @@ def _changes(measured, backwards, asked):
             other = matching(there, backward)
             # The class too may be another one, made anew in each call.
             apart = backward.of(other)
-            numbers += [apart.value(apart.kept), apart.value(backward.kept)]
+            hanging = dressed(backward.kept, apart.kept)
+            numbers += [apart.value(apart.kept), apart.value(hanging)]
         seen_at(target)  # so that what fn leaves elsewhere is again that of here
         for backward, answer in zip(backwards, asked, strict=True):
             moved = matching(there, backward)
@@ -151,7 +155,7 @@ def _changes(measured, backwards, asked):
     return found
 
 
-def _with_paths(custom, backward, answer, change, clear):
+def _with_paths(custom, backward, answer, change, clear, keys):
     size = max(change.size, *(abs(n.value) for n in [change.everything, *change.parts.values()]))
     paths = {
         slot: path_of(change.seen[slot], part, size, clear) for slot, part in change.parts.items()
@@ -175,7 +179,7 @@ def _with_paths(custom, backward, answer, change, clear):
     known, hidden = {s.slot for s in saved}, None
     for slot, path in paths.items():  # an object on ctx that is neither tensor nor number
         if path is Path.MISSING and slot not in known and isinstance(slot, str):
-            if _is_key(backward, slot):
+            if slot in keys or _is_key(backward, slot):
                 hidden = ()
                 continue
             kind = type(backward.node.attributes[slot]).__name__
@@ -200,6 +204,14 @@ def _with_paths(custom, backward, answer, change, clear):
         in_new_tensors=answer.in_new_tensors,
         untracked_calls=_untracked_calls(backward),
     )
+
+
+def _keys(backward, again):
+    """Attributes that are another number or string in each call, at the same inputs too: a counter
+    or an id, by which backward finds something elsewhere."""
+    here, there = backward.node.attributes, again.attributes
+    plain = {name: value for name, value in here.items() if isinstance(value, (int, str, bytes))}
+    return {name for name, value in plain.items() if there.get(name, value) != value}
 
 
 def _is_key(backward, slot):

@@ -408,7 +408,7 @@ def _saved_values(node, other):
     """Numbers and arrays on ctx that change with the inputs: no graph can ever leave them."""
     for name, value in node.attributes.items():
         beside = other.attributes.get(name)
-        for here, there in zip(_numbers_in(value), _numbers_in(beside), strict=False):
+        for here, there in zip(numbers_in(value), numbers_in(beside), strict=False):
             if not same(here, there):
                 yield _saved_value(name, here)
                 break
@@ -422,7 +422,7 @@ def _saved_value(name, value):
     return Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0, **about)
 
 
-def _numbers_in(value):
+def numbers_in(value):
     """Floating numbers and arrays in `value`, also inside containers and simple objects."""
     found: list = []
     todo, seen = [value], set()

@@ -537,8 +537,8 @@ def state_outside_ctx(e: Evidence) -> str | None:
     names = ", ".join(dict.fromkeys(name for f in found for name in f.hidden or ()))
     return (
         "backward uses something that forward computes and leaves outside ctx"
-        f"{f' ({names})' if names else ''}: a constant to autograd, and the next call overwrites "
-        "it. Save the input, and compute it in backward."
+        f"{f' ({names})' if names else ''}: a constant to autograd, which another call may "
+        "overwrite. Save the input, and compute it in backward."
     )
 
 
