@@ -79,6 +79,15 @@ def told_of(file: str, name: str, number: int) -> str:
     return f"{name}, line {number}{_of(file)}" + (f": `{text}`" if text else "")
 
 
+def innermost_of(way: list[tuple[str, str, int]]) -> str:
+    """The last of (file, name, line), outermost first, that is the reader's own, else a
+    package's; none of what called us."""
+    ours = [i for i, (file, _, _) in enumerate(way) if file.startswith(OURS)]
+    frames = [frame for frame in way[max(ours, default=-1) + 1 :] if is_own(frame[0])]
+    own = [frame for frame in frames if not _installed(frame[0])] or frames
+    return told_of(*own[-1]) if own else ""
+
+
 def _of(file: str) -> str:
     path = Path(file)
     return f" of {path.parent.name}/{path.name}" if _installed(path) else ""

@@ -14,7 +14,7 @@ from test_diagnosis_facts import ROWS, Product, cube_with, cubic, function, x
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-from double_backward import diagnose
+from double_backward import diagnose, diagnose_all
 from double_backward.diagnosis.settings import FORMULAS
 from double_backward.names import argument_names, call_names, returned_names
 from lessons_src.saving_intermediates import Sinh
@@ -687,6 +687,68 @@ def test_lines_that_write_are_told_in_their_order_and_not_all_of_many():
 
     told = message(cubic(edits), x(), code="saved_tensor_edited")
     assert "add_(1)`; edits" in told and "half[0] = 3`; and 1 more. Make" in told
+
+
+def power_above_0(root):
+    """x**1.5 for positive x, else 0, by a root that is handed x and where it is wanted."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0) ** 1.5
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 1.5 * root(x, x > 0)
+
+    return function(forward, backward).apply
+
+
+def test_the_operation_whose_derivative_is_not_finite_is_named_with_its_line():
+    def hidden(x, ok):
+        return torch.where(ok, x.sqrt(), 0.0)
+
+    def safe(x, ok):
+        return torch.where(ok, torch.where(ok, x, 1.0).sqrt(), 0.0)
+
+    found = diagnose(power_above_0(hidden), x(-0.5, 1.0))
+    assert found.verdict == "not_finite" and only(found) == "nan_in_second"
+    told, line = found.findings[0].message, hidden.__code__.co_firstlineno + 1
+    assert f"is SqrtBackward0, in hidden, line {line}: `return torch.where(ok, x.sq" in told
+    assert diagnose(power_above_0(safe), x(-0.5, 1.0)).ok
+
+
+def test_the_same_of_the_first_derivative_and_inside_a_backward():
+    def backward(ctx, g):
+        half = g / 2
+        return half / ctx.saved_tensors[0].sqrt()
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sqrt()
+
+    told = message(function(forward, backward).apply, x(0.0, 1.0), code="nan_in_first")
+    line = backward.__code__.co_firstlineno + 2
+    assert f"is forward, in backward, line {line}: `return half" in told  # a class of that name
+    told = message(lambda x: (x * x).sum().sqrt(), x(0.0, 0.0), code="nan_in_first")
+    assert "is SqrtBackward0, in <lambda>, line" in told
+
+
+def test_what_explains_the_verdict_comes_before_what_explains_a_wrong_number():
+    def forward(ctx, x):
+        e = x.exp()
+        ctx.save_for_backward(x, e)
+        return e * x.clamp(min=0) ** 1.5
+
+    def backward(ctx, g):
+        x, e = ctx.saved_tensors
+        up = x.clamp(min=0) ** 1.5
+        return g * e * (up + torch.where(x > 0, 1.5 * x.sqrt(), 0.0))
+
+    found = diagnose(function(forward, backward).apply, x(-0.5, 1.0))
+    codes = [f.code for f in found.findings if f.cause]
+    assert (found.verdict, codes) == ("not_finite", ["nan_in_second", "intermediate_saved"])
+    (row,) = diagnose_all(lambda: function(forward, backward).apply(x(-0.5, 1.0)).sum()).rows
+    assert row.cause.code == "nan_in_second"
 
 
 def writing_into(made):

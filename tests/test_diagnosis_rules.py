@@ -33,6 +33,7 @@ from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.lifetime import Lifetime
 from double_backward.diagnosis.linearity import Bend
+from double_backward.diagnosis.not_finite import Broken
 from double_backward.diagnosis.rules import RULES, concluded
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.ways import Situation
@@ -319,7 +320,13 @@ SPEAKS = [  # code, evidence, some of its words
     ("cause_unknown", failing("something else"), "Halve fn to find the operation that raises"),
     ("cause_unknown", wrong(), "another derivative than there is"),
     ("nan_in_first", seen(measured(NOT_FINITE)), "so neither is the second"),
-    ("nan_in_second", seen(measured(second=one_not_finite)), "the second is not"),
+    ("nan_in_second", seen(measured(second=one_not_finite)), "Stay away from there"),
+    (
+        "nan_in_second",
+        seen(measured(second=one_not_finite), broken=Broken("F", "f, line 1")),
+        "not finite is F, in f, line 1: of",
+    ),
+    ("nan_in_first", seen(measured(NOT_FINITE), broken=Broken("F", "")), "not finite is F: of"),
     ("noncontiguous_input", habit(input_layout="a wrong number"), "look for strides"),
     ("noncontiguous_input", habit(input_layout="no", copies_input=True), "x: no. Save x first"),
     ("grad_out_layout", habit(grad_out_layout="no view."), ".t() after fn): no view. Use reshape"),
@@ -537,6 +544,37 @@ def test_when_a_rule_is_silent(code, evidence):
 
 def test_every_rule_is_tried():
     assert {code for code, *_ in SPEAKS} == set(RULES)
+
+
+@pytest.mark.parametrize(
+    "evidence, codes",
+    [
+        (
+            failing("modified by an inplace operation", functions=(custom(kept()),)),
+            ["saved_tensor_edited", "intermediate_saved"],
+        ),
+        (
+            seen(
+                measured(
+                    second={**rows(WRONG), Setting.BOTH: Row(RAISES, text="functions with out=")}
+                ),
+                functions=(custom(kept()),),
+            ),
+            ["intermediate_saved", "out_argument"],
+        ),
+        (
+            wrong(custom(kept()), second=one_not_finite),
+            ["nan_in_second", "intermediate_saved"],
+        ),
+        (
+            wrong(custom(kept()), second={**rows(WRONG), Setting.BOTH: Row(NOT_FINITE)}),
+            ["intermediate_saved"],
+        ),
+    ],
+)
+def test_causes_of_the_verdict_come_first(evidence, codes):
+    _, findings = concluded(evidence)
+    assert [f.code for f in findings if f.cause] == codes
 
 
 def test_nothing_is_said_where_nothing_was_seen():

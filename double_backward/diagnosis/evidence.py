@@ -13,6 +13,7 @@ from .habits import Habits
 from .judge import INEXACT, Row
 from .lifetime import Lifetime
 from .measure import Numbers
+from .not_finite import Broken
 from .overwritten import Written
 from .settings import Setting
 
@@ -28,6 +29,7 @@ class Evidence:
     lifetime: Lifetime = Lifetime.FREED
     moved: bool = False  # the numbers are from a point beside the given one
     undone: tuple[Step, ...] = ()  # of backward, without which the second derivative is right
+    broken: Broken | None = None  # the first operation with a derivative that is not finite
     written: Written | None = None  # into what autograd keeps, where it refuses that
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
@@ -94,6 +96,11 @@ class Evidence:
     @property
     def first_is_wrong(self) -> bool:
         return self.measured.first.outcome is Outcome.WRONG
+
+    @property
+    def has_wrong_number(self) -> bool:
+        """Of the second derivative or the third."""
+        return any(row.outcome is Outcome.WRONG for row in self.rows)
 
     @property
     def wrong(self) -> bool:

@@ -20,6 +20,7 @@ from .in_float32 import as_given
 from .judge import Row
 from .lifetime import Lifetime, lifetime
 from .measure import Measured, measure, measure_elsewhere
+from .not_finite import broken
 from .overwritten import overwritten
 from .places import place_of
 from .prepare import Prepared, prepare, raised
@@ -127,6 +128,7 @@ def _gather(
     circular = any(s.circular for f in functions for s in f.saved)
     lives = lifetime(target) if circular else Lifetime.FREED
     found = Evidence(measured.numbers, functions, seeded=seeded, lifetime=lives)
+    found = replace(found, broken=broken(measured))
     if measured.a is None:
         return found, measured
     if _asks_its_backwards(measured, functions):

@@ -23,6 +23,7 @@ from .habits import SAME, SMALL
 from .judge import TOLERANCE
 from .lifetime import Lifetime
 from .linearity import FACTORS, Bend
+from .not_finite import Broken
 from .settings import Setting
 from .verdict import Verdict, verdict_of
 from .ways import WRONG_NUMBER
@@ -64,8 +65,10 @@ class Rule:
     Attributes:
         applies: the function.
         lesson: its number.
-        cause: it explains why a second derivative is wrong, or raises.
-        severity: "error", "warning" or "note"; or a function of the evidence, as the next two.
+        cause: it explains why a second derivative is wrong, or raises; or a function of the
+            evidence, as severity, verdict and besides.
+        explains: where that is the verdict, it comes before all other causes.
+        severity: "error", "warning" or "note".
         verdict: what it says against fn by itself, whatever the numbers say; None: nothing.
         besides: that counts only where all else is right.
         last: the function gets the `Conclusion` of the others instead.
@@ -73,7 +76,8 @@ class Rule:
 
     applies: Callable[[Any], str | None]
     lesson: int
-    cause: bool
+    cause: Any
+    explains: Verdict | None
     severity: Any
     verdict: Any
     besides: Any
@@ -85,7 +89,8 @@ RULES: dict[str, Rule] = {}
 
 def rule(
     lesson: int,
-    cause: bool = False,
+    cause: Any = False,
+    explains: Verdict | None = None,
     severity: Any = ERROR,
     verdict: Any = None,
     besides: Any = False,
@@ -94,7 +99,8 @@ def rule(
     """Register a function as the rule for the finding of its name; see `Rule`."""
 
     def register(applies):
-        RULES[applies.__name__] = Rule(applies, lesson, cause, severity, verdict, besides, last)
+        about = cause, explains, severity, verdict, besides, last
+        RULES[applies.__name__] = Rule(applies, lesson, *about)
         return applies
 
     return register
@@ -119,9 +125,22 @@ def concluded(evidence: Evidence) -> tuple[Verdict, list[Finding]]:
         if verdict := _here(rule.verdict, evidence):
             convicted[_here(rule.besides, evidence)].append(verdict)
     verdict = verdict_of(evidence, convicted[False], besides=convicted[True])
-    so_far = Conclusion(evidence, verdict, any(rule.cause for rule in spoke))
+    explained = any(_here(rule.cause, evidence) for rule in spoke)
+    so_far = Conclusion(evidence, verdict, explained)
     said |= {code: rule.applies(so_far) for code, rule in RULES.items() if rule.last}
-    return verdict, [_finding(code, said[code], evidence) for code in RULES if said[code]]
+    found = [_finding(code, said[code], evidence) for code in RULES if said[code]]
+    return verdict, _ordered(found, verdict)
+
+
+def _ordered(findings, verdict):
+    """In the order of the rules; of the causes, those first that explain the verdict itself, and
+    not something less grave."""
+    causes = [f for f in findings if f.cause]
+    first = [f for f in causes if RULES[f.code].explains is verdict]
+    if not first:
+        return findings
+    at = findings.index(causes[0])
+    return [*findings[:at], *first, *(f for f in findings[at:] if f not in first)]
 
 
 def _here(value, e):
@@ -136,15 +155,15 @@ def _severity(rule, e):
 
 def _finding(code, text, evidence):
     rule, about = RULES[code], _about(code, evidence)
-    severity = _severity(rule, evidence)
+    severity, cause = _severity(rule, evidence), _here(rule.cause, evidence)
     if code == "compiled_region":
         region = evidence.compiled.regions[0]
         where = region.name, region.file or "", region.line
-        return Finding(code, text, rule.lesson, rule.cause, severity, *where)
+        return Finding(code, text, rule.lesson, cause, severity, *where)
     if about is None:
-        return Finding(code, text, rule.lesson, rule.cause, severity)
+        return Finding(code, text, rule.lesson, cause, severity)
     file, line = (about.place.file, about.place.line) if about.place else ("", 0)
-    return Finding(code, text, rule.lesson, rule.cause, severity, about.name, file, line)
+    return Finding(code, text, rule.lesson, cause, severity, about.name, file, line)
 
 
 def _about(code, e):
@@ -718,7 +737,7 @@ def _error_says(e: Evidence, *words: str) -> bool:
     return any(word in text for text in e.errors for word in words)
 
 
-@rule(lesson=3, cause=True)
+@rule(lesson=3, cause=True, explains=Verdict.RAISES)
 def saved_tensor_edited(e: Evidence) -> str | None:
     told = e.habits.mutates or e.habits.mutates_saved
     if told or not _error_says(e, "modified by an inplace operation"):
@@ -736,7 +755,7 @@ def saved_tensor_edited(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=3, cause=True)
+@rule(lesson=3, cause=True, explains=Verdict.RAISES)
 def leaf_edited(e: Evidence) -> str | None:
     told = e.habits.mutates or e.habits.mutates_saved
     if told or not _error_says(e, "leaf Variable that requires grad"):
@@ -749,7 +768,7 @@ def leaf_edited(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5, cause=True)
+@rule(lesson=5, cause=True, explains=Verdict.RAISES)
 def graph_freed(e: Evidence) -> str | None:
     freed = _error_says(e, "backward through the graph a second time")
     if not (freed and e.functions) or e.habits.only_once:
@@ -761,7 +780,7 @@ def graph_freed(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5, cause=True)
+@rule(lesson=5, cause=True, explains=Verdict.RAISES)
 def checkpoint_refuses_grad(e: Evidence) -> str | None:
     if not _error_says(e, "compatible with .grad()"):
         return None
@@ -771,7 +790,7 @@ def checkpoint_refuses_grad(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=5, cause=True)
+@rule(lesson=5, cause=True, explains=Verdict.RAISES)
 def endless_recursion(e: Evidence) -> str | None:
     said = [text for text in e.texts if "endless recursion: " in text]
     if not said:
@@ -786,7 +805,7 @@ def endless_recursion(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1, cause=True)
+@rule(lesson=1, cause=True, explains=Verdict.RAISES)
 def number_of_gradients(e: Evidence) -> str | None:
     if not _error_says(e, "incorrect number of gradients"):
         return None
@@ -797,21 +816,21 @@ def number_of_gradients(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1, cause=True)
+@rule(lesson=1, cause=True, explains=Verdict.RAISES)
 def gradient_for_no_tensor(e: Evidence) -> str | None:
     if not _error_says(e, "gradient different than None at position"):
         return None
     return "backward returns a gradient for an argument that is no tensor. Return None there."
 
 
-@rule(lesson=1, cause=True)
+@rule(lesson=1, cause=True, explains=Verdict.RAISES)
 def gradient_of_another_kind(e: Evidence) -> str | None:
     if not _error_says(e, "returned an invalid gradient", "expected Variable or None"):
         return None
     return "backward must return tensors, each in the shape of the argument it belongs to, or None."
 
 
-@rule(lesson=1, cause=True)
+@rule(lesson=1, cause=True, explains=Verdict.RAISES)
 def gradient_can_be_none(e: Evidence) -> str | None:
     if e.habits.only_once or not _error_says(e, "'NoneType'", "NoneType object"):
         return None
@@ -821,21 +840,21 @@ def gradient_can_be_none(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1, cause=True)
+@rule(lesson=1, cause=True, explains=Verdict.RAISES)
 def view_in_backward(e: Evidence) -> str | None:
     if e.habits.grad_out_layout or not _error_says(e, "view size is not compatible"):
         return None
     return "backward calls .view on a tensor that is not contiguous. Use reshape."
 
 
-@rule(lesson=1, cause=True)
+@rule(lesson=1, cause=True, explains=Verdict.RAISES)
 def no_backward(e: Evidence) -> str | None:
     if not _error_says(e, "must implement either the backward or vjp"):
         return None
     return "A Function has no backward, fn itself or one that its backward applies. Write it."
 
 
-@rule(lesson=5, cause=True)
+@rule(lesson=5, cause=True, explains=Verdict.RAISES)
 def out_argument(e: Evidence) -> str | None:
     if not _error_says(e, "functions with out="):
         return None
@@ -900,24 +919,39 @@ def _places(e):
 # What else there is to know.
 
 
-@rule(lesson=2)
+@rule(lesson=2, cause=lambda e: not e.has_wrong_number, explains=Verdict.NOT_FINITE)
 def nan_in_first(e: Evidence) -> str | None:
     if e.measured.first.outcome is not Outcome.NOT_FINITE:
         return None
-    return (
-        "The first derivative is not finite here, so neither is the second: often 0/0 or 0 * inf, "
-        "from a root or a norm at 0, or NaN in the input. Stay away from there."
-    )
+    if e.broken is None:
+        return (
+            "The first derivative is not finite here, so neither is the second: often 0/0 or "
+            "0 * inf, from a root or a norm at 0, or NaN in the input. Stay away from there."
+        )
+    return f"The first derivative is not finite here, so neither is the second. {_broken(e.broken)}"
 
 
-@rule(lesson=2)
+@rule(lesson=2, cause=lambda e: not e.has_wrong_number, explains=Verdict.NOT_FINITE)
 def nan_in_second(e: Evidence) -> str | None:
     second = any(row.outcome is Outcome.NOT_FINITE for row in e.measured.rows)
     if not second or e.measured.first.outcome is Outcome.NOT_FINITE:
         return None
+    if e.broken is None:
+        return (
+            "The first derivative is finite, the second is not: often 0 * inf, from a root or a "
+            "power at 0, or from torch.where, which differentiates both sides. Stay away from "
+            "there."
+        )
+    return f"The first derivative is finite, the second is not. {_broken(e.broken)}"
+
+
+def _broken(broken: Broken) -> str:
+    where = f", in {broken.where}" if broken.where else ""
     return (
-        "The first derivative is finite, the second is not: often 0 * inf, from a root or a power "
-        "at 0, or from torch.where, which differentiates both sides. Stay away from there."
+        f"The first to return what is not finite is {broken.name}{where}: of a root, a power or a "
+        "quotient at 0, or beyond where it has a value. If that number is not used, torch.where "
+        "alone does not help, since both sides are differentiated: hand the operation a harmless "
+        "one, torch.where(ok, f(torch.where(ok, x, 1.0)), 0.0), with ok such as x > 0."
     )
 
 

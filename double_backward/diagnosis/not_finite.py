@@ -1,0 +1,121 @@
+"""The operation whose derivative is the first that is not finite, and its line."""
+
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from double_backward._torch import TorchDispatchMode, metadata_of, tree_leaves
+from double_backward.check import Outcome
+from double_backward.differences import shaped
+from double_backward.graphs import walk
+from double_backward.lines import innermost_of, line_of_code, told_in_file
+
+from .measure import Measured
+from .settings import Setting
+
+FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
+NOTHING = nullcontext()
+OLDER = 9  # operations, each made by the backward of the next
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An operation that is handed finite gradients, and returns others."""
+
+    name: str  # torch's, "SqrtBackward0", or the class of a Function
+    where: str  # its line, "" where none of the reader's is known
+
+
+class _Operations(TorchDispatchMode):
+    """Notes the lines in which finite numbers become others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        finite = _finite(tree_leaves((args, kwargs)))
+        result = func(*args, **(kwargs or {}))
+        if finite and not _finite(tree_leaves(result)):
+            self.lines.append(line_of_code(sys._getframe(1), told=told_in_file))
+        return result
+
+
+def broken(measured: Measured) -> Broken | None:
+    """None where all is finite, or no operation is found that is to blame."""
+    rows = [(1, Setting.ALONE, measured.first)]
+    rows += [(2, setting, row) for setting, row in measured.second.items()]
+    rows += [(3, setting, row) for setting, row in measured.third.items()]
+    for order, setting, row in rows:
+        if row.outcome is Outcome.NOT_FINITE and not measured.by_backward:
+            with suppress(Exception):  # of fn
+                return _found(measured.probe, order, setting)
+            return None
+    return None
+
+
+def _found(probe, order, setting):
+    node = _first(probe, order, setting)
+    if node is None or not node.custom:
+        return node and Broken(node.title, _line_of(node.fn))
+    operations = _Operations()
+    _first(probe, order, setting, operations)
+    return Broken(node.title, next(filter(None, operations.lines), "") or _line_of(node.fn))
+
+
+def _first(probe, order, setting, last=NOTHING):
+    """The node of the last pass that is the first to return what is not finite."""
+    with _noted():
+        t, _, ys = probe.target.start(setting.before, leaves=order > 1)
+        scalar = probe.loss(ys, setting.after)
+        for _ in range(order - 1):
+            grads = torch.autograd.grad(scalar, t, create_graph=True, allow_unused=True)
+            along = zip(grads, shaped(probe.d, t), strict=True)
+            scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
+        found: list[walk.Node] = []
+        for node in walk.walk(scalar).nodes:
+            node.fn.register_hook(_watching(node, found))
+        with last:
+            torch.autograd.grad(scalar, t, allow_unused=True)
+    return found[0] if found else None
+
+
+@contextmanager
+def _noted() -> Iterator[None]:
+    """Inside, torch notes where each operation is called, and says nothing of it."""
+    with warnings.catch_warnings(action="ignore"), torch.autograd.set_detect_anomaly(True, False):
+        yield
+
+
+def _watching(node, found):
+    def look(grads: Any, grad_outs: Any) -> None:
+        if _finite(grad_outs) and not _finite(grads):
+            found.append(node)
+
+    return look
+
+
+def _finite(things):
+    numbers = [t for t in things if isinstance(t, Tensor) and t.layout == torch.strided]
+    # A zero that torch has not written out has no memory: reading it ends the process.
+    return all(t.isfinite().all() for t in numbers if t.data_ptr())
+
+
+def _line_of(fn):
+    """Of an operation in fn, in a backward, or of that whose derivative it is part of."""
+    for _ in range(OLDER):
+        if fn is None:
+            break
+        about = metadata_of(fn)
+        frames = [FRAME.search(text) for text in about.get("traceback_", ())]
+        if line := innermost_of([(m[1], m[3], int(m[2])) for m in frames if m]):
+            return line
+        fn = about.get("parent_")
+    return ""
