@@ -154,7 +154,7 @@ def program(each, found, rows, folders):
     ]
     said = [f"What the source shows: {each.why}."] if each.why else []
     said += [f"Instead: {each.instead}, which gives {found['instead']}."] if each.instead else []
-    said += [f"Promised: {each.promise}."] if each.promise else []
+    said += [f"Its package on second derivatives: {each.promise}."] if each.promise else []
     said += [f"Discussed: <{each.thread}>"] if each.thread else []
     return "\n".join([*lines, "", " ".join(said)] if said else lines)
 
