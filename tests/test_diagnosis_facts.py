@@ -116,6 +116,24 @@ def copying(copy, save_first=False):
     return function(log_of_copy, lambda ctx, g: g / copy(ctx.saved_tensors[0])).apply
 
 
+# Gradients by a step of another size, in both Functions.
+
+Doubling = function(lambda ctx, x: x * 1, lambda ctx, g: 2 * g)
+
+
+def half_cube(ctx, g, x):
+    ctx.save_for_backward(g, x)
+    return g * 1.5 * x**2
+
+
+def half_of_half_cube(ctx, h):
+    g, x = ctx.saved_tensors
+    return h * 1.5 * x**2, h * g * 1.5 * x
+
+
+HalfCube = function(half_cube, half_of_half_cube)
+
+
 # Extra outputs.
 
 
@@ -632,6 +650,18 @@ ROWS = {
         "grad_out_layout",
     ),
     "reshape of grad_out": (flattening("reshape"), matrix, "supported", ""),
+    "gradients handed over in units of their own": (
+        lambda x: cubic(lambda g, x: g * 1.5 * x**2)(Doubling.apply(x)),
+        x(),
+        "silently_wrong",
+        "gradients_by_convention",
+    ),
+    "the same, of which the second knows": (
+        lambda x: cubic(HalfCube.apply)(Doubling.apply(x)),
+        x(),
+        "supported",
+        "",
+    ),
     "autograd.grad in backward": (nested(False), x(), "silently_wrong", "path_counted_twice"),
     "autograd.grad with aliases": (nested(True), x(), "supported", ""),
     "recomputed by autograd": (cubic(recompute), x(), "supported", ""),

@@ -161,6 +161,11 @@ SPEAKS = [  # code, evidence, some of its words
         wrong(custom(kept("up", Kind.OUTPUT), extras=(Extra(1, "up", {"x": 0.5}, whole=True),))),
         "outputs that it saved (ctx.up), and returns another",
     ),
+    (
+        "gradients_by_convention",
+        wrong(sound(in_company=True), sound()),
+        "not the derivative of forward in F; all of fn is right",
+    ),
     ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT))), "Convert the input before apply"),
     (
         "argument_without_graph",
@@ -475,6 +480,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
         ("untracked_backward", wrong(custom(detached_input), habits=Habits(**{name: True})))
         for name in ("edits_input", "mutates", "mutates_saved")
     ),
+    ("gradients_by_convention", seen(functions=(sound(in_company=True),))),
     ("path_counted_twice", wrong(sound(), second=only_after)),
     ("path_counted_twice", wrong(custom(**twice))),  # wrong without a graph after it, too
     ("path_counted_twice", wrong(custom(**twice), second=rows(RAISES))),

@@ -42,6 +42,7 @@ WORDS = {
     "untracked_backward": "untracked_backward",
     "float32_differs": "float32",
     "path_counted_twice": "path_counted_twice",
+    "gradients_by_convention": "the first backward's formula",
     "in_place_without_mark_dirty": "in_place_without_mark_dirty",
     "no_derivative_formula": "no_derivative_formula",
     "numpy_in_backward": "numpy_in_backward",

@@ -27,6 +27,7 @@
     untracked_backward             5
     float32_differs                5
     path_counted_twice             5
+    gradients_by_convention        5
     in_place_without_mark_dirty    5
     no_derivative_formula          5
     numpy_in_backward              5

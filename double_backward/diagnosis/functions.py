@@ -125,6 +125,7 @@ class Custom:
     untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
     place: Place | None = None  # where the class is written
     in_new_tensors: bool = False  # what is known of it is so if none that is saved is written into
+    in_company: bool = False  # its first derivative is right as part of fn, and not by itself
     meant: bool = False  # the caller said so: what its backward does is not judged
     hidden: tuple[str, ...] | None = None  # where the state is that is not on ctx; None: no state
 

@@ -12,6 +12,7 @@ from double_backward.check import Outcome, first_line
 from double_backward.steps import Step
 
 from .blocks import blocks
+from .company import not_their_own
 from .dependence import follow
 from .evidence import Evidence
 from .functions import custom_functions, uneven_step
@@ -133,6 +134,8 @@ def _gather(
         return found, measured
     if _asks_its_backwards(measured, functions):
         functions = follow(measured, functions)
+    if measured.wrong and measured.first.outcome is Outcome.RIGHT:
+        functions = _in_company(target, functions)
     measured = replace(measured, second=settled(measured, functions))
     found = replace(found, measured=measured.numbers, functions=functions)
     known.append(found)
@@ -143,6 +146,16 @@ def _gather(
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target)), measured
     return replace(found, torch_func=torch_func(measured)), measured
+
+
+def _in_company(target, functions):
+    """The same, with those marked that are right at first order in company only."""
+    if len(functions) < 2:
+        return functions
+    with suppress(Exception):  # of fn
+        places = {(c.__name__, place_of(c)) for c in not_their_own(target)}
+        return tuple(replace(f, in_company=(f.name, f.place) in places) for f in functions)
+    return functions
 
 
 def _asks_its_backwards(measured, functions):

@@ -184,6 +184,7 @@ def _about(code, e):
         "grad_out_path_cut": lambda f: f.by_grad_out in bad,
         "untracked_backward": lambda f: f.untracked,
         "path_counted_twice": lambda f: f.counts_twice,
+        "gradients_by_convention": lambda f: f.in_company,
         "in_place_without_mark_dirty": lambda f: any(s.edited for s in f.saved),
         "memory_leak": lambda f: any(s.circular for s in f.saved),
         "meant": lambda f: f.meant,
@@ -634,6 +635,20 @@ def path_counted_twice(e: Evidence) -> str | None:
         "Wrong with a graph after it: where grad_out depends on x, one path counts twice, as "
         "autograd.grad inside backward does with tensors that are connected. Under "
         "torch.enable_grad(), use x.view_as(x).requires_grad_() there, and the same of grad_out."
+    )
+
+
+@rule(lesson=5, cause=True)
+def gradients_by_convention(e: Evidence) -> str | None:
+    found = [f for f in e.functions if f.in_company]
+    if not (e.wrong and found):
+        return None
+    names = _listed(f.name for f in found)
+    return (
+        f"By itself, backward is not the derivative of forward in {names}; all of fn is right "
+        "at first order. So gradients are handed over in a convention of their own, such as those "
+        "by a step on a group. What such a backward computes in torch, autograd differentiates as "
+        "a formula of the numbers, which does not follow that convention: apply Functions that do."
     )
 
 
