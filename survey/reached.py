@@ -158,8 +158,8 @@ KNOWN = {
         why="backward computes in NumPy",
         cause="numpy_in_backward",
     ),
-    "pytorch-wavelets:FWD_J1": Known(why="backward writes into a view of grad_out"),
-    "pytorch-wavelets:FWD_J2PLUS": Known(why="backward writes into a view of grad_out"),
+    "pytorch-wavelets:FWD_J1": Known(why="backward writes into a leaf that it makes"),
+    "pytorch-wavelets:FWD_J2PLUS": Known(why="backward writes into a leaf that it makes"),
     "pytorch-wavelets:SFB1D": Known(
         by="DWT1DInverse", where="the low band needs no gradient", why=LOW_BAND
     ),

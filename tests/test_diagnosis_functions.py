@@ -751,6 +751,28 @@ def test_what_explains_the_verdict_comes_before_what_explains_a_wrong_number():
     assert row.cause.code == "nan_in_second"
 
 
+def test_a_write_that_leaves_the_numbers_of_an_input_is_no_edit():
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        first, _ = x.detach().chunk(2)
+        value = x**3
+        with torch.no_grad():
+            first.set_()  # frees its part of the memory, one hopes; the counter of x moves
+        return value
+
+    def backward(ctx, g):
+        return 3 * g * ctx.saved_tensors[0] ** 2
+
+    def flooring(ctx, x):
+        ctx.save_for_backward(x)
+        return x.relu_() ** 3  # at a positive x no number is another
+
+    point = x(0.5, 1.0)
+    assert diagnose(function(forward, backward).apply, point).ok
+    assert "in_place_without_mark_dirty" not in codes_of(function(forward, backward).apply, point)
+    assert "in_place_without_mark_dirty" in codes_of(function(flooring, backward).apply, point)
+
+
 def writing_into(made):
     """x**3, whose backward puts its result into what `made` makes."""
 

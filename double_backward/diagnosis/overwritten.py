@@ -30,19 +30,28 @@ class Written:
     lines: tuple[str, ...]
 
 
+class Write(NamedTuple):
+    """What one operation writes into."""
+
+    memory: int
+    numbers: bool  # False for another shape or memory of the same tensor: t_(), set_()
+    line: str  # of the code
+
+
 class Writes(TorchDispatchMode):
-    """Notes what is written into: its memory, the operation, and the line of the code."""
+    """Notes each `Write`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[int, str, str]] = []
+        self.seen: list[Write] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         for given in written_by(func, args, kwargs):
             if isinstance(given, Tensor) and given.layout == torch.strided:
                 line = line_of_code(sys._getframe(1), told=told_in_file)
-                self.seen.append((memory(given), func.overloadpacket.__name__, line))
+                numbers = torch.Tag.inplace_view not in func.tags
+                self.seen.append(Write(memory(given), numbers, line))
         return func(*args, **kwargs)
 
 
@@ -80,9 +89,9 @@ def overwritten(measured: Measured) -> Written | None:
     numbers = {
         number
         for kept in edited
-        for number, (where, _, _) in enumerate(writes.seen)
-        if number >= kept.written and where == memory(kept.tensor)
+        for number, write in enumerate(writes.seen)
+        if number >= kept.written and write.memory == memory(kept.tensor)
     }
-    lines = dict.fromkeys(writes.seen[number][2] for number in sorted(numbers))
+    lines = dict.fromkeys(writes.seen[number].line for number in sorted(numbers))
     lines.pop("", None)
     return Written(edited[0].line, tuple(lines)) if lines else None
