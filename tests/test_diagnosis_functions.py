@@ -1095,6 +1095,78 @@ def test_what_is_left_outside_ctx_and_not_used_is_not_blamed(name):
     assert "untracked_backward" in found and "state_outside_ctx" not in found
 
 
+def against(target, slope):
+    """(x - target)**4 of a constant that backward hands to NumPy, which may do so."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x, target)
+        return (x - target) ** 4
+
+    def backward(ctx, g):
+        x, target = ctx.saved_tensors
+        return g * 4 * slope(x, torch.from_numpy(target.numpy().copy()))
+
+    return function(forward, backward).apply
+
+
+def test_numpy_of_a_constant_is_not_blamed():
+    target = torch.tensor([0.2, 0.1], dtype=torch.float64)
+    fn = against(target, lambda x, target: (x.detach() - target) ** 3)
+    assert codes_of(fn, x()) == ["untracked_backward"]
+    assert ".detach()" in message(fn, x(), code="untracked_backward")
+    assert not codes_of(against(target, lambda x, target: (x - target) ** 3), x())
+
+
+def keeping(keep, read):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        keep(ctx, x)
+        return x**3
+
+    return function(forward, lambda ctx, g: g * read(ctx, *ctx.saved_tensors)).apply
+
+
+def test_each_of_several_kinds_has_its_own_cure():
+    def keep(ctx, x):
+        ctx.x, ctx.slope = x.clone(), 3 * x.detach().numpy()
+
+    fn = keeping(keep, lambda ctx, x: ctx.x * torch.from_numpy(ctx.slope))
+    told = message(fn, x(), code="intermediate_on_ctx")
+    assert "ctx.x: It repeats an input" in told and "ctx.slope: No graph leads" in told
+    fn = keeping(keep, lambda ctx, x: x * torch.from_numpy(ctx.slope))
+    assert "ctx.slope. No graph leads" in message(fn, x(), code="intermediate_on_ctx")
+
+
+def test_a_list_with_intermediates_is_not_called_an_input_or_an_output():
+    def forward(ctx, x):
+        ctx.steps = [x, x * x, x * x * x]
+        return ctx.steps[-1]
+
+    fn = function(forward, lambda ctx, g: g * 3 * ctx.steps[1]).apply
+    found = codes_of(fn, x())
+    assert "intermediate_on_ctx" in found and not {"input_on_ctx", "output_on_ctx"} & set(found)
+
+
+def test_data_by_which_backward_writes_is_said_once():
+    def edit(ctx, g):
+        (x,) = ctx.saved_tensors
+        slope = 3 * x**2
+        x.data.clamp_(-0.7, 0.7)
+        return g * slope
+
+    def cut(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 3 * x.data * x
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    found = codes_of(function(forward, edit).apply, x())
+    assert "mutates_saved" in found and "untracked_backward" not in found
+    assert "untracked_backward" in codes_of(function(forward, cut).apply, x())
+
+
 def test_what_a_layout_changes_is_told_by_what_is_kept():
     def backward(g, x):
         slope = 3 * x**2 if x.is_contiguous() else 3 * x.detach() ** 2

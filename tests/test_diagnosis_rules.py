@@ -192,13 +192,13 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "intermediate_saved",
         wrong(custom(kept(repeats=Kind.OUTPUT), kept(marked=True))),
-        "Compute it in backward",
+        "It is returned, but marked non-differentiable",
     ),
     ("intermediate_saved", wrong(custom(kept(marked=True))), "leave mark_non_differentiable out"),
     ("intermediate_on_ctx", wrong(custom(e, n), custom(e)), "backward: ctx.e, ctx.n. Compute it"),
     ("intermediate_on_ctx", wrong(custom(number)), "ctx.r. No graph leads on from what is not a"),
-    ("intermediate_on_ctx", wrong(custom(number, e)), "ctx.r, ctx.e. Compute it in backward"),
-    ("intermediate_on_ctx", wrong(custom(e), custom(kept("m", marked=True))), "ctx.m. Compute it"),
+    ("intermediate_on_ctx", wrong(custom(number, e)), "ctx.r: No graph leads on from what is"),
+    ("intermediate_on_ctx", wrong(custom(e), custom(kept("m", marked=True))), "ctx.m: It is ret"),
     # Right where it was followed, and still a constant that the whole is wrong for.
     ("intermediate_on_ctx", wrong(sound(e)), "ctx.e"),
     # How it is used is not known, or not alone.

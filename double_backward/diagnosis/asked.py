@@ -8,6 +8,7 @@ from torch.autograd.graph import allow_mutation_on_saved_tensors
 
 from double_backward._torch import tree_map
 from double_backward.check import first_line
+from double_backward.differences import same
 from double_backward.graphs import walk
 
 from .alone import differentiable, dot, in_slot, slots_of, tensors_in, with_attributes
@@ -39,44 +40,52 @@ class Asked:
         return sum(dot(g, t).item() for g, on, t in own if g is not None and (on or not led))
 
 
-def ask_autograd(backward, recorded):
-    """With grad_outs that have a graph, if `recorded` and if backward takes them, else without."""
+def ask_autograd(backward, beside, recorded):
+    """With grad_outs that have a graph, if `recorded` and if backward takes them, else without.
+
+    `beside`: the same node beside the point. What has no graph in the real backward gets one here
+    where it changes with the inputs, and where backward takes that.
+    """
     error = ""
-    if recorded and backward.node.once and (asked := _asked_in_new_tensors(backward)):
+    if recorded and backward.node.once and (asked := _asked_in_new_tensors(backward, beside)):
         return asked
     for backward.recorded in [True, False] if recorded else [False]:
-        try:
-            asked = _ask(backward)
-            asked.error = error
-            return asked
-        except Exception as raised:  # of backward, or of a backward of its own
-            error = error or first_line(raised)
+        for other in (beside, backward.node):
+            try:
+                asked = _ask(backward, other)
+                asked.error = error
+                return asked
+            except Exception as raised:  # of backward, or of a backward of its own
+                refused = first_line(raised)
+        error = error or refused
     asked = Asked()
     asked.error = error
     return asked
 
 
-def _asked_in_new_tensors(backward):
+def _asked_in_new_tensors(backward, beside):
     """Of a backward that writes into what autograd keeps, and is guarded: as if it did not. None
     of any other, and of one that raises all the same."""
     backward.recorded = True
     try:
-        _ask(backward)
+        _ask(backward, beside)
     except Exception as raised:  # of backward
         if "modified by an inplace operation" not in str(raised):
             return None
         with suppress(Exception), allow_mutation_on_saved_tensors():
-            asked = _ask(backward)
+            asked = _ask(backward, beside)
             asked.error, asked.in_new_tensors = first_line(raised), True
             return asked
     return None
 
 
-def _ask(backward):
+def _ask(backward, beside):
     asked, node = Asked(), backward.node
     asked.answered = True
     u = [v.clone().requires_grad_() for v in backward.u] if backward.recorded else []
-    leaves = {slot: _Leaves(in_slot(backward.kept, slot)) for slot in slots_of(node)}
+    there = beside.tensors, beside.attributes
+    slots = slots_of(node)
+    leaves = {slot: _Leaves(in_slot(backward.kept, slot), in_slot(there, slot)) for slot in slots}
     wanted = [*u, *(leaf for made in leaves.values() for leaf in made.leaves)]
     grads: list[Tensor | None] = [None] * len(wanted)
     value = _value_of(backward, leaves, [v * 1 for v in u])
@@ -138,18 +147,29 @@ def _counts_twice(backward, leaves, u, grads):
 
 
 class _Leaves:
-    """A kept thing in which every differentiable tensor is replaced by one made from a leaf."""
+    """A kept thing in which tensors are replaced by some that are made from leaves.
 
-    def __init__(self, kept):
+    Those that have a graph, or that are others in `beside`: a constant may go to NumPy.
+    """
+
+    def __init__(self, kept, beside):
         self.kept = kept
         self.originals = tensors_in(kept)
+        there = tensors_in(beside)
+        if len(there) != len(self.originals):
+            there = [None] * len(self.originals)
+        pairs = zip(self.originals, there, strict=True)
+        self.followed = [t.requires_grad or not same(t, other) for t, other in pairs]
         self.leaves = [t.detach().clone().requires_grad_() for t in self.originals]
         self.again()
 
     def again(self):
         """Anew, since backward may write into them: `value`, and the tensors in it."""
-        pairs = zip(self.leaves, self.originals, strict=True)
-        made = [with_attributes(leaf * 1, original) for leaf, original in pairs]
+        every = zip(self.leaves, self.originals, self.followed, strict=True)
+        made = [
+            with_attributes(leaf * 1 if followed else leaf.detach().clone(), original)
+            for leaf, original, followed in every
+        ]
         left = iter(made)
         self.value = tree_map(lambda t: next(left) if differentiable(t) else t, self.kept)
         return made

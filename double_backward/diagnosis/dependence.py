@@ -31,7 +31,7 @@ from .alone import (
 from .asked import ask_autograd
 from .elsewhere import changed_state
 from .extras import wrong_extras
-from .functions import Custom, Kind, Path, Saved, far_beside, look
+from .functions import Custom, Kind, Path, Saved, far_beside, look, uneven_step
 from .holdings import reachable
 from .measure import Measured
 from .paths import CLEAR, Number, path_of
@@ -55,9 +55,10 @@ def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...
 def _followed(measured, customs, recorded):
     target = measured.probe.target
     try:
+        beside = seen_at(target, uneven_step(target))
         here = look(target)
         backwards = [Backward(node, i, target.seed) for i, node in enumerate(here.nodes)]
-        asked = [ask_autograd(backward, recorded) for backward in backwards]
+        asked = [ask_autograd(b, matching(beside, b), recorded) for b in backwards]
         changes = _changes(measured, backwards, asked)
         again = seen_at(target)
         found = []

@@ -605,6 +605,8 @@ def untracked_backward(e: Evidence) -> str | None:
         return None
     names = dict.fromkeys(s.title for f in lost for s in f.untracked)
     steps = e.undone or [step for f in lost for step in f.untracked_calls]
+    if habits.mutates_saved and all(step.kind == "data" for step in steps):
+        return None  # x.data.mul_(2) is how it writes
     engine = f" {BY_ANOTHER_CALL}" if any(step.kind == "numpy" for step in steps) else ""
     return (
         f"backward computes with {_listed(names)} where autograd cannot follow{_seen(e, lost)}. "
@@ -995,9 +997,18 @@ def grad_out_layout(e: Evidence) -> str | None:
     )
 
 
+def _not_mixed(e, kind):
+    """What is kept on ctx and of this kind; not a list in which there are intermediates, too."""
+    found = []
+    for f in e.functions:
+        made = {s.name for s in f.saved if s.kind is Kind.INTERMEDIATE}
+        found += [s for s in f.saved if s.kind is kind and s.on_ctx and s.name not in made]
+    return found
+
+
 @rule(lesson=1, severity=WARNING)
 def input_on_ctx(e: Evidence) -> str | None:
-    if not (kept := e.kept(Kind.INPUT, on_ctx=True)):
+    if not (kept := _not_mixed(e, Kind.INPUT)):
         return None
     return (
         f"On ctx, {_attributes(kept)} misses in-place edits, and lives longer. Use "
@@ -1007,7 +1018,7 @@ def input_on_ctx(e: Evidence) -> str | None:
 
 @rule(lesson=2, severity=WARNING)
 def output_on_ctx(e: Evidence) -> str | None:
-    if not (kept := e.kept(Kind.OUTPUT, on_ctx=True)):
+    if not (kept := _not_mixed(e, Kind.OUTPUT)):
         return None
     return f"{_attributes(kept)} is an output. Use save_for_backward."
 
@@ -1233,23 +1244,33 @@ def _unasked(e: Evidence) -> bool:
 
 
 def _cure(kept: list[Saved]) -> str:
-    if all(s.dtype.startswith(("int", "uint")) and s.bytes for s in kept):
+    """What to do instead; where that is not the same for all, for each."""
+    engine = any(s.dtype.startswith("NumPy") for s in kept)
+    groups: dict[str, list[Saved]] = {}
+    for each in kept:
+        groups.setdefault(_cure_of(each, engine), []).append(each)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return " ".join(f"{_listed(s.title for s in g)}: {cure}" for cure, g in groups.items())
+
+
+def _cure_of(s: Saved, engine: bool) -> str:
+    if s.dtype.startswith(("int", "uint")) and s.bytes:
         return (
             "No graph leads on from integers, into which a derivative may be packed to save "
             "memory: save the input, too, and compute with it where torch.is_grad_enabled() in "
             "backward."
         )
-    if all(s.repeats is Kind.INPUT for s in kept):
+    if s.repeats is Kind.INPUT:
         return "It repeats an input: give save_for_backward the very tensor that apply gets."
-    if all(s.repeats is Kind.OUTPUT for s in kept):
+    if s.repeats is Kind.OUTPUT:
         return "It repeats the output: save the very tensor that you return, not a copy."
-    if all(s.marked for s in kept):
+    if s.marked:
         return (
             "It is returned, but marked non-differentiable: leave mark_non_differentiable out, and "
             "add the part for its gradient."
         )
-    if all(s.numeric for s in kept):
-        engine = any(s.dtype.startswith("NumPy") for s in kept)
+    if s.numeric:
         return (
             "No graph leads on from what is not a tensor: compute it in backward from a saved "
             "input, in torch, or return it as a tensor, too, and save that."
