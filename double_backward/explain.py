@@ -500,6 +500,29 @@ def _as_array(value):
 
 def second_function(case: Case) -> Cause | None:
     """If backward applies a Function of its own: is the backward of that one right?"""
+    for cls, groups, _ in _second_functions(case):
+        if said := _wrong_gradient(cls, groups):
+            return said
+    return None
+
+
+def second_gradients(case: Case) -> Iterator[tuple[str, tuple[Pair, ...]]]:
+    """The name of each Function that backward applies; what it returns wrongly for its own inputs.
+
+    For those that have a graph; of several outputs, for the first with which it does.
+    """
+    for cls, groups, needed in _second_functions(case):
+        wrong: dict[str, Pair] = {}
+        for pair in (p for group in groups for p in group if p.none or p.wrong):
+            if pair.what in needed:
+                wrong.setdefault(pair.what, pair)
+        if wrong:
+            yield cls.__name__, tuple(wrong.values())
+
+
+def _second_functions(case):
+    """Each Function that backward applies, with `Pair` for its inputs, a group an output; and the
+    names of those that have a graph."""
     with case.run() as run:
         before, known = {n.fn for n in run.nodes}, {n.custom for n in run.nodes}
         first = [g for g in run.gradients(create_graph=True) if g is not None]
@@ -508,9 +531,11 @@ def second_function(case: Case) -> Cause | None:
     for cls in [c for c in classes if c not in known]:
         with recorded(cls, "forward") as calls, case.run() as run:
             run.gradients(create_graph=True)
-        if calls and (said := _function_alone(cls, calls[0][0], case)):
-            return said
-    return None
+        if calls and (groups := _function_alone(cls, calls[0][0], case)):
+            names = list(inspect.signature(cls.forward).parameters)
+            given = zip(names, calls[0][0], strict=False)
+            needed = {n for n, a in given if isinstance(a, Tensor) and a.requires_grad}
+            yield cls, groups, needed
 
 
 def _function_alone(cls, args, case):
@@ -527,7 +552,11 @@ def _function_alone(cls, args, case):
         if several and not all(isinstance(o, Tensor) and o.is_floating_point() for o in outputs):
             return None
         which = list(range(len(outputs))) if several else [None]
-        groups = tuple(tuple(_output_alone(cls, names, args, k)) for k in which)
+        return tuple(tuple(_output_alone(cls, names, args, k)) for k in which)
+
+
+def _wrong_gradient(cls, groups):
+    several = len(groups) > 1
     for k, group in enumerate(groups):
         for pair in group:
             if pair.none:

@@ -19,6 +19,17 @@ from .settings import Setting
 
 
 @dataclass(frozen=True)
+class SecondGradients:
+    """A Function that backward applies, asked by itself: the inputs, by its own names for them, for
+    which its backward returns None, 0 or a wrong gradient."""
+
+    name: str
+    none: tuple[str, ...] = ()
+    zero: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Numbers convict; what is kept, and how backward is written, only explains."""
 
@@ -28,6 +39,7 @@ class Evidence:
     torch_func: str = ""
     lifetime: Lifetime = Lifetime.FREED
     moved: bool = False  # the numbers are from a point beside the given one
+    second_gradients: tuple[SecondGradients, ...] = ()  # only those that are wrong
     undone: tuple[Step, ...] = ()  # of backward, without which the second derivative is right
     broken: Broken | None = None  # the first operation with a derivative that is not finite
     written: Written | None = None  # into what autograd keeps, where it refuses that

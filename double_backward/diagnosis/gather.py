@@ -14,7 +14,7 @@ from double_backward.steps import Step
 from .blocks import blocks
 from .company import not_their_own
 from .dependence import follow
-from .evidence import Evidence
+from .evidence import Evidence, SecondGradients
 from .functions import custom_functions, uneven_step
 from .habits import observe, torch_func
 from .in_float32 import as_given
@@ -142,6 +142,8 @@ def _gather(
     habits = observe(measured, seeded)
     cut = _undone(measured) if any(f.untracked_calls for f in functions) else ()
     found = replace(found, habits=habits, differs_in_float32=bool(in_float32), undone=cut)
+    if measured.dtype is torch.float64 and any(f.inner for f in functions):
+        found = replace(found, second_gradients=_second_gradients(measured))
     found = replace(found, written=overwritten(measured))
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target)), measured
@@ -168,18 +170,35 @@ def _asks_its_backwards(measured, functions):
 
 def _undone(measured: Measured) -> tuple[Step, ...]:
     """The steps of backward without which its own derivative is right, by trying."""
+    with suppress(Exception):  # of fn
+        cause = explain.attempted(explain.undone, _case(measured))
+        return cause.steps if cause else ()
+    return ()
+
+
+def _second_gradients(measured: Measured) -> tuple[SecondGradients, ...]:
+    """What is wrong with the backwards of the Functions that backward applies, each by itself."""
+    with suppress(Exception):  # of fn
+        return tuple(
+            SecondGradients(
+                name,
+                none=tuple(pair.what for pair in pairs if pair.none),
+                zero=tuple(p.what for p in pairs if not p.none and not p.yours.any()),
+                wrong=tuple(p.what for p in pairs if not p.none and p.yours.any()),
+            )
+            for name, pairs in explain.second_gradients(_case(measured))
+        )
+    return ()
+
+
+def _case(measured: Measured) -> explain.Case:
     target = measured.probe.target
 
     def function(x):
         return target.tensors([build(s * 1) for build, s in zip(target.builds, x, strict=True)])
 
-    with suppress(Exception):  # of fn
-        expected = check.measure(
-            check.Line.of(check.Subject(function, target.point, measured.probe.w))
-        )
-        cause = explain.attempted(explain.undone, explain.Case(expected, target.names))
-        return cause.steps if cause else ()
-    return ()
+    line = check.Line.of(check.Subject(function, target.point, measured.probe.w))
+    return explain.Case(check.measure(line), target.names)
 
 
 def _error_beside(target):

@@ -576,10 +576,17 @@ def second_function_gradient(e: Evidence) -> str | None:
             told.append(f"{_one_of(f.inner)} returns a wrong gradient for {_listed(wrong)}")
     if not told:
         return None
+    told = [_returned(second) for second in e.second_gradients] or told
     return (
         f"backward applies another Function, and the backward of that is incomplete: "
         f"{'; '.join(told)}. Derive it for each of its inputs."
     )
+
+
+def _returned(second):
+    parts = {"None": second.none, "0": second.zero, "a wrong gradient": second.wrong}
+    said = [f"{what} for {_listed(names)}" for what, names in parts.items() if names]
+    return f"{second.name} returns {', '.join(said)}"
 
 
 @rule(lesson=5, cause=True)
