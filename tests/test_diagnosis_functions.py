@@ -15,7 +15,9 @@ from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
 from double_backward import diagnose, diagnose_all
+from double_backward.diagnosis.functions import uneven_step
 from double_backward.diagnosis.settings import FORMULAS
+from double_backward.diagnosis.target import Target
 from double_backward.names import argument_names, call_names, returned_names
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.untracked_backward import Cube
@@ -1197,6 +1199,13 @@ def test_data_by_which_backward_writes_is_said_once():
     found = codes_of(function(forward, edit).apply, x())
     assert "mutates_saved" in found and "untracked_backward" not in found
     assert "untracked_backward" in codes_of(function(forward, cut).apply, x())
+
+
+def test_a_step_beside_the_point_is_no_sum_of_rows_and_columns():
+    m = torch.zeros(3, 4, dtype=torch.float64, requires_grad=True)
+    step = uneven_step(Target.of(torch.sin, (m,))).view(3, 4)
+    squares = step[1:, 1:] - step[1:, :-1] - step[:-1, 1:] + step[:-1, :-1]
+    assert (squares.abs() > 1e-6).all()
 
 
 def test_what_a_layout_changes_is_told_by_what_is_kept():

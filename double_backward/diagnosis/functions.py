@@ -292,10 +292,15 @@ def kinds(customs: Sequence[Custom]) -> list[list[Kind]]:
 
 
 def uneven_step(target: Target, size: float | None = None) -> Tensor:
-    """A step that changes whatever depends on the inputs, also on their differences only."""
+    """A step that changes whatever depends on the inputs, also on their differences only.
+
+    Not a ramp, which is a sum of one number a row and one a column: a plan of transport, for one,
+    does not depend on these.
+    """
     xs = target.point
     size = size or (1e-3 if xs[0].dtype == torch.float64 else 1e-2)
-    return torch.linspace(1, 2, len(flat(xs)), dtype=xs[0].dtype) * size * target.scale
+    steps = (1.5 + (2 * torch.arange(len(flat(xs)))).sin() / 2).to(xs[0].dtype)
+    return steps * size * target.scale
 
 
 def _saved_tensors(node, other, distant, calls, target):
