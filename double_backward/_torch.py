@@ -24,6 +24,7 @@ from torch.autograd import function as functions
 TESTED = "2.9 to 2.15"
 NAMES = {  # -> what it is for
     "torch.autograd._engine_run_backward": "where every pass of the engine begins",
+    "torch.autograd._is_checkpoint_valid": "what a checkpoint asks before it refuses",
     "torch.autograd._unsafe_preserve_version_counter": "counters that stay as they are",
     "torch.autograd.forward_ad._current_level": "whether forward mode is on",
     "torch.autograd.forward_ad._set_fwd_grad_enabled": "to switch forward mode on",
@@ -134,14 +135,15 @@ except ImportError as error:
     raise ImportError(" ".join(missing()) or str(error)) from error
 
 __all__ = [
-    "TorchDispatchMode", "TransformType", "TreeSpec", "class_of", "element_count",
-    "engine_replaced", "forward_mode", "functions", "get_interpreter_stack", "get_unwrapped",
-    "grad_outs_of", "in_forward_mode", "is_batched_gradient", "is_batchedtensor",
-    "is_functorch_wrapped_tensor", "is_traced", "maybe_get_bdim", "metadata_of", "missing",
-    "not_for_dynamo", "number_of", "one_of_a_batch", "outside_batches", "returns_a_view",
-    "saved_attributes", "set_eval_frame", "set_grad_enabled", "set_version",
-    "temporarily_clear_interpreter_stack", "transforms", "tree_flatten", "tree_leaves",
-    "tree_map", "tree_map_only", "tree_unflatten", "version", "versions_kept", "written_by",
+    "TorchDispatchMode", "TransformType", "TreeSpec", "checkpoints_allowed", "class_of",
+    "element_count", "engine_replaced", "forward_mode", "functions", "get_interpreter_stack",
+    "get_unwrapped", "grad_outs_of", "in_forward_mode", "is_batched_gradient",
+    "is_batchedtensor", "is_functorch_wrapped_tensor", "is_traced", "maybe_get_bdim",
+    "metadata_of", "missing", "not_for_dynamo", "number_of", "one_of_a_batch",
+    "outside_batches", "returns_a_view", "saved_attributes", "set_eval_frame",
+    "set_grad_enabled", "set_version", "temporarily_clear_interpreter_stack", "transforms",
+    "tree_flatten", "tree_leaves", "tree_map", "tree_map_only", "tree_unflatten", "version",
+    "versions_kept", "written_by",
 ]  # fmt: skip
 
 
@@ -159,6 +161,18 @@ def engine_replaced(by: Callable[[Callable], Callable]) -> Iterator[None]:
     finally:
         if autograd._engine_run_backward is run:
             autograd._engine_run_backward = engine
+
+
+@contextmanager
+def checkpoints_allowed() -> Iterator[None]:
+    """Inside, a reentrant checkpoint does not refuse `torch.autograd.grad`."""
+    autograd: Any = torch.autograd
+    refuses = autograd._is_checkpoint_valid
+    autograd._is_checkpoint_valid = lambda: True
+    try:
+        yield
+    finally:
+        autograd._is_checkpoint_valid = refuses
 
 
 # Nodes.

@@ -7,7 +7,7 @@ error of `detect_intermediates` says and what `check` answers in the lessons com
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import permutations
 from typing import Any
@@ -632,23 +632,95 @@ def _slopes(function, x):
 
 def undone(case: Case) -> Cause | None:
     """Steps of backward without which the second derivative is right, as few as will do."""
-    classes = case.kinds()
-    with watched(classes, own=case.own) as steps:
-        if case.right():
-            return None
-
-    def right_without(undo):
-        with watched(classes, undo, case.own):
-            return case.right()
-
-    needed = [s for s in dict.fromkeys(steps) if s.kind in UNDOABLE]
-    if not needed or not right_without(needed):
+    found = undoing(case)
+    if not found.right:
         return None
-    for step in list(needed):
-        fewer = [s for s in needed if s != step]
-        needed = fewer if fewer and right_without(fewer) else needed
-    text = f"The graph ends here: {told(needed)}. Without it, the numbers are right."
-    return Cause("undone", text, steps=tuple(needed))
+    text = f"The graph ends here: {told(found.together)}. Without it, the numbers are right."
+    return Cause("undone", text, steps=found.together)
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """Steps of backward by what is lost by them, as few as will do.
+
+    Attributes:
+        by_input, by_grad_out, tied: steps without which that part of the derivative is right; or,
+            where something else spoils it, too, those without which it is another number.
+        together: those of all parts.
+        stuck: steps that cannot be undone: something then raises.
+        mended: the parts that are wrong, and right without these steps.
+        right: without the steps all is.
+    """
+
+    by_input: tuple[Step, ...] = ()
+    by_grad_out: tuple[Step, ...] = ()
+    tied: tuple[Step, ...] = ()
+    together: tuple[Step, ...] = ()
+    stuck: tuple[Step, ...] = ()
+    mended: frozenset[str] = frozenset()
+    right: bool = False
+
+
+PARTS = "by_input", "by_grad_out", "tied"
+
+
+def undoing(case: Case) -> Undoing:
+    """Undo steps of backward, again and again on a new graph, and see what becomes of each part."""
+    classes, known = case.kinds(), {}
+
+    def without(steps):
+        key = frozenset(steps)
+        if key not in known:
+            with watched(classes, steps, case.own) as met:
+                known[key] = _asked(case.expected), list(dict.fromkeys(met))
+        return known[key]
+
+    before, met = without(())
+    every = [s for s in met if s.kind in UNDOABLE]
+    while new := [s for s in without(every)[1] if s.kind in UNDOABLE and s not in every]:
+        every += new  # inside a no_grad, for one, that hid them
+    if not every:
+        return Undoing()
+    stuck: list[Step] = []
+    if without(every)[0].error:  # not all of them can be undone
+        possible: list[Step] = []
+        for step in every:
+            raises = without([*possible, step])[0].error and before.error is None
+            (stuck if raises else possible).append(step)
+        every = possible
+    after, found = without(every)[0], {}
+    for part in PARTS:
+        goal, needed = getattr(after, part), list(every)
+        if _agree(getattr(before, part), goal):
+            continue
+        for step in list(needed):
+            fewer = [s for s in needed if s is not step]
+            needed = fewer if _agree(getattr(without(fewer)[0], part), goal) else needed
+        found[part] = tuple(needed)
+    together = tuple(s for s in every if any(s in needed for needed in found.values()))
+    if without(together)[0].bad:
+        together = tuple(every)
+    mended = frozenset(part for part in found if not getattr(after, part).bad)
+    right = before.bad and not after.bad
+    return Undoing(**found, together=together, stuck=tuple(stuck), mended=mended, right=right)
+
+
+def _asked(expected):
+    """As `check`; of a backward that works once, and is called again where grad_out is made from
+    the output, at least the rest."""
+    found = check(expected)
+    if found.error is None:
+        return found
+    still = expected.y._replace(value=torch.zeros_like(expected.y.value))
+    untied = check(replace(expected, y=still))
+    return found if untied.error else replace(untied, tied=found.by_input)
+
+
+def _agree(one, other):
+    """Whether two comparisons ended alike, with the same number."""
+    if one.outcome is not other.outcome:
+        return False
+    return abs(one.got - other.got) <= 1e-6 * (abs(one.got) + abs(other.got))
 
 
 def counted_twice(case: Case) -> Cause | None:

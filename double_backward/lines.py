@@ -31,42 +31,56 @@ def _installed(path: str | Path) -> bool:
 def line_of_code(
     frame: FrameType | None,
     own: Callable[[str], bool] = is_own,
+    home: str = "",
     told: Callable[[Any, int], str] | None = None,
 ) -> str:
     """The innermost line that runs in backward: "backward, line 7: `return g * x`".
 
-    A line outside installed packages comes first; what called us is no part of backward.
+    A line outside installed packages comes first; what called us is no part of backward. For one
+    that is not in `home`, the file of that backward, its file is said, and what led there.
     """
-    installed = ""
+    found: list[tuple[Any, int]] = []
     while frame and not frame.f_code.co_filename.startswith(OURS):
         if frame.f_code.co_name == "decorate_context" and (line := _decorator_of(frame, own)):
-            return line
-        if own(frame.f_code.co_filename):
-            line = (told or told_line)(frame.f_code, frame.f_lineno)
-            if not _installed(frame.f_code.co_filename):
-                return line
-            installed = installed or line
+            found.append(line)
+        elif own(frame.f_code.co_filename) or frame.f_code.co_filename == home:
+            found.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
-    return installed
+    outside = [line for line in found if not _installed(line[0].co_filename)]
+    if not found:
+        return ""
+    code, number = (outside or found)[0]
+    if not home or code.co_filename == home:
+        return (told or told_line)(code, number)
+    led = [f", called from {told_line(*line)}" for line in found if line[0].co_filename == home]
+    return told_line(code, number, _file(code.co_filename)) + "".join(led[:1])
 
 
-def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> str:
-    """The line @torch.no_grad() of the function that torch calls in this frame, or ""."""
+def _file(name: str) -> str:
+    """ " of package/module.py"; "" for what is in no file of a name: a notebook's cell, exec."""
+    path = Path(name)
+    if name.startswith("<") or path.parent.name.startswith("ipykernel_"):
+        return ""
+    return f" of {path.parent.name}/{path.name}"
+
+
+def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> tuple[Any, int] | None:
+    """The line @torch.no_grad() of the function that torch calls in this frame, or None."""
     code = getattr(frame.f_locals.get("func"), "__code__", None)
     if code is None or not own(code.co_filename):
-        return ""
+        return None
     for number in range(code.co_firstlineno, code.co_firstlineno + 9):
         line = linecache.getline(code.co_filename, number)
         if line.lstrip().startswith("def "):
             break
         if "grad" in line or "inference" in line:
-            return told_line(code, number)
-    return f"the decorator of {code.co_name}, line {code.co_firstlineno}"
+            return code, number
+    return code, code.co_firstlineno
 
 
-def told_line(code: Any, number: int) -> str:
+def told_line(code: Any, number: int, file: str = "") -> str:
     text = linecache.getline(code.co_filename, number).strip()
-    return f"{code.co_name}, line {number}" + (f": `{text}`" if text else "")
+    return f"{code.co_name}, line {number}{file}" + (f": `{text}`" if text else "")
 
 
 def told_in_file(code: Any, number: int) -> str:

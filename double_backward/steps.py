@@ -5,17 +5,18 @@ Observed by running, never read from the text of a Function.
 
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ._torch import set_grad_enabled
-from .lines import is_own, line_of_code
+from ._torch import engine_replaced, set_grad_enabled
+from .lines import OURS, TORCH, is_own, line_of_code
 from .names import has_setup_context
 
 STEPS = {  # how they are told
@@ -23,6 +24,7 @@ STEPS = {  # how they are told
     "data": ".data",
     "no_grad": "torch.no_grad() or the like",
     "grad": "autograd.grad without create_graph",
+    "backward": ".backward() without create_graph",
     "tensor": "torch.tensor()",
     "new_tensor": ".new_tensor()",
     "item": ".item()",
@@ -33,9 +35,10 @@ STEPS = {  # how they are told
     "hook": "a hook",
     "inference": "torch.inference_mode()",
 }
-UNDOABLE = ("detach", "data", "no_grad", "grad", "tensor")  # see `Watch`
+UNDOABLE = ("detach", "data", "no_grad", "grad", "backward", "tensor")  # see `Watch`
 DEEPEST = 20  # backwards that call each other
 DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
+REQUIRES_GRAD = inspect.getattr_static(torch.Tensor, "requires_grad")
 _LOSES = {"detach": "detach", "detach_": "detach", "long": "long", "register_hook": "hook"}
 _LEAVES = {"item": "item", "tolist": "tolist", "numpy": "numpy", "__array__": "numpy"}
 _LEAVES |= {"__float__": "float", "__int__": "float"}
@@ -48,6 +51,7 @@ class Step:
 
     kind: str
     where: str
+    function: str = field(default="", compare=False)  # the class whose backward takes it
 
 
 def told(steps: Iterable[Step]) -> str:
@@ -74,13 +78,16 @@ class Watch(TorchFunctionMode):
         self.steps: list[Step] = []
         self.cut_off: set[int] = set()
         self.bare: dict[int, Step] = {}  # memory of what .data returned, of no use to autograd yet
+        self.running: list[tuple[str, str]] = []  # the classes whose backward runs, and their files
+        self.aliases: list[Tensor] = []  # where a graph would begin, were nothing undone
+        self.grads: list[tuple[Tensor, Tensor | None]] = []  # where .backward() leaves a graph
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        kind = self.kind(func, args, kwargs)
+        kind = None if _puts_back(func, sys._getframe(1)) else self.kind(func, args, kwargs)
         if kind is None:
             return self._write(func, args, kwargs)
-        step = Step(kind, line_of_code(sys._getframe(1), self.own))
+        step = self._step(kind, sys._getframe(1))
         self.steps.append(step)
         if kind in ("detach", "data"):
             self.cut_off.add(_pointer(args[0]))
@@ -92,15 +99,80 @@ class Watch(TorchFunctionMode):
             return None
         if kind == "grad":
             return func(*args, **{**kwargs, "create_graph": True})
-        return args[0]
+        return self._alias(args[0]) if func is not Tensor.detach_ else args[0]
+
+    def _step(self, kind, frame):
+        function, home = self.running[-1] if self.running else ("", "")
+        return Step(kind, line_of_code(frame, self.own, home), function)
+
+    def _alias(self, tensor):
+        """The tensor itself would count twice what leads to it on another way; and a .backward()
+        behind it would go on into the graph before it."""
+        if tensor.layout != torch.strided:
+            return tensor
+        self.aliases.append(tensor.view_as(tensor))
+        return self.aliases[-1]
+
+    def engine(self, run):
+        """The engine, in which `.backward()` inside backward is a step; `grad` is seen above."""
+
+        def watching(tensors, grads, retain_graph, create_graph, inputs, *args, **kwargs):
+            given = tensors, grads, retain_graph, create_graph, inputs
+            seen = kwargs.get("accumulate_grad") and self.running and torch.is_grad_enabled()
+            if create_graph or not seen:
+                return run(*given, *args, **kwargs)
+            frame = _before_engine(sys._getframe(1), self.running[-1][1])
+            step = self._step("backward", frame)
+            self.steps.append(step)
+            if step not in self.undo:
+                return run(*given, *args, **kwargs)
+            inputs = inputs or self._sources(tensors)
+            self.grads += [(t, t.grad if t.is_leaf else None) for t in inputs]
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Using backward.. with create_graph")
+                return run(tensors, grads, True, True, inputs, *args, **kwargs)
+
+        return watching
+
+    def _sources(self, tensors):
+        """The leaves of a graph, and what stands for one that began there: see `aliases`."""
+        aliases = {a.grad_fn: a for a in self.aliases}
+        found, seen, todo = [], set(), [t.grad_fn for t in tensors if isinstance(t, Tensor)]
+        while todo:
+            node = todo.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            source = aliases.get(node, getattr(node, "variable", None))
+            if source is None:
+                todo += [fn for fn, _ in node.next_functions]
+            else:
+                found.append(source)
+        return tuple(found)
+
+    def clear(self):
+        """A tensor whose .grad has a graph that leads to it lives for ever."""
+        for tensor, before in self.grads:
+            tensor.grad = before
+
+    def _is_leaf_for_backward(self, func, args, kwargs):
+        """Whether the code wants a leaf to differentiate by, and gets what leads on by now."""
+        makes = func == REQUIRES_GRAD.__set__ or func is Tensor.requires_grad_
+        wanted = kwargs.get("requires_grad", args[1] if len(args) > 1 else True)
+        return bool(self.undo and makes and wanted and args[0].grad_fn is not None)
 
     def _write(self, func, args, kwargs):
         """What is written through .data has its graph there, and not in the tensor itself."""
         name = getattr(func, "__name__", "")
+        if self._is_leaf_for_backward(func, args, kwargs):
+            self.aliases.append(args[0])
+            return args[0]
+        if func is torch.autograd.grad and any(step.kind == "grad" for step in self.undo):
+            kwargs = {**kwargs, "retain_graph": True}  # create_graph has kept it, too
         if name == "__get__" and func == DATA.__get__:
-            step = Step("data", line_of_code(sys._getframe(2), self.own))
+            step = self._step("data", sys._getframe(2))
             if step in self.undo:
-                return args[0]
+                return self._alias(args[0])
             self.bare[_pointer(args[0])] = step
         writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
         given = [a for a in args[1:] if isinstance(a, Tensor) and a.requires_grad]
@@ -135,6 +207,25 @@ class Watch(TorchFunctionMode):
         return _LOSES.get(name) or _LEAVES.get(name)
 
 
+def _puts_back(func, frame):
+    """Whether it is the end of a `with torch.enable_grad()`, inside torch.no_grad()."""
+    code = frame.f_code
+    return (
+        func is set_grad_enabled
+        and code.co_name == "__exit__"
+        and code.co_filename.startswith(TORCH)
+    )
+
+
+def _before_engine(frame, home):
+    """The frame that called .backward(): behind torch's own, and what of ours stands between."""
+    while frame and frame.f_code.co_filename.startswith((OURS, TORCH)):
+        if frame.f_code.co_filename == home:
+            break
+        frame = frame.f_back
+    return frame
+
+
 def altered(value: Any) -> Any:
     """Other numbers in the place of a number, of an array, or of a list of numbers."""
     if isinstance(value, list):
@@ -163,25 +254,32 @@ def watched(
     itself, and so on: `RecursionError`, which torch does not raise.
     """
     watch = Watch(undo, own, alter)
-    running: list[Any] = []
 
-    def wrapper(function):
-        def watching(ctx, *grads):
-            if len(running) > DEEPEST:
-                raise RecursionError(f"{DEEPEST} backwards inside one another")
-            running.append(ctx)
-            try:
-                with watch:
-                    return function(ctx, *grads)
-            finally:
-                running.pop()
+    def wrapper_of(cls):
+        def wrapper(function):
+            code = getattr(inspect.unwrap(function), "__code__", None)
+            home = cls.__name__, code.co_filename if code else ""
 
-        return watching
+            def watching(ctx, *grads):
+                if len(watch.running) > DEEPEST:
+                    raise RecursionError(f"{DEEPEST} backwards inside one another")
+                watch.running.append(home)
+                try:
+                    with watch:
+                        return function(ctx, *grads)
+                finally:
+                    watch.running.pop()
+
+            return watching
+
+        return wrapper
 
     with ExitStack() as stack:
+        stack.callback(watch.clear)
+        stack.enter_context(engine_replaced(watch.engine))
         for cls in dict.fromkeys(classes):
             method = "backward" if cls.backward is not torch.autograd.Function.backward else "vjp"
-            stack.enter_context(around(cls, method, wrapper))
+            stack.enter_context(around(cls, method, wrapper_of(cls)))
         yield watch.steps
 
 

@@ -1,5 +1,7 @@
 """Steps of a backward that autograd does not follow: seen, with the line, and undone."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -22,11 +24,19 @@ def inner_grad(g, x):
         return torch.autograd.grad(alias**3, alias, g)[0]
 
 
+def inner_backward(g, x):
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        (leaf**3).backward(g)
+    return leaf.grad
+
+
 BACKWARDS = {  # the step, and a backward that takes it
     "detach": lambda g, x: g * 3 * x.detach() ** 2,
     "data": lambda g, x: g * 3 * x.data**2,
     "no_grad": no_grad,
     "grad": inner_grad,
+    "backward": inner_backward,
     "tensor": lambda g, x: g * 3 * torch.tensor(x) ** 2,
     "new_tensor": lambda g, x: g * 3 * g.new_tensor(x) ** 2,
     "item": lambda g, x: g * 3 * x * x[0].item(),
@@ -64,6 +74,51 @@ def test_without_it_the_number_is_right(kind):
         second(fn)
     with watched([fn.__self__], steps):
         assert torch.allclose(second(fn), true)
+
+
+def test_a_backward_in_backward_leaves_other_gradients_as_they_were():
+    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
+
+    def backward(g, x):
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            torch.autograd.backward([weight * leaf**3], [g])
+        return leaf.grad
+
+    fn = cubic(backward)
+    with watched([fn.__self__]) as steps:
+        second(fn)
+    weight.grad = before = torch.zeros(3, dtype=torch.float64)
+    with warnings.catch_warnings(), watched([fn.__self__], steps):
+        warnings.simplefilter("error")  # of a reference cycle, which is none of the reader's
+        assert torch.allclose(second(fn), second(lambda x: x**3))
+    assert weight.grad is before and not before.any()
+
+
+def test_the_end_of_enable_grad_inside_no_grad_is_no_step():
+    def backward(g, x):
+        with torch.no_grad():
+            with torch.enable_grad():
+                slope = 3 * x**2
+            return g * slope.detach()
+
+    fn = cubic(backward)
+    with watched([fn.__self__]) as steps:
+        second(fn)
+    assert [step.where.split("`")[1] for step in steps] == ["with torch.no_grad():"]
+
+
+def test_a_line_elsewhere_has_its_file_and_the_line_that_led_there(tmp_path):
+    (tmp_path / "helping.py").write_text("def cut(x):\n    return x.detach()\n")
+    there: dict = {}
+    code = compile((tmp_path / "helping.py").read_text(), str(tmp_path / "helping.py"), "exec")
+    exec(code, there)
+    fn = cubic(lambda g, x: g * 3 * there["cut"](x) ** 2)
+    with watched([fn.__self__]) as steps:
+        second(fn)
+    where = steps[0].where
+    assert where.startswith(f"cut, line 2 of {tmp_path.name}/helping.py: `return x.detach()`")
+    assert ", called from backward, line " in where and "*ctx.saved_tensors" in where
 
 
 def test_nothing_is_seen_in_a_backward_that_autograd_follows():

@@ -6,29 +6,26 @@ of the same thing. So a lost path is found where it is lost.
 """
 
 import copy
-from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from double_backward._torch import tree_map
 from double_backward.differences import flat, same, slope
-from double_backward.steps import Watch
 
 from .alone import (
     Backward,
     NotFollowed,
     dressed,
     matching,
-    own_copy,
     seen_at,
     slots_of,
     swapped,
     weights,
 )
 from .asked import ask_autograd
+from .cuts import with_steps
 from .elsewhere import changed_state
 from .extras import wrong_extras
 from .functions import Custom, Kind, Path, Saved, far_beside, look, uneven_step
@@ -49,7 +46,7 @@ def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...
     if not any(custom.suspect for custom in found):
         other = _followed(measured, customs, recorded=False)
         found = other if any(custom.suspect for custom in other) else found
-    return with_sources(measured.probe.target, found)
+    return with_sources(measured.probe.target, with_steps(measured.probe, found))
 
 
 def _followed(measured, customs, recorded):
@@ -203,7 +200,6 @@ def _with_paths(custom, backward, answer, change, clear, keys):
         counts_twice=answer.counts_twice,
         refused=answer.error,
         in_new_tensors=answer.in_new_tensors,
-        untracked_calls=_untracked_calls(backward),
     )
 
 
@@ -228,12 +224,3 @@ def _is_key(backward, slot):
     here, (tensors, attributes) = backward.value(backward.kept), backward.kept
     there = [backward.value((tensors, {**attributes, slot: other})) for other in others]
     return not all(same(value, here) for value in there)
-
-
-def _untracked_calls(backward):
-    """What is called in backward that autograd does not follow."""
-    watch, copies = Watch(), tree_map(own_copy, backward.kept)
-    with suppress(Exception), watch:  # of backward
-        backward(*copies)
-    numpy = any(step.kind == "numpy" for step in watch.steps)  # which needs .detach()
-    return tuple(dict.fromkeys(s for s in watch.steps if not (numpy and s.kind == "detach")))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from double_backward.check import Outcome
+from double_backward.explain import Undoing
 from double_backward.steps import Step
 
 from .compiled import Compiled
@@ -40,9 +41,10 @@ class Evidence:
     lifetime: Lifetime = Lifetime.FREED
     moved: bool = False  # the numbers are from a point beside the given one
     second_gradients: tuple[SecondGradients, ...] = ()  # only those that are wrong
-    undone: tuple[Step, ...] = ()  # of backward, without which the second derivative is right
     broken: Broken | None = None  # the first operation with a derivative that is not finite
     written: Written | None = None  # into what autograd keeps, where it refuses that
+    undone: Undoing | None = None  # of steps of backward, to see what is lost by them
+    left_torch: tuple[Step, ...] = ()  # which of them make numbers or arrays of tensors
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name
@@ -138,8 +140,10 @@ class Evidence:
         """Intermediates that explain why backward does not follow the inputs.
 
         Where nothing explains that, those that are used and have no graph, however small their part
-        of the whole is.
+        of the whole is. If all is right without steps of backward, what is kept explains nothing.
         """
+        if self.undone and self.undone.right:
+            return []
         lost = [s for f in self.functions for s in f.lost]
         if not any(f.explained for f in self.functions):
             kept = [s for f in self.functions for s in f.saved]

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from double_backward import check, explain
 from double_backward.check import Outcome, first_line
-from double_backward.steps import Step
 
 from .blocks import blocks
 from .company import not_their_own
+from .cuts import undoing
 from .dependence import follow
 from .evidence import Evidence, SecondGradients
 from .functions import custom_functions, uneven_step
@@ -140,8 +140,10 @@ def _gather(
     found = replace(found, measured=measured.numbers, functions=functions)
     known.append(found)
     habits = observe(measured, seeded)
-    cut = _undone(measured) if any(f.untracked_calls for f in functions) else ()
-    found = replace(found, habits=habits, differs_in_float32=bool(in_float32), undone=cut)
+    found = replace(found, habits=habits, differs_in_float32=bool(in_float32))
+    if measured.wrong and any(f.untracked_calls for f in functions):
+        undone, left = undoing(measured.probe)
+        found = replace(found, undone=undone, left_torch=left)
     if measured.dtype is torch.float64 and any(f.inner for f in functions):
         found = replace(found, second_gradients=_second_gradients(measured))
     found = replace(found, written=overwritten(measured))
@@ -166,14 +168,6 @@ def _asks_its_backwards(measured, functions):
         return False
     packed = not measured.exact and any(s.packed for f in functions for s in f.saved)
     return measured.wrong or measured.first.outcome is not Outcome.RIGHT or packed
-
-
-def _undone(measured: Measured) -> tuple[Step, ...]:
-    """The steps of backward without which its own derivative is right, by trying."""
-    with suppress(Exception):  # of fn
-        cause = explain.attempted(explain.undone, _case(measured))
-        return cause.steps if cause else ()
-    return ()
 
 
 def _second_gradients(measured: Measured) -> tuple[SecondGradients, ...]:

@@ -15,7 +15,7 @@ import torch
 
 from double_backward.check import Outcome
 from double_backward.origins import BY_ANOTHER_CALL
-from double_backward.steps import told
+from double_backward.steps import Step, told
 
 from .evidence import Evidence
 from .functions import Custom, Extra, Kind, Path, Saved
@@ -245,7 +245,7 @@ def mutates_saved(e: Evidence) -> str | None:
 
 @rule(lesson=1, cause=True)
 def backward_works_once(e: Evidence) -> str | None:
-    if not e.habits.only_once or e.habits.mutates_saved:
+    if not e.habits.only_once or e.habits.mutates_saved or (e.undone and e.undone.right):
         return None
     return (
         "The first call of backward uses up what it needs: a second one through the same graph, "
@@ -398,9 +398,11 @@ def inexact_first_derivative(e: Evidence) -> str | None:
 def changed_by_create_graph(e: Evidence) -> str | None:
     if not e.measured.changed_by_create_graph:
         return None
+    steps = [step for f in e.functions for step in f.untracked_calls if step.kind == "backward"]
     return (
         "With create_graph=True even the first derivative is another one: backward does something "
-        "else, or nothing, where autograd records it. Let it compute the same either way."
+        f"else, or nothing, where autograd records it{_seen(steps) if steps else ''}. Let it "
+        "compute the same either way."
     )
 
 
@@ -593,13 +595,15 @@ def _returned(second):
 def grad_out_path_cut(e: Evidence) -> str | None:
     bad = Path.MISSING, Path.WRONG
     cut = [f for f in e.functions if f.by_grad_out in bad and not f.inner_has_grad_out]
-    if not (e.wrong and cut) or e.habits.not_linear or e.habits.not_repeatable:
+    known = cut or _mended(e, "by_grad_out")
+    if not (e.wrong and known) or e.habits.not_linear or e.habits.not_repeatable:
         return None
-    partly = all(f.by_grad_out is Path.WRONG for f in cut)
+    partly = cut and all(f.by_grad_out is Path.WRONG for f in cut)
     how = "is differentiated wrongly by grad_out" if partly else "has no graph to grad_out"
+    seen = _seen(_steps(e, cut, "by_grad_out"))
     return (
-        f"What backward returns {how}{_seen(e, cut)}. Anything non-linear that follows needs that: "
-        "compute with grad_out itself, in torch."
+        f"What backward returns {how}{seen}. Anything non-linear that follows needs that: compute "
+        "with grad_out itself, in torch."
     )
 
 
@@ -608,17 +612,23 @@ def untracked_backward(e: Evidence) -> str | None:
     lost = [f for f in e.functions if f.untracked]
     habits = e.habits
     spoilt = habits.edits_input or habits.mutates or habits.mutates_saved or habits.not_repeatable
-    if not (e.wrong and lost) or (spoilt and not any(f.untracked_calls for f in lost)):
+    seen = any(f.untracked_calls for f in lost)
+    if not (e.wrong and (lost or _mended(e, "by_input"))) or (lost and spoilt and not seen):
         return None
-    names = dict.fromkeys(s.title for f in lost for s in f.untracked)
-    steps = e.undone or [step for f in lost for step in f.untracked_calls]
+    names = [s.title for f in lost for s in f.untracked] or ["what it is given"]
+    steps = _steps(e, lost, "by_input")
     if habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
     engine = f" {BY_ANOTHER_CALL}" if any(step.kind == "numpy" for step in steps) else ""
     return (
-        f"backward computes with {_listed(names)} where autograd cannot follow{_seen(e, lost)}. "
+        f"backward computes with {_listed(names)} where autograd cannot follow{_seen(steps)}. "
         f"Write it in torch operations, or as a Function with a complete backward.{engine}"
     )
+
+
+def _mended(e, part):
+    """Without steps of backward this part, which is wrong, is right."""
+    return e.undone is not None and part in e.undone.mended
 
 
 @rule(lesson=5, cause=True)
@@ -1306,7 +1316,18 @@ def _ratio(item: tuple[str, float]) -> str:
     return f"by {name} it is {ratio:.4g} times the true one"
 
 
-def _seen(e: Evidence, functions: list[Custom]) -> str:
-    """What was seen in these backwards; of several steps, those without which all is right."""
-    steps = e.undone or tuple(step for f in functions for step in f.untracked_calls)
+def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
+    """The steps of these backwards by which this part of their derivative is lost."""
+    met = [step for f in functions for step in f.untracked_calls]
+    if e.undone is None:  # nobody knows more
+        return met
+    needed = [*getattr(e.undone, part)]
+    if part in e.undone.mended:
+        return needed
+    numpy = any(step.kind == "numpy" for step in e.left_torch)  # which needs .detach()
+    stuck = () if numpy else e.undone.stuck
+    return [*needed, *stuck, *e.left_torch]
+
+
+def _seen(steps: list[Step]) -> str:
     return f" (it uses {told(steps)})" if steps else " (what cuts it was not seen)"

@@ -1,0 +1,67 @@
+"""Steps of backward that lose a graph: met in a real first backward, and undone to see which part
+of its derivative each is needed for."""
+
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+
+import torch
+
+from double_backward import check, explain
+from double_backward._torch import checkpoints_allowed
+from double_backward.explain import Case, Undoing
+from double_backward.steps import Step, watched
+
+from .functions import Custom, look
+from .settings import Probe
+
+
+def with_steps(probe: Probe, customs: tuple[Custom, ...]) -> tuple[Custom, ...]:
+    """The same, with the steps that each backward takes. A new graph for each try, since there are
+    backwards that work once; with a grad_out that has a graph, and where that raises with none."""
+    target, found = probe.target, list[Step]()
+    for recorded in (True, False):
+        try:
+            with _around(probe)(), watched(_classes(target)) as met:
+                try:
+                    ys, xs = (call := target.start()).ys, call.t
+                    given = [(y, w) for y, w in zip(ys, probe.w, strict=True) if y.requires_grad]
+                    u = [w.clone().requires_grad_(recorded) for _, w in given]
+                    outs = [y for y, _ in given]
+                    torch.autograd.grad(outs, xs, u, create_graph=True, allow_unused=True)
+                finally:
+                    found += met
+            break
+        except Exception:  # of fn, or of a backward
+            continue
+    return tuple(replace(c, untracked_calls=_of(c.name, found)) for c in customs)
+
+
+def _of(name, steps):
+    own = [step for step in steps if step.function == name]
+    numpy = any(step.kind == "numpy" for step in own)  # which needs .detach()
+    return tuple(dict.fromkeys(s for s in own if not (numpy and s.kind == "detach")))
+
+
+def _classes(target):
+    return [node.function for node in look(target).nodes]
+
+
+def _around(probe):
+    return checkpoints_allowed if probe.by_backward else nullcontext
+
+
+def undoing(probe: Probe) -> tuple[Undoing | None, tuple[Step, ...]]:
+    """What becomes of backward's own derivative without the steps; and those that leave torch, and
+    matter. (None, ()) where that cannot be told."""
+    target = probe.target
+
+    def function(x):
+        return target.tensors([build(s * 1) for build, s in zip(target.builds, x, strict=True)])
+
+    with suppress(Exception):  # of fn
+        subject = check.Subject(function, target.point, probe.w, around=_around(probe))
+        case = Case(check.measure(check.Line.of(subject)), target.names)
+        found = explain.undoing(case)
+        left = None if found.right else explain.attempted(explain.left_torch, case)
+        return found, left.steps if left else ()
+    return None, ()

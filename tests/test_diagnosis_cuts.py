@@ -1,0 +1,127 @@
+"""Steps of backward: each stands in the finding about what is lost by it, and nowhere else."""
+
+import torch
+from test_diagnosis_facts import cubic, function, save_x, x
+
+from double_backward import diagnose
+
+
+def messages(fn):
+    found = diagnose(fn, x())
+    return {f.code: f.message for f in found.findings if f.cause}
+
+
+def recomputed(leaf_of, differentiate):
+    """x**3, whose backward computes it again and differentiates that."""
+
+    def backward(g, x):
+        with torch.enable_grad():
+            leaf = leaf_of(x)
+            return differentiate(leaf**3, leaf, g)
+
+    return backward
+
+
+def a_view(x):
+    return x.view_as(x).requires_grad_()
+
+
+def detached(x):
+    return x.detach().requires_grad_()
+
+
+def by_backward(y, leaf, g):
+    y.backward(g)
+    return leaf.grad
+
+
+def by_grad(y, leaf, g):
+    return torch.autograd.grad(y, leaf, g, create_graph=True)[0]
+
+
+def test_a_backward_in_backward_cuts_grad_out_and_the_detach_before_it_the_input():
+    cut = messages(cubic(recomputed(detached, by_backward)))
+    assert ".backward() without create_graph in by_backward" in cut["grad_out_path_cut"]
+    assert ".detach()" not in cut["grad_out_path_cut"]
+    assert ".detach() in detached" in cut["untracked_backward"]
+    assert diagnose(cubic(recomputed(a_view, by_grad)), x()).ok
+
+
+def test_what_runs_after_all_is_computed_is_no_step():
+    def backward(g, x):
+        found = recomputed(detached, by_grad)(g, x)
+        g.detach()
+        return found
+
+    cut = messages(cubic(backward))
+    assert list(cut) == ["untracked_backward"]
+    assert "g.detach()" not in cut["untracked_backward"]
+
+
+def works_once(differentiate):
+    def forward(ctx, x):
+        with torch.enable_grad():
+            ctx.leaf = a_view(x)
+            ctx.y = torch.sin(ctx.leaf)
+        return ctx.y.detach()
+
+    return function(forward, lambda ctx, g: differentiate(ctx.y, ctx.leaf, g)).apply
+
+
+def test_a_backward_that_frees_its_graph_is_asked_on_new_ones():
+    def once(y, leaf, g):
+        return torch.autograd.grad(y, leaf, g)[0]
+
+    cut = messages(works_once(once))
+    assert list(cut) == ["grad_out_path_cut", "untracked_backward"], cut
+    assert all("autograd.grad without create_graph in once" in text for text in cut.values())
+
+
+def test_a_backward_that_refuses_to_be_called_twice_is_asked_on_new_graphs():
+    def forward(ctx, x):
+        ctx.inputs = [x]
+        return x**3
+
+    def backward(differentiate):
+        def popping(ctx, g):
+            return recomputed(detached, differentiate)(g, ctx.inputs.pop())
+
+        return function(forward, popping).apply
+
+    def once(y, leaf, g):
+        return torch.autograd.grad(y, leaf, g)[0]
+
+    cut = messages(backward(once))
+    assert ".detach() in detached" in cut["untracked_backward"], cut
+    assert ".detach()" not in cut["grad_out_path_cut"]
+
+
+def test_beside_a_lost_intermediate_what_cuts_grad_out_is_told():
+    def forward(ctx, x):
+        ctx.y = x.detach()
+        return x**3
+
+    def backward(ctx, g):
+        with torch.enable_grad():
+            leaf = ctx.y.clone()
+            leaf.requires_grad = True
+            return by_backward(leaf**3, leaf, g)
+
+    cut = messages(function(forward, backward).apply)
+    assert "ctx.y" in cut["intermediate_on_ctx"]
+    assert ".backward() without create_graph" in cut["grad_out_path_cut"]
+
+
+def test_a_leaf_that_is_computed_where_nothing_is_recorded():
+    def backward(g, x):
+        with torch.no_grad():
+            twice = 2 * x
+        with torch.enable_grad():
+            twice.requires_grad = True
+            slope = by_backward(twice**3, twice, g)
+        return slope / 4
+
+    cut = messages(function(lambda ctx, x: save_x(ctx, x), lambda ctx, g: backward(
+        g, *ctx.saved_tensors)).apply)  # fmt: skip
+    assert ".backward()" in cut["grad_out_path_cut"], cut
+    assert "torch.no_grad()" in cut["untracked_backward"]
