@@ -677,6 +677,7 @@ def undoing(case: Case) -> Undoing:
 
     before, met = without(())
     every = [s for s in met if s.kind in UNDOABLE]
+    every.sort(key=lambda s: s.kind != "memory")  # what others explain, too, is dropped first
     while new := [s for s in without(every)[1] if s.kind in UNDOABLE and s not in every]:
         every += new  # inside a no_grad, for one, that hid them
     if not every:

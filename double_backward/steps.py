@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ._torch import engine_replaced, set_grad_enabled
+from ._torch import engine_replaced, set_grad_enabled, tree_leaves, tree_map
 from .lines import OURS, TORCH, is_own, line_of_code
 from .names import has_setup_context
 
@@ -34,8 +34,9 @@ STEPS = {  # how they are told
     "long": ".long()",
     "hook": "a hook",
     "inference": "torch.inference_mode()",
+    "memory": "a tensor's numbers without its graph (Variable, nn.Parameter)",
 }
-UNDOABLE = ("detach", "data", "no_grad", "grad", "backward", "tensor")  # see `Watch`
+UNDOABLE = ("detach", "data", "no_grad", "grad", "backward", "tensor", "memory")  # see `Watch`
 DEEPEST = 20  # backwards that call each other
 DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
 REQUIRES_GRAD = inspect.getattr_static(torch.Tensor, "requires_grad")
@@ -80,13 +81,14 @@ class Watch(TorchFunctionMode):
         self.bare: dict[int, Step] = {}  # memory of what .data returned, of no use to autograd yet
         self.running: list[tuple[str, str]] = []  # the classes whose backward runs, and their files
         self.aliases: list[Tensor] = []  # where a graph would begin, were nothing undone
+        self.known: dict[int, list[Tensor]] = {}  # with a graph, by memory, which is theirs so long
         self.grads: list[tuple[Tensor, Tensor | None]] = []  # where .backward() leaves a graph
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         kind = None if _puts_back(func, sys._getframe(1)) else self.kind(func, args, kwargs)
         if kind is None:
-            return self._write(func, args, kwargs)
+            return self._compute(func, args, kwargs, sys._getframe(1))
         step = self._step(kind, sys._getframe(1))
         self.steps.append(step)
         if kind in ("detach", "data"):
@@ -155,6 +157,46 @@ class Watch(TorchFunctionMode):
         for tensor, before in self.grads:
             tensor.grad = before
 
+    def _compute(self, func, args, kwargs, frame):
+        """An operation; a step where it is given numbers that have a graph, and not the graph."""
+        if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            return self._write(func, args, kwargs)
+        bare = {id(t): t for t in tree_leaves((args, kwargs)) if self._is_bare(t, frame)}
+        step = self._step("memory", frame) if bare else None
+        if step in self.undo:
+            args, kwargs = tree_map(
+                lambda t: self._with_graph(t) if id(t) in bare else t, (args, kwargs)
+            )
+        result = self._write(func, args, kwargs)
+        made = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
+        if step and made:
+            self.steps.append(step)
+        for tensor in made:
+            self._know(tensor)
+        return result
+
+    def _know(self, tensor):
+        if tensor.requires_grad and (place := _pointer(tensor)):
+            self.known.setdefault(place, []).append(tensor)
+
+    def _is_bare(self, value, frame):
+        """Whether it has the memory of a tensor with a graph, and nothing that was seen cut it."""
+        if not isinstance(value, Tensor) or not (value.is_leaf and value.is_floating_point()):
+            return False
+        place = _pointer(value)
+        if not place or place in self.cut_off:
+            return False
+        if place not in self.known:
+            for tensor in _tensors_around(frame):
+                if _pointer(tensor) == place:
+                    self._know(tensor)
+        others = self.known.get(place, ())
+        return any(t.grad_fn is not None or not value.requires_grad for t in others)
+
+    def _with_graph(self, bare):
+        same = [t for t in self.known[_pointer(bare)] if t.shape == bare.shape]
+        return next((t for t in same if t.stride() == bare.stride()), bare)
+
     def _is_leaf_for_backward(self, func, args, kwargs):
         """Whether the code wants a leaf to differentiate by, and gets what leads on by now."""
         makes = func == REQUIRES_GRAD.__set__ or func is Tensor.requires_grad_
@@ -170,7 +212,7 @@ class Watch(TorchFunctionMode):
         if func is torch.autograd.grad and any(step.kind == "grad" for step in self.undo):
             kwargs = {**kwargs, "retain_graph": True}  # create_graph has kept it, too
         if name == "__get__" and func == DATA.__get__:
-            step = self._step("data", sys._getframe(2))
+            step = self._step("data", sys._getframe(3))
             if step in self.undo:
                 return self._alias(args[0])
             self.bare[_pointer(args[0])] = step
@@ -205,6 +247,15 @@ class Watch(TorchFunctionMode):
         if name == "__get__":
             return "data" if func == DATA.__get__ else None
         return _LOSES.get(name) or _LEAVES.get(name)
+
+
+def _tensors_around(frame):
+    """Those that have a name where an operation is called, back to where backward begins."""
+    while frame and not frame.f_code.co_filename.startswith(OURS):
+        for value in list(frame.f_locals.values()):
+            parts = value if isinstance(value, (list, tuple)) else [value]
+            yield from (t for t in parts if isinstance(t, Tensor))
+        frame = frame.f_back
 
 
 def _puts_back(func, frame):
@@ -269,6 +320,8 @@ def watched(
                         return function(ctx, *grads)
                 finally:
                     watch.running.pop()
+                    if not watch.running:
+                        watch.known.clear()
 
             return watching
 

@@ -125,3 +125,25 @@ def test_a_leaf_that_is_computed_where_nothing_is_recorded():
         g, *ctx.saved_tensors)).apply)  # fmt: skip
     assert ".backward()" in cut["grad_out_path_cut"], cut
     assert "torch.no_grad()" in cut["untracked_backward"]
+
+
+class Holds:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def held_on_ctx(make):
+    def forward(ctx, x):
+        ctx.held = Holds(make(x))
+        return x**3
+
+    def backward(ctx, g):
+        return g * 3 * ctx.held.tensor.detach() ** 2
+
+    return function(forward, backward).apply
+
+
+def test_an_object_on_ctx_whose_tensor_has_a_graph_is_no_constant():
+    cut = messages(held_on_ctx(lambda x: x))
+    assert "intermediate_on_ctx" not in cut and ".detach()" in cut["untracked_backward"]
+    assert "ctx.held" in messages(held_on_ctx(lambda x: 1 * x))["intermediate_on_ctx"]

@@ -44,6 +44,7 @@ BACKWARDS = {  # the step, and a backward that takes it
     "float": lambda g, x: g * 3 * x * float(x[0]),
     "numpy": lambda g, x: g * 3 * torch.from_numpy(np.square(x.detach().numpy())),
     "long": lambda g, x: g * 3 * x * x.long(),
+    "memory": lambda g, x: g * 3 * torch.autograd.Variable(x, requires_grad=False) ** 2,
 }
 
 
@@ -74,6 +75,29 @@ def test_without_it_the_number_is_right(kind):
         second(fn)
     with watched([fn.__self__], steps):
         assert torch.allclose(second(fn), true)
+
+
+def test_a_parameter_made_of_a_tensor_has_none_of_its_graph():
+    fn = cubic(lambda g, x: g * 3 * torch.nn.Parameter(x) ** 2)
+    with watched([fn.__self__]) as steps:
+        second(lambda x: fn(x * 1))
+    assert [step.kind for step in steps] == ["memory"]
+
+
+def test_memory_that_is_used_again_is_no_step():
+    def backward(g, x):
+        total = torch.zeros_like(x)
+        for factor in (1.0, 2.0):
+            part = factor * x**2  # gone when the next one is made, often in the same place
+            total = total + part
+            del part
+            total = total + torch.zeros_like(x)
+        return g * total
+
+    fn = cubic(backward)
+    with watched([fn.__self__]) as steps:
+        second(fn)
+    assert not steps
 
 
 def test_a_backward_in_backward_leaves_other_gradients_as_they_were():

@@ -17,6 +17,7 @@ from double_backward.differences import flat, same, slope
 from .alone import (
     Backward,
     NotFollowed,
+    differentiable,
     dressed,
     matching,
     seen_at,
@@ -182,6 +183,8 @@ def _with_paths(custom, backward, answer, change, clear, keys):
                 continue
             kind = type(backward.node.attributes[slot]).__name__
             held = [thing for _, thing in reachable(backward.node.attributes[slot])]
+            if _leads_on(held):
+                continue
             holder = any(isinstance(thing, Tensor) for thing in held)
             there = Saved(slot, Kind.INTERMEDIATE, (), kind, 0)
             saved.append(replace(there, slot=slot, path=path, holder=holder))
@@ -209,6 +212,12 @@ def _keys(backward, again):
     here, there = backward.node.attributes, again.attributes
     plain = {name: value for name, value in here.items() if isinstance(value, (int, str, bytes))}
     return {name for name, value in plain.items() if there.get(name, value) != value}
+
+
+def _leads_on(held):
+    """Whether an object on ctx is no constant: what it holds has a graph of its own."""
+    tensors = [t for t in held if differentiable(t)]
+    return bool(tensors) and all(t.requires_grad for t in tensors)
 
 
 def _is_key(backward, slot):

@@ -1326,7 +1326,7 @@ def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
         return needed
     numpy = any(step.kind == "numpy" for step in e.left_torch)  # which needs .detach()
     stuck = () if numpy else e.undone.stuck
-    return [*needed, *stuck, *e.left_torch]
+    return [*needed, *stuck, *e.left_torch] or met  # nothing matters where a constant comes first
 
 
 def _seen(steps: list[Step]) -> str:
