@@ -22,7 +22,7 @@ from .lines import is_own
 from .names import has_setup_context
 from .origins import BY_ANOTHER_CALL, origins
 from .pairs import Pair, close, relation_of
-from .steps import LEAVING, UNDOABLE, Step, altered, marked, recorded, told, watched
+from .steps import LEAVING, UNDOABLE, Called, Step, altered, marked, recorded, told, watched
 
 NO_WAY_TO_AN_INPUT = (walk.INTERMEDIATE, walk.NO_GRAPH, walk.ELSEWHERE)
 HERE = "at each of these elements"
@@ -78,12 +78,14 @@ class Case:
         names: of the inputs.
         classes: the Functions to look at; (): all that the graph shows.
         own: whether a file holds code of whoever asks, whose lines are named.
+        called: the callable's own steps are undone, and not those of Functions.
     """
 
     expected: Expected
     names: tuple[str, ...]
     classes: tuple[type, ...] = ()
     own: Callable[[str], bool] = is_own
+    called: Called | None = None
 
     @cached_property
     def found(self) -> Checked:
@@ -111,8 +113,10 @@ class Case:
                 nodes = [n for n in nodes if n.custom in self.classes]
             yield Run(x, list(outs), line.u(), nodes)
 
-    def kinds(self) -> list[type]:
-        """The Functions."""
+    def kinds(self) -> list[Any]:
+        """The Functions, or what else is watched."""
+        if self.called:
+            return [self.called]
         with self.run() as run:
             return list(dict.fromkeys(node.custom for node in run.nodes))
 

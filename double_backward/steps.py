@@ -167,6 +167,8 @@ class Watch(TorchFunctionMode):
             args, kwargs = tree_map(
                 lambda t: self._with_graph(t) if id(t) in bare else t, (args, kwargs)
             )
+        if self.undo and kwargs.get("out") is not None:  # which autograd refuses
+            kwargs = {name: value for name, value in kwargs.items() if name != "out"}
         result = self._write(func, args, kwargs)
         made = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
         if step and made:
@@ -292,6 +294,18 @@ def _pointer(tensor: Tensor) -> int:
         return 0
 
 
+class Called:
+    """A callable whose own steps are watched, as those of a backward are."""
+
+    __name__ = ""
+
+    def __init__(self, function: Callable):
+        self.backward = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self.backward(None, *args)
+
+
 @contextmanager
 def watched(
     classes: Iterable[Any],
@@ -299,7 +313,7 @@ def watched(
     own: Callable[[str], bool] | None = None,
     alter: Iterable[Step] = (),
 ) -> Iterator[list[Step]]:
-    """List of `Step`, filled while backward methods of these Functions run.
+    """List of `Step`, filled while backward methods of these Functions run, or `Called`.
 
     Without a detach, a backward that differentiates what it computes from its own output calls
     itself, and so on: `RecursionError`, which torch does not raise.

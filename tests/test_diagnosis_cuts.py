@@ -147,3 +147,35 @@ def test_an_object_on_ctx_whose_tensor_has_a_graph_is_no_constant():
     cut = messages(held_on_ctx(lambda x: x))
     assert "intermediate_on_ctx" not in cut and ".detach()" in cut["untracked_backward"]
     assert "ctx.held" in messages(held_on_ctx(lambda x: 1 * x))["intermediate_on_ctx"]
+
+
+def largest_singular_value(mode):
+    """By power iteration, whose vectors are functions of the matrix, too."""
+
+    def norm(a):
+        v = torch.ones(2, dtype=a.dtype)
+        with mode():
+            for _ in range(60):
+                u = torch.mv(a, v)
+                u = torch.div(u, u.norm(), out=torch.empty_like(u) if not u.requires_grad else None)
+                v = torch.mv(a.T, u)
+                v = v / v.norm()
+        return u @ a @ v
+
+    return norm
+
+
+def test_where_no_function_is_in_it_the_steps_of_fn_itself_are_undone():
+    a = torch.tensor([[3.0, 1.0], [0.5, 1.0]], dtype=torch.float64, requires_grad=True)
+    found = diagnose(largest_singular_value(torch.no_grad), a)
+    (cause,) = [f for f in found.findings if f.cause]
+    assert cause.code == "untracked_forward" and "`with mode():`" in cause.message
+    assert diagnose(largest_singular_value(torch.enable_grad), a).ok
+
+
+def test_what_fn_detaches_rightly_is_no_finding():
+    def logsumexp(x):
+        top = x.max().detach()
+        return top + (x - top).exp().sum().log()
+
+    assert diagnose(logsumexp, x()).ok

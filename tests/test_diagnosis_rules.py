@@ -37,6 +37,7 @@ from double_backward.diagnosis.not_finite import Broken
 from double_backward.diagnosis.rules import RULES, concluded
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.ways import Situation
+from double_backward.explain import Undoing
 from double_backward.remedies.regions import Region
 from double_backward.steps import Step
 
@@ -238,6 +239,11 @@ SPEAKS = [  # code, evidence, some of its words
     ),
     ("untracked_backward", wrong(custom(replace(detached_input, reached=True))), "with x where"),
     ("untracked_backward", wrong(custom(detached_input, inner=("G",))), "with x where"),
+    (
+        "untracked_forward",
+        wrong(undone=Undoing(together=(Step("no_grad", "f, line 3"),), right=True)),
+        "(it uses torch.no_grad() or the like in f, line 3)",
+    ),
     ("float32_differs", seen(differs_in_float32=True), "in float32, as you gave it"),
     (
         "path_counted_twice",

@@ -40,6 +40,7 @@ WORDS = {
     "second_function_gradient": "second_function_gradient",
     "grad_out_path_cut": "grad_out_path_cut",
     "untracked_backward": "untracked_backward",
+    "untracked_forward": "detach",
     "float32_differs": "float32",
     "path_counted_twice": "path_counted_twice",
     "gradients_by_convention": "the first backward's formula",

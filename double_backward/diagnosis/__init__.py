@@ -25,6 +25,7 @@
     second_function_gradient       5
     grad_out_path_cut              5
     untracked_backward             5
+    untracked_forward              5
     float32_differs                5
     path_counted_twice             5
     gradients_by_convention        5

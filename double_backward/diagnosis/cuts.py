@@ -9,7 +9,7 @@ import torch
 from double_backward import check, explain
 from double_backward._torch import checkpoints_allowed
 from double_backward.explain import Case, Undoing
-from double_backward.steps import Step, watched
+from double_backward.steps import Called, Step, watched
 
 from .functions import Custom, look
 from .settings import Probe
@@ -51,16 +51,17 @@ def _around(probe):
 
 
 def undoing(probe: Probe) -> tuple[Undoing | None, tuple[Step, ...]]:
-    """What becomes of backward's own derivative without the steps; and those that leave torch, and
-    matter. (None, ()) where that cannot be told."""
+    """What becomes of backward's own derivative without the steps, of fn's without its own where no
+    Function is in it; and those that leave torch, and matter. (None, ()): that cannot be told."""
     target = probe.target
 
     def function(x):
         return target.tensors([build(s * 1) for build, s in zip(target.builds, x, strict=True)])
 
     with suppress(Exception):  # of fn
-        subject = check.Subject(function, target.point, probe.w, around=_around(probe))
-        case = Case(check.measure(check.Line.of(subject)), target.names)
+        called = None if _classes(target) else Called(lambda _, x: function(x))
+        subject = check.Subject(called or function, target.point, probe.w, around=_around(probe))
+        case = Case(check.measure(check.Line.of(subject)), target.names, called=called)
         found = explain.undoing(case)
         left = None if found.right else explain.attempted(explain.left_torch, case)
         return found, left.steps if left else ()

@@ -141,7 +141,7 @@ def _gather(
     known.append(found)
     habits = observe(measured, seeded)
     found = replace(found, habits=habits, differs_in_float32=bool(in_float32))
-    if measured.wrong and any(f.untracked_calls for f in functions):
+    if measured.wrong and (not functions or any(f.untracked_calls for f in functions)):
         undone, left = undoing(measured.probe)
         found = replace(found, undone=undone, left_torch=left)
     if measured.dtype is torch.float64 and any(f.inner for f in functions):

@@ -626,9 +626,20 @@ def untracked_backward(e: Evidence) -> str | None:
     )
 
 
+@rule(lesson=5, cause=True)
+def untracked_forward(e: Evidence) -> str | None:
+    if e.functions or not (e.wrong and e.undone and e.undone.right):
+        return None
+    return (
+        f"fn computes with its input where autograd does not record{_seen([*e.undone.together])}: "
+        "the first derivative may be right without that part, the second is not. Without it, all "
+        "is right."
+    )
+
+
 def _mended(e, part):
     """Without steps of backward this part, which is wrong, is right."""
-    return e.undone is not None and part in e.undone.mended
+    return bool(e.functions) and e.undone is not None and part in e.undone.mended
 
 
 @rule(lesson=5, cause=True)
