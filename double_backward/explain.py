@@ -5,7 +5,7 @@ error of `detect_intermediates` says and what `check` answers in the lessons com
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -668,7 +668,7 @@ class Undoing:
 PARTS = "by_input", "by_grad_out", "tied"
 
 
-def undoing(case: Case) -> Undoing:
+def undoing(case: Case, kinds: Collection[str] = UNDOABLE) -> Undoing:
     """Undo steps of backward, again and again on a new graph, and see what becomes of each part."""
     classes, known = case.kinds(), {}
 
@@ -680,9 +680,9 @@ def undoing(case: Case) -> Undoing:
         return known[key]
 
     before, met = without(())
-    every = [s for s in met if s.kind in UNDOABLE]
+    every = [s for s in met if s.kind in kinds]
     every.sort(key=lambda s: s.kind != "memory")  # what others explain, too, is dropped first
-    while new := [s for s in without(every)[1] if s.kind in UNDOABLE and s not in every]:
+    while new := [s for s in without(every)[1] if s.kind in kinds and s not in every]:
         every += new  # inside a no_grad, for one, that hid them
     if not every:
         return Undoing()

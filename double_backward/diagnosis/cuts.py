@@ -9,7 +9,7 @@ import torch
 from double_backward import check, explain
 from double_backward._torch import checkpoints_allowed
 from double_backward.explain import Case, Undoing
-from double_backward.steps import Called, Step, watched
+from double_backward.steps import UNDOABLE, Called, Step, watched
 
 from .functions import Custom, look
 from .settings import Probe
@@ -33,11 +33,13 @@ def with_steps(probe: Probe, customs: tuple[Custom, ...]) -> tuple[Custom, ...]:
             break
         except Exception:  # of fn, or of a backward
             continue
-    return tuple(replace(c, untracked_calls=_of(c.name, found)) for c in customs)
+    return tuple(replace(c, untracked_calls=_of(c, found)) for c in customs)
 
 
-def _of(name, steps):
-    own = [step for step in steps if step.function == name]
+def _of(custom, steps):
+    own = [step for step in steps if step.function == custom.name]
+    if custom.lost or any(step.kind != "memory" for step in own):  # which make such tensors, too
+        own = [step for step in own if step.kind != "memory"]
     numpy = any(step.kind == "numpy" for step in own)  # which needs .detach()
     return tuple(dict.fromkeys(s for s in own if not (numpy and s.kind == "detach")))
 
@@ -50,7 +52,7 @@ def _around(probe):
     return checkpoints_allowed if probe.by_backward else nullcontext
 
 
-def undoing(probe: Probe) -> tuple[Undoing | None, tuple[Step, ...]]:
+def undoing(probe: Probe, customs: tuple[Custom, ...]) -> tuple[Undoing | None, tuple[Step, ...]]:
     """What becomes of backward's own derivative without the steps, of fn's without its own where no
     Function is in it; and those that leave torch, and matter. (None, ()): that cannot be told."""
     target = probe.target
@@ -62,7 +64,9 @@ def undoing(probe: Probe) -> tuple[Undoing | None, tuple[Step, ...]]:
         called = None if _classes(target) else Called(lambda _, x: function(x))
         subject = check.Subject(called or function, target.point, probe.w, around=_around(probe))
         case = Case(check.measure(check.Line.of(subject)), target.names, called=called)
-        found = explain.undoing(case)
+        lost = any(custom.lost for custom in customs)  # tensors without a graph, and not by a step
+        kinds = [kind for kind in UNDOABLE if not (lost and kind == "memory")]
+        found = explain.undoing(case, kinds)
         left = None if found.right else explain.attempted(explain.left_torch, case)
         return found, left.steps if left else ()
     return None, ()

@@ -142,7 +142,7 @@ def _gather(
     habits = observe(measured, seeded)
     found = replace(found, habits=habits, differs_in_float32=bool(in_float32))
     if measured.wrong and (not functions or any(f.untracked_calls for f in functions)):
-        undone, left = undoing(measured.probe)
+        undone, left = undoing(measured.probe, functions)
         found = replace(found, undone=undone, left_torch=left)
     if measured.dtype is torch.float64 and any(f.inner for f in functions):
         found = replace(found, second_gradients=_second_gradients(measured))

@@ -638,8 +638,9 @@ def untracked_forward(e: Evidence) -> str | None:
 
 
 def _mended(e, part):
-    """Without steps of backward this part, which is wrong, is right."""
-    return bool(e.functions) and e.undone is not None and part in e.undone.mended
+    """Without steps of backward this part, which is silently wrong, is right."""
+    silently = any(row.outcome is Outcome.WRONG for row in e.measured.rows)
+    return silently and bool(e.functions) and e.undone is not None and part in e.undone.mended
 
 
 @rule(lesson=5, cause=True)
@@ -1336,8 +1337,11 @@ def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
     if part in e.undone.mended:
         return needed
     numpy = any(step.kind == "numpy" for step in e.left_torch)  # which needs .detach()
-    stuck = () if numpy else e.undone.stuck
-    return [*needed, *stuck, *e.left_torch] or met  # nothing matters where a constant comes first
+    stuck = [] if numpy else [*e.undone.stuck]
+    if stuck:  # nobody knows what would be without them; these give constants in any case
+        stuck += [s for s in met if s.kind in ("grad", "backward") and s not in stuck]
+    # Nothing matters where a constant comes first.
+    return list(dict.fromkeys([*needed, *stuck, *e.left_torch])) or met
 
 
 def _seen(steps: list[Step]) -> str:
