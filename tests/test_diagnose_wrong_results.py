@@ -19,17 +19,20 @@ def codes(found):
     return [finding.code for finding in found.findings]
 
 
-class EditsExp(Function):
-    """A first derivative that is wrong, by an expression that autograd refuses."""
+class OnlyInAPass(Function):
+    """A first derivative that is wrong, by a backward that nobody but autograd can call."""
 
     @staticmethod
     def forward(ctx, x):
-        ctx.s = x - 1
+        ctx.save_for_backward(x)
         return x**2
 
     @staticmethod
     def backward(ctx, grad_out):
-        return torch.exp(ctx.s).mul_(grad_out) * 0.5
+        (x,) = ctx.saved_tensors
+        if torch._C._current_graph_task_id() < 0:
+            raise RuntimeError("outside a pass of autograd")
+        return torch.exp(x) * grad_out * 0.5
 
 
 class KeepsALeaf(Function):
@@ -61,11 +64,11 @@ class SurrogateSpike(Function):
 
 
 def test_what_could_not_be_asked_is_not_right():
-    found = diagnose(EditsExp.apply, x())
+    found = diagnose(OnlyInAPass.apply, x())
     assert not found.ok and not [r for r in found.settings.values() if r.outcome == "right"]
     assert all(row.outcome == "not asked" for row in found.settings.values())
     told = " ".join(str(found).split())
-    assert "not asked: backward of EditsExp, called by itself, raises: one of" in told
+    assert "not asked: backward of OnlyInAPass, called by itself, raises: outside a" in told
 
 
 def test_a_leaf_made_in_forward_is_not_connected():

@@ -676,10 +676,11 @@ def gradients_by_convention(e: Evidence) -> str | None:
         return None
     names = _listed(f.name for f in found)
     return (
-        f"By itself, backward is not the derivative of forward in {names}; all of fn is right "
-        "at first order. So gradients are handed over in a convention of their own, such as those "
-        "by a step on a group. What such a backward computes in torch, autograd differentiates as "
-        "a formula of the numbers, which does not follow that convention: apply Functions that do."
+        f"By itself, backward is not the derivative of forward in {names}, and all of fn is right "
+        "at first order: what it gives does not count here, or gradients are handed over in a "
+        "convention of their own, such as those by a step on a group. What such a backward "
+        "computes in torch, autograd differentiates as a formula of the numbers, which "
+        "does not follow that convention: apply Functions that do."
     )
 
 
