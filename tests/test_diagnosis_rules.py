@@ -165,7 +165,7 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "gradients_by_convention",
         wrong(sound(in_company=True), sound()),
-        "not the derivative of forward in F; all of fn is right",
+        "not the derivative of forward in F, and all of fn is right",
     ),
     ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT))), "Convert the input before apply"),
     (
