@@ -5,6 +5,8 @@ error of `detect_intermediates` says and what `check` answers in the lessons com
 """
 
 import inspect
+import math
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -666,32 +668,47 @@ class Undoing:
 
 
 PARTS = "by_input", "by_grad_out", "tied"
+PATIENCE = 20.0  # seconds, after which no step is left out any more to see whether it matters
+TRIAL = 3.0  # seconds that a trial may take, besides three times as long as the first
 
 
 def undoing(case: Case, kinds: Collection[str] = UNDOABLE) -> Undoing:
     """Undo steps of backward, again and again on a new graph, and see what becomes of each part."""
-    classes, known = case.kinds(), {}
+    known: dict[frozenset[Step], tuple[Checked, list[Step]]] = {}
+    classes, began, first = case.kinds(), time.perf_counter(), 0.0
 
     def without(steps):
+        nonlocal first
         key = frozenset(steps)
         if key not in known:
-            with watched(classes, steps, case.own) as met:
+            now = time.perf_counter()
+            until = now + 3 * first + TRIAL if known else math.inf
+            with watched(classes, steps, case.own, until=until) as met:
                 known[key] = _asked(case.expected), list(dict.fromkeys(met))
+            first = first or time.perf_counter() - now
         return known[key]
 
     before, met = without(())
     every = [s for s in met if s.kind in kinds]
-    every.sort(key=lambda s: s.kind != "memory")  # what others explain, too, is dropped first
+    if any(s.kind != "memory" for s in every):  # which make such tensors, too
+        kinds = [kind for kind in kinds if kind != "memory"]
+        every = [s for s in every if s.kind in kinds]
+    at_first = list(every)
     while new := [s for s in without(every)[1] if s.kind in kinds and s not in every]:
         every += new  # inside a no_grad, for one, that hid them
     if not every:
         return Undoing()
     stuck: list[Step] = []
     if without(every)[0].error:  # not all of them can be undone
-        possible: list[Step] = []
-        for step in every:
-            raises = without([*possible, step])[0].error and before.error is None
-            (stuck if raises else possible).append(step)
+        possible = [] if without(at_first)[0].error else at_first
+        for step in [s for s in every if s not in possible]:
+            if time.perf_counter() - began > PATIENCE:
+                break
+            error = without([*possible, step])[0].error
+            if error is None or before.error:
+                possible.append(step)
+            elif not isinstance(error, TimeoutError):
+                stuck.append(step)
         every = possible
     after, found = without(every)[0], {}
     for part in PARTS:
@@ -699,6 +716,8 @@ def undoing(case: Case, kinds: Collection[str] = UNDOABLE) -> Undoing:
         if _agree(getattr(before, part), goal):
             continue
         for step in list(needed):
+            if time.perf_counter() - began > PATIENCE:
+                break
             fewer = [s for s in needed if s is not step]
             needed = fewer if _agree(getattr(without(fewer)[0], part), goal) else needed
         found[part] = tuple(needed)

@@ -4,6 +4,7 @@ import linecache
 import sysconfig
 import traceback
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,7 @@ def is_own(filename: str) -> bool:
     return _installed(filename) or not filename.startswith(PYTHON)
 
 
+@lru_cache(maxsize=1000)
 def _installed(path: str | Path) -> bool:
     """Below the standard library, often."""
     return bool(INSTALLED & set(Path(path).parts))

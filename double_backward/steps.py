@@ -4,7 +4,9 @@ Observed by running, never read from the text of a Function.
 """
 
 import inspect
+import math
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -73,9 +75,11 @@ class Watch(TorchFunctionMode):
         undo: Iterable[Step] = (),
         own: Callable[[str], bool] | None = None,
         alter: Iterable[Step] = (),
+        until: float = math.inf,
     ):
         super().__init__()
         self.undo, self.alter, self.own = set(undo), set(alter), own or is_own
+        self.until = until  # where each step back leads through all before it, that has no end
         self.steps: list[Step] = []
         self.cut_off: set[int] = set()
         self.bare: dict[int, Step] = {}  # memory of what .data returned, of no use to autograd yet
@@ -86,6 +90,8 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if time.perf_counter() > self.until:
+            raise TimeoutError("backward takes far longer without these steps")
         kind = None if _puts_back(func, sys._getframe(1)) else self.kind(func, args, kwargs)
         if kind is None:
             return self._compute(func, args, kwargs, sys._getframe(1))
@@ -312,13 +318,14 @@ def watched(
     undo: Iterable[Step] = (),
     own: Callable[[str], bool] | None = None,
     alter: Iterable[Step] = (),
+    until: float = math.inf,
 ) -> Iterator[list[Step]]:
     """List of `Step`, filled while backward methods of these Functions run, or `Called`.
 
     Without a detach, a backward that differentiates what it computes from its own output calls
     itself, and so on: `RecursionError`, which torch does not raise.
     """
-    watch = Watch(undo, own, alter)
+    watch = Watch(undo, own, alter, until)
 
     def wrapper_of(cls):
         def wrapper(function):

@@ -94,6 +94,8 @@ def test_a_backward_that_refuses_to_be_called_twice_is_asked_on_new_graphs():
     cut = messages(backward(once))
     assert ".detach() in detached" in cut["untracked_backward"], cut
     assert ".detach()" not in cut["grad_out_path_cut"]
+    found = diagnose(backward(once), x())
+    assert {f.function for f in found.findings if f.cause} == {"forward"}
 
 
 def test_beside_a_lost_intermediate_what_cuts_grad_out_is_told():

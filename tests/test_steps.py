@@ -222,3 +222,9 @@ def test_backwards_inside_one_another_are_ended_whatever_they_differentiate():
     y, a = (torch.tensor([v], dtype=torch.float64, requires_grad=True) for v in (0.3, 1.0))
     with no_endless_recursion(), pytest.raises(EndlessRecursion):
         torch.autograd.grad(Endless.apply(y, a), y)
+
+
+def test_what_takes_too_long_without_its_steps_is_ended():
+    fn = cubic(BACKWARDS["detach"])
+    with pytest.raises(TimeoutError), watched([fn.__self__], until=0.0):
+        second(fn)

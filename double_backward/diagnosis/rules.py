@@ -193,6 +193,8 @@ def _about(code, e):
         found = [f for f in e.functions if any(s.on_ctx and s.kind is kept[code] for s in f.saved)]
     elif code in concerns:
         found = [f for f in e.functions if concerns[code](f)]
+        if code in ("grad_out_path_cut", "untracked_backward"):  # by the experiment alone
+            found = found or [f for f in e.functions if f.untracked_calls]
     elif _here(RULES[code].severity, e) != ERROR:
         found = []
     else:
