@@ -81,32 +81,25 @@ def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> tuple[Any, in
 
 
 def told_line(code: Any, number: int, file: str = "") -> str:
-    text = linecache.getline(code.co_filename, number).strip()
-    return f"{code.co_name}, line {number}{file}" + (f": `{text}`" if text else "")
+    return _told(code.co_filename, code.co_name, number, file)
 
 
 def told_in_file(code: Any, number: int) -> str:
     """The same, with the file of an installed package."""
-    return told_of(code.co_filename, code.co_name, number)
+    return _told(code.co_filename, code.co_name, number, _of(code.co_filename))
 
 
-def told_of(file: str, name: str, number: int) -> str:
+def _told(file: str, name: str, number: int, where: str) -> str:
     text = linecache.getline(file, number).strip()
-    return f"{name}, line {number}{_of(file)}" + (f": `{text}`" if text else "")
+    return f"{name}, line {number}{where}" + (f": `{text}`" if text else "")
 
 
 def innermost_of(way: list[tuple[str, str, int]]) -> str:
     """The last of (file, name, line), outermost first, that is the reader's own, else a
     package's; none of what called us."""
     ours = [i for i, (file, _, _) in enumerate(way) if file.startswith(OURS)]
-    frames = [frame for frame in way[max(ours, default=-1) + 1 :] if is_own(frame[0])]
-    own = [frame for frame in frames if not _installed(frame[0])] or frames
-    return told_of(*own[-1]) if own else ""
-
-
-def _of(file: str) -> str:
-    path = Path(file)
-    return f" of {path.parent.name}/{path.name}" if _installed(path) else ""
+    last = _last_own(way[max(ours, default=-1) + 1 :])
+    return _told(*last, _of(last[0])) if last else ""
 
 
 def raised_in(error: Exception) -> str:
@@ -117,8 +110,15 @@ def raised_in(error: Exception) -> str:
 
 def innermost(way: traceback.StackSummary) -> str:
     """ "backward, line 7": the last frame of the reader's own code, else of a package's."""
-    frames = [f for f in way if is_own(f.filename)]
-    own = [f for f in frames if not _installed(f.filename)] or frames
-    if not own:
-        return ""
-    return f"{own[-1].name}, line {own[-1].lineno}{_of(own[-1].filename)}"
+    last = _last_own([(f.filename, f.name, f.lineno or 0) for f in way])
+    return f"{last[1]}, line {last[2]}{_of(last[0])}" if last else ""
+
+
+def _last_own(way: list[tuple[str, str, int]]) -> tuple[str, str, int] | None:
+    frames = [frame for frame in way if is_own(frame[0])]
+    own = [frame for frame in frames if not _installed(frame[0])] or frames
+    return own[-1] if own else None
+
+
+def _of(file: str) -> str:
+    return _file(file) if _installed(file) else ""

@@ -52,18 +52,23 @@ def _around(probe):
     return checkpoints_allowed if probe.by_backward else nullcontext
 
 
-def undoing(probe: Probe, customs: tuple[Custom, ...]) -> tuple[Undoing | None, tuple[Step, ...]]:
-    """What becomes of backward's own derivative without the steps, of fn's without its own where no
-    Function is in it; and those that leave torch, and matter. (None, ()): that cannot be told."""
+def case_of(probe: Probe) -> Case:
+    """fn at the point, measured for the experiments of `explain`; of a fn in which no Function is,
+    its own steps are those to be undone. Raises what fn, or its backward, raises."""
     target = probe.target
 
     def function(x):
         return target.tensors([build(s * 1) for build, s in zip(target.builds, x, strict=True)])
 
+    called = None if _classes(target) else Called(lambda _, x: function(x))
+    subject = check.Subject(called or function, target.point, probe.w, around=_around(probe))
+    return Case(check.measure(check.Line.of(subject)), target.names, called=called)
+
+
+def undoing(case: Case, customs: tuple[Custom, ...]) -> tuple[Undoing | None, tuple[Step, ...]]:
+    """What becomes of backward's own derivative without the steps, of fn's without its own where no
+    Function is in it; and those that leave torch, and matter. (None, ()): that cannot be told."""
     with suppress(Exception):  # of fn
-        called = None if _classes(target) else Called(lambda _, x: function(x))
-        subject = check.Subject(called or function, target.point, probe.w, around=_around(probe))
-        case = Case(check.measure(check.Line.of(subject)), target.names, called=called)
         lost = any(custom.lost for custom in customs)  # tensors without a graph, and not by a step
         kinds = [kind for kind in UNDOABLE if not (lost and kind == "memory")]
         found = explain.undoing(case, kinds)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from double_backward import check, explain
 from double_backward.check import Outcome, first_line
+from double_backward.explain import Case, second_gradients
 
 from .blocks import blocks
 from .company import not_their_own
-from .cuts import undoing
+from .cuts import case_of, undoing
 from .dependence import follow
 from .evidence import Evidence, SecondGradients
 from .functions import custom_functions, uneven_step
@@ -58,8 +58,13 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
 
 def marked(functions, ignore):
     """The same, with those that the caller ignores marked as meant."""
-    places = {(c.__name__, place_of(c)) for c in ignore}
+    places = _places(ignore)
     return tuple(replace(f, meant=(f.name, f.place) in places) for f in functions)
+
+
+def _places(classes):
+    """By which a class is known, also where each call of fn makes it anew."""
+    return {(c.__name__, place_of(c)) for c in classes}
 
 
 def _measured(prepared: Prepared, order: int) -> tuple[Measured, bool]:
@@ -141,11 +146,7 @@ def _gather(
     known.append(found)
     habits = observe(measured, seeded)
     found = replace(found, habits=habits, differs_in_float32=bool(in_float32))
-    if measured.wrong and (not functions or any(f.untracked_calls for f in functions)):
-        undone, left = undoing(measured.probe, functions)
-        found = replace(found, undone=undone, left_torch=left)
-    if measured.dtype is torch.float64 and any(f.inner for f in functions):
-        found = replace(found, second_gradients=_second_gradients(measured))
+    found = _explained(found, measured)
     found = replace(found, written=overwritten(measured))
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target)), measured
@@ -157,7 +158,7 @@ def _in_company(target, functions):
     if len(functions) < 2:
         return functions
     with suppress(Exception):  # of fn
-        places = {(c.__name__, place_of(c)) for c in not_their_own(target)}
+        places = _places(not_their_own(target))
         return tuple(replace(f, in_company=(f.name, f.place) in places) for f in functions)
     return functions
 
@@ -170,29 +171,33 @@ def _asks_its_backwards(measured, functions):
     return measured.wrong or measured.first.outcome is not Outcome.RIGHT or packed
 
 
-def _second_gradients(measured: Measured) -> tuple[SecondGradients, ...]:
-    """What is wrong with the backwards of the Functions that backward applies, each by itself."""
+def _explained(found: Evidence, measured: Measured) -> Evidence:
+    """The same, with what experiments on fn as a whole show."""
+    functions = found.functions
+    undo = measured.wrong and (not functions or any(f.untracked_calls for f in functions))
+    ask = measured.dtype is torch.float64 and any(f.inner for f in functions)
+    ask = ask and not measured.by_backward  # else autograd.grad is refused
     with suppress(Exception):  # of fn
-        return tuple(
-            SecondGradients(
-                name,
-                none=tuple(pair.what for pair in pairs if pair.none),
-                zero=tuple(p.what for p in pairs if not p.none and not p.yours.any()),
-                wrong=tuple(p.what for p in pairs if not p.none and p.yours.any()),
-            )
-            for name, pairs in explain.second_gradients(_case(measured))
+        case = case_of(measured.probe) if undo or ask else None
+        if case and undo:
+            undone, left = undoing(case, functions)
+            found = replace(found, undone=undone, left_torch=left)
+        if case and ask:
+            found = replace(found, second_gradients=_second_gradients(case))
+    return found
+
+
+def _second_gradients(case: Case) -> tuple[SecondGradients, ...]:
+    """What is wrong with the backwards of the Functions that backward applies, each by itself."""
+    return tuple(
+        SecondGradients(
+            name,
+            none=tuple(pair.what for pair in pairs if pair.none),
+            zero=tuple(p.what for p in pairs if not p.none and not p.yours.any()),
+            wrong=tuple(p.what for p in pairs if not p.none and p.yours.any()),
         )
-    return ()
-
-
-def _case(measured: Measured) -> explain.Case:
-    target = measured.probe.target
-
-    def function(x):
-        return target.tensors([build(s * 1) for build, s in zip(target.builds, x, strict=True)])
-
-    line = check.Line.of(check.Subject(function, target.point, measured.probe.w))
-    return explain.Case(check.measure(line), target.names)
+        for name, pairs in second_gradients(case)
+    )
 
 
 def _error_beside(target):
