@@ -116,7 +116,16 @@ def _keeping_before_backward(kept: list[Kept]) -> Iterator[None]:
 def _leaves():
     """Every leaf that could collect a gradient, wherever in Python it lives."""
     kinds = {torch.Tensor, torch.nn.Parameter}
-    return [t for t in gc.get_objects() if type(t) in kinds and t.is_leaf and t.requires_grad]
+    return [t for t in gc.get_objects() if type(t) in kinds and _collects(t)]
+
+
+def _collects(tensor):
+    """Whether it is a leaf that requires grad. On torch 2.9 the garbage collector knows objects
+    whose tensor is gone; to ask these raises."""
+    try:
+        return tensor.is_leaf and tensor.requires_grad
+    except RuntimeError:
+        return False
 
 
 def _keep(leaf):
