@@ -26,9 +26,8 @@ def look_at(name):
         first = first_derivative_by_one(fn, inputs) or first
     numbers = compare(fn, inputs, reference, surrogate)
     numbers = [vars(number) | {"wrong": number.wrong} for number in numbers]
-    causes = [finding.code for finding in diagnosis.findings if finding.cause]
     return {
-        "cause": causes[0] if causes else "",
+        "cause": diagnosis.cause.code if diagnosis.cause else "",
         "reference": "formula" if reference else "differences",
         "verdict": str(diagnosis.verdict),
         "findings": [finding.code for finding in diagnosis.findings],

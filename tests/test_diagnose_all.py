@@ -17,9 +17,9 @@ from double_backward import (
     assert_double_backward,
     detect_intermediates,
     diagnose_all,
+    meet,
 )
 from double_backward.diagnosis import Verdict
-from double_backward.remedies import meet
 from lessons_src import what_not_to_do
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh

@@ -26,8 +26,7 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.nn import functional
 from torch_wordings import WORDINGS, as_stored
 
-from double_backward import detect_intermediates, diagnose, recompute_intermediates
-from double_backward.remedies import meet
+from double_backward import detect_intermediates, diagnose, meet, recompute_intermediates
 from lessons_src.untracked_backward import (
     CubeNumPyBackward,
     cube_backward,

@@ -38,7 +38,7 @@ from double_backward.diagnosis.rules import RULES, concluded
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.ways import Situation
 from double_backward.explain import Undoing
-from double_backward.remedies.regions import Region
+from double_backward.regions import Region
 from double_backward.steps import Step
 
 e, n = kept("e"), kept("n")

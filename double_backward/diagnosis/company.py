@@ -8,8 +8,7 @@ from torch import Tensor
 
 from double_backward import check
 from double_backward.check import Line, Outcome, Subject, signed
-from double_backward.remedies.meet import Call, Listener, listening
-from double_backward.remedies.truth import outputs
+from double_backward.meet import Call, Listener, listening
 
 from .judge import NOISE
 from .target import Target
@@ -42,7 +41,7 @@ def _is_wrong(call: Call) -> bool:
     x = tuple(x.detach() for x in call.inputs.values())
 
     def function(x: Sequence[Tensor]) -> list[Tensor]:
-        outs = outputs(call, dict(zip(call.inputs, x, strict=True)))
+        outs = call.again(dict(zip(call.inputs, x, strict=True)))
         return [y for y in outs if isinstance(y, Tensor) and y.is_floating_point()]
 
     with suppress(Exception):  # of the Function

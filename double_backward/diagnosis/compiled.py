@@ -20,14 +20,13 @@ from torch import Tensor
 from double_backward._torch import tree_leaves, tree_map_only
 from double_backward.check import Outcome, first_line
 from double_backward.lines import raised_in
+from double_backward.meet import Call, Listener, listening
+from double_backward.regions import NOT_COMPILED, Region, uncompiled
 from double_backward.remedies import (
     SecondDerivativeError,
     UncheckedFunctionWarning,
     detect_intermediates,
 )
-from double_backward.remedies.explain import NOT_COMPILED
-from double_backward.remedies.meet import Call, Listener, listening
-from double_backward.remedies.regions import Region, uncompiled
 
 from .judge import Row
 from .settings import Setting, uneven, uneven_direction

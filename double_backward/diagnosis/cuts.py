@@ -62,7 +62,7 @@ def case_of(probe: Probe) -> Case:
 
     called = None if _classes(target) else Called(lambda _, x: function(x))
     subject = check.Subject(called or function, target.point, probe.w, around=_around(probe))
-    return Case(check.measure(check.Line.of(subject)), target.names, called=called)
+    return Case(check.measure(check.Line.of(subject)), called)
 
 
 def undoing(case: Case, customs: tuple[Custom, ...]) -> tuple[Undoing | None, tuple[Step, ...]]:
@@ -73,5 +73,5 @@ def undoing(case: Case, customs: tuple[Custom, ...]) -> tuple[Undoing | None, tu
         kinds = [kind for kind in UNDOABLE if not (lost and kind == "memory")]
         found = explain.undoing(case, kinds)
         left = None if found.right else explain.attempted(explain.left_torch, case)
-        return found, left.steps if left else ()
+        return found, left or ()
     return None, ()

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from double_backward.check import Outcome, first_line
-from double_backward.explain import Case, second_gradients
+from double_backward.explain import Case
+from double_backward.second_functions import second_gradients
 
 from .blocks import blocks
 from .company import not_their_own

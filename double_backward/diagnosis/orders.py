@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import torch
 
+from double_backward import meet
 from double_backward._torch import TransformType, engine_replaced, get_interpreter_stack
-from double_backward.remedies import meet
 
 MOST = 100_000  # nodes looked at for the leaves of `.backward(create_graph=True)`
 

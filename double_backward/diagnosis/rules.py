@@ -53,6 +53,7 @@ class Finding:
         return asdict(self)
 
 
+AGAIN = "Compute it in backward from a saved input, in torch, or return this very tensor, too."
 ERROR, WARNING, NOTE = "error", "warning", "note"
 Applies = TypeVar("Applies", bound=Callable[..., str | None])
 FIRST = Verdict.FIRST_DERIVATIVE_WRONG
@@ -621,10 +622,12 @@ def untracked_backward(e: Evidence) -> str | None:
     steps = _steps(e, lost, "by_input")
     if habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
+    fact = f"backward computes with {_listed(names)} where autograd cannot follow{_seen(steps)}."
+    if steps and _mended(e, "by_input"):
+        return f"{fact} Without that, the numbers are right."
     engine = f" {BY_ANOTHER_CALL}" if any(step.kind == "numpy" for step in steps) else ""
     return (
-        f"backward computes with {_listed(names)} where autograd cannot follow{_seen(steps)}. "
-        f"Write it in torch operations, or as a Function with a complete backward.{engine}"
+        f"{fact} Write it in torch operations, or as a Function with a complete backward.{engine}"
     )
 
 
@@ -1308,7 +1311,7 @@ def _cure_of(s: Saved, engine: bool) -> str:
             "input, in torch, or return it as a tensor, too, and save that."
             f"{f' {BY_ANOTHER_CALL}' if engine else ''}"
         )
-    return "Compute it in backward from a saved input, in torch, or return this very tensor, too."
+    return AGAIN
 
 
 def _listed(names: Iterable[str]) -> str:

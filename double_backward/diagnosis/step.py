@@ -13,7 +13,7 @@ from torch import Tensor
 
 from double_backward.check import Outcome
 from double_backward.lessons import lesson_mark
-from double_backward.remedies.meet import (
+from double_backward.meet import (
     Call,
     Listener,
     TransformedCall,
@@ -22,7 +22,7 @@ from double_backward.remedies.meet import (
     outside,
     unheard,
 )
-from double_backward.remedies.regions import Region, is_inside_region
+from double_backward.regions import Region, is_inside_region
 from double_backward.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose

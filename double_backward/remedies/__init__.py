@@ -16,12 +16,7 @@ from double_backward._torch import class_of, in_forward_mode, outside_batches
 from double_backward.check import first_line
 from double_backward.differences import close
 from double_backward.lessons import lesson_named
-from double_backward.state import Surroundings
-
-from . import explain
-from .again import WAYS, fitting, is_guarded
-from .known import recall
-from .meet import (
+from double_backward.meet import (
     Listener,
     is_listening,
     levels,
@@ -30,7 +25,12 @@ from .meet import (
     plain,
     unbatched,
 )
-from .regions import uncompiled
+from double_backward.regions import uncompiled
+from double_backward.state import Surroundings
+
+from . import explain
+from .again import WAYS, fitting, is_guarded
+from .known import recall
 from .truth import AnotherResult, Truth, Unknown, tangents_out
 
 __all__ = [

@@ -8,8 +8,6 @@ import inspect
 
 import torch
 
-from .truth import arguments
-
 
 class Notepad:
     """Stands in for ctx: keeps what it is given as it is, with its graph."""
@@ -44,7 +42,7 @@ def keep_again(call, inputs, grad_outs):
 
     Of a backward declared `once_differentiable` what is under the decorator is called.
     """
-    args = arguments(call, inputs)
+    args = call.arguments(inputs)
     with torch.enable_grad():
         ctx, outs = _forward(call, args)
         grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs
@@ -60,7 +58,7 @@ def keep_again(call, inputs, grad_outs):
 
 def differentiate_forward(call, inputs, grad_outs):
     """Call forward once more under autograd, and let autograd write the backward."""
-    args = arguments(call, inputs)
+    args = call.arguments(inputs)
     with torch.enable_grad():
         _, outs = _forward(call, args)
         grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs

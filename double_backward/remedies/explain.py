@@ -4,12 +4,8 @@ import sys
 import types
 import warnings
 
-from double_backward.explain import Case, explain
 from double_backward.lessons import lesson_named
-from double_backward.origins import BY_ANOTHER_CALL
-
-from .again import is_guarded
-from .regions import is_region
+from double_backward.regions import NOT_COMPILED, is_region
 
 
 def wrong(truth, verdict):
@@ -31,12 +27,6 @@ def compiled(region):
         f"A second derivative through {region} would be wrong. The region keeps results and "
         f"intermediates, which come back without a graph. {NOT_COMPILED}"
     )
-
-
-NOT_COMPILED = (
-    'Call it under torch.compiler.set_stance("force_eager"), or compile only what is '
-    "differentiated once."
-)
 
 
 def forward_mode(function, nested):
@@ -88,41 +78,13 @@ OURS_OR_TORCHS = ("torch.", "double_backward.")
 
 
 def _cause(truth):
-    if is_guarded(truth.call.function):
-        return (
-            "Its backward is declared once_differentiable, and that guard raises only where "
-            f"grad_out leads back to the input ({lesson_named(4)}). Write a second Function for "
-            f"backward ({lesson_named(5)})."
-        )
-    cause = explain(Case(truth.expected, truth.names, (truth.call.function,)))
+    """What `diagnose` says of this call alone."""
+    from double_backward.diagnosis import diagnose  # which imports this package
+
+    cause = truth.alone(diagnose).cause
     if cause is None:
         return (
             "What cuts it was not seen: its backward leaves autograd (a kernel, state elsewhere) "
             f"or forgets a gradient ({lesson_named(5)})."
         )
-    if cause.code == "kept":
-        many = len(cause.names) > 1
-        return (
-            f"It keeps {_listed(sorted(cause.names))}, which change{'' if many else 's'} with its "
-            f"inputs, and forward made {'them' if many else 'it'} where nothing is recorded: to "
-            f"the second derivative {'they are constants' if many else 'it is a constant'} "
-            f"({lesson_named(4)}). {_advice(cause, many)}"
-        )
-    said = str(cause).rstrip(".")
-    if any(step.kind == "numpy" for step in cause.steps):
-        said = f"{said}. {BY_ANOTHER_CALL}".rstrip(".")
-    return f"{said[:1].upper()}{said[1:]} ({lesson_named(LESSONS.get(cause.code, 5))})."
-
-
-def _advice(cause, many):
-    if cause.advice.endswith(BY_ANOTHER_CALL):
-        return f"{cause.advice.rstrip('.')} ({lesson_named(5)})."
-    them = "them" if many else "it"
-    return f"Compute {them} in backward, or return {them} too ({lesson_named(3)})."
-
-
-LESSONS = {"copy": 1, "extra_outputs": 3}
-
-
-def _listed(names):
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+    return f"{cause.message.rstrip('.')} ({lesson_named(cause.lesson)})."

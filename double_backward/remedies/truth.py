@@ -7,7 +7,6 @@ where the Function can do that. `check` does the rest.
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -29,10 +28,8 @@ from double_backward.check import (
     without_rounding,
 )
 from double_backward.differences import flat, real
-from double_backward.names import argument_names
-from double_backward.state import State, Surroundings
-
-from .meet import unheard
+from double_backward.meet import Call, is_continuous, unheard
+from double_backward.state import Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
 SHARE = 0.5  # of the elements that must be smooth, or nothing is known
@@ -85,7 +82,7 @@ class Verdict:
 
 def plainly(call, inputs, grad_outs):
     """Gradients by place, as the Function gives them, with a graph where grad mode is on."""
-    grads = vjp(lambda _: outputs(call, inputs), list(inputs.values()), grad_outs)
+    grads = vjp(lambda _: call.again(inputs), list(inputs.values()), grad_outs)
     return dict(zip(inputs, grads, strict=True))
 
 
@@ -96,48 +93,18 @@ def tangents_out(call, inputs, tangents):
     with forward_mode(), level:
         pairs = zip(inputs.items(), tangents, strict=True)
         duals = {p: forward_ad.make_dual(x, t.to(x.dtype)) for (p, x), t in pairs}
-        outs = outputs(call, duals)
+        outs = call.again(duals)
         found = {i: forward_ad.unpack_dual(out).tangent for i, out in enumerate(outs)
                  if isinstance(out, torch.Tensor)}  # fmt: skip
     return {i: tangent for i, tangent in found.items() if tangent is not None}
 
 
-def outputs(call, inputs):
-    """Call the Function once more, with other tensors for its inputs; a tuple."""
-    with torch.enable_grad():
-        out = call.function.apply(*arguments(call, inputs), **call.kwargs)
-    return out if isinstance(out, tuple) else (out,)
-
-
-def arguments(call, inputs):
-    """The arguments of forward with other tensors for the inputs, the rest in their precision."""
-    raised = any(x.dtype != inputs[place].dtype for place, x in call.inputs.items())
-    args = list(call.args)
-    for place, arg in enumerate(args):
-        if place in inputs:
-            args[place] = inputs[place]
-        elif not isinstance(arg, torch.Tensor):
-            continue
-        elif raised and _is_continuous(arg):
-            args[place] = arg.to(torch.promote_types(arg.dtype, torch.float64))
-        if place in call.written:
-            args[place] = args[place].clone()
-        call.hands_over(place, args[place])
-    return args
-
-
-class _OnTrial:
+class _OnTrial(Call):
     """A call to be made again: with copies of its arguments, which are watched.
 
     A Function that writes into an argument past the version counter (`.data[...] =`) is found
     here; its place is then in `written`, as one is whose version counter has moved.
     """
-
-    function: Any
-    inputs: dict
-    written: set[int]
-    state: State
-    draws: bool
 
     def __init__(self, call):
         self.__dict__.update(vars(call))
@@ -232,12 +199,15 @@ class Truth:
         """The keys of what `way` gives: places among the arguments, or numbers of outputs."""
         return list(self.call.inputs) if self.way is plainly else range(len(self.expected.sizes))
 
-    @property
-    def names(self):
-        """Of the inputs, as the Function's author calls them."""
-        names = argument_names(self.call.function)
-        known = max(self.places) < len(names)
-        return tuple(names[p] if known else f"input {p}" for p in self.places)
+    def alone(self, ask):
+        """What `ask` says of the Function by itself: a callable, and its inputs here."""
+        subject = self.line.subject
+
+        def function(*x):
+            return tuple(self.line.given(subject.function(list(x))))
+
+        with subject.around():
+            return ask(function, *self.line.x())
 
     def _inside_the_domain(self, subject):
         """After a step to the other side where this one has no values, as arcosh at 1."""
@@ -326,7 +296,7 @@ class Truth:
 
 
 def _outputs(call, x):
-    return outputs(call, dict(zip(call.inputs, x, strict=True)))
+    return call.again(dict(zip(call.inputs, x, strict=True)))
 
 
 def _no_outputs(count, x):
@@ -365,7 +335,7 @@ def _apart(call, around):
 
 def _weight(grad_out, precision, generator):
     """Numbers for grad_out; of one that is 0, on which nothing would depend, others."""
-    if not isinstance(grad_out, torch.Tensor) or not _is_continuous(grad_out):
+    if not isinstance(grad_out, torch.Tensor) or not is_continuous(grad_out):
         return None
     u = copied(_cast(grad_out.detach(), precision))
     return u if u.any() else signed(u, generator)
@@ -386,7 +356,3 @@ def _has_lost(expected, got):
     size = sum(a.norm() for a in expected)
     parts = zip(expected, got, strict=True)
     return any(a.norm() > LEFT * size and b.norm() < LEFT * a.norm() for a, b in parts)
-
-
-def _is_continuous(t):
-    return t.is_floating_point() or t.is_complex()

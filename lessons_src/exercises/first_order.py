@@ -9,10 +9,11 @@ from torch.autograd import Function, grad
 
 from double_backward.graphs import walk
 from double_backward.names import has_setup_context
-from double_backward.pairs import ENOUGH, Pair, close, joined, relation_of
+from double_backward.pairs import Pair
 from double_backward.steps import recorded
 
 from .handed import edited_afterwards
+from .relations import ENOUGH, close, joined, relation_of
 from .reply import Said, raised, survived, wrong
 from .returned import check_kind
 from .second_order import SHARED

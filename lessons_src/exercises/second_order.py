@@ -10,19 +10,16 @@ import torch
 from torch.autograd import grad
 
 from double_backward.check import Line, Subject, measure
-from double_backward.explain import (
-    Case,
-    Cause,
-    attempted,
-    explain,
-    extra_gradient,
-    of_several,
-)
+from double_backward.diagnosis import diagnose
+from double_backward.diagnosis.rules import AGAIN
+from double_backward.explain import Case
 from double_backward.graphs import walk
 from double_backward.names import has_setup_context
-from double_backward.pairs import Pair, relation_of
+from double_backward.pairs import Pair
 from double_backward.steps import UNDOABLE, recorded, told, watched
 
+from .gradients import extra_gradient, extra_outputs, second_function
+from .relations import relation_of
 from .reply import Said, is_readers, raised, survived, wrong
 from .returned import check_kind
 from .task import Setting, Task
@@ -33,11 +30,14 @@ NO_GRAPH = (  # parts of the two errors of autograd for a result that does not d
 )
 
 
-LATER = "Compute {it} again in backward from a saved input or output."
-AGAIN = "Save the input, and compute {it} again in backward."
+LATER = "Compute it again in backward from a saved input or output."
 EXTRA = (  # lesson 3
-    "Compute {it} again in backward from a saved input or output; or return {it} from forward, "
-    "too, in one flat tuple, and hand over a function that returns the first result alone."
+    "Compute it again in backward from a saved input or output; or return it from forward, too, in "
+    "one flat tuple, and hand over a function that returns the first result alone."
+)
+COPY = (
+    "What forward saves is a copy of an input, another view of it, or the input detached: to "
+    "autograd a constant. Save the input itself, as forward gets it."
 )
 SHARED = "Keep what backward needs on the ctx of its own call, not in a place that all calls share."
 
@@ -61,8 +61,8 @@ def check_second_derivative(task: Task, fn: Callable) -> None:
                     f"the second derivative is wrong in a formula. {seen}.", _forgets(fn, setting)
                 )
     _check_backward_twice(task, fn, task.plain[0])
-    if cause := attempted(extra_gradient, _case(task, fn, task.plain[0])):
-        wrong("the second derivative is right, and one thing is left to mend.", str(cause))
+    if said := survived(_of_extra_outputs, task, fn, task.plain[0], extra_gradient):
+        wrong("the second derivative is right, and one thing is left to mend.", said)
     for setting in task.plain if task.third else []:
         _check_third_derivative(task, fn, setting)
 
@@ -90,11 +90,11 @@ def check_edges(task, fn):
 def _tell(task, fn, setting, pairs):
     some = [*task.plain, *map(Setting, task.wide[:1])]
     plain = [derivatives_of_backward(task, fn, each) for each in some]
-    cause = explain(_case(task, fn, setting))
-    advice = _advice(task, setting, cause) if cause else ""
     advice = (
-        advice
+        survived(_of_extra_outputs, task, fn, setting, extra_outputs)
+        or survived(_of_second_function, task, fn, setting)
         or survived(_taken_from_outside, fn, setting)
+        or survived(_diagnosed, task, fn, setting)
         or _unreached(pairs)
         or relation_of(plain)
     )
@@ -104,49 +104,60 @@ def _tell(task, fn, setting, pairs):
     wrong(f"the second derivative is wrong. {seen}.", advice, names_cause=bool(advice))
 
 
-def _case(task, fn, setting):
-    """For the tool to explain: the answer as a function of its differentiated inputs."""
+def _alone(fn, setting):
+    """The answer as a function of its differentiated inputs, and these."""
 
-    def function(xs):
+    def function(*xs):
         left, args = iter(xs), setting.fresh()
         variables = {id(a) for a in setting.variables(args)}
-        return [fn(*[next(left) if id(a) in variables else a for a in args])]
+        return fn(*[next(left) if id(a) in variables else a for a in args])
 
-    x = tuple(a.detach() for a in setting.variables(setting.fresh()))
-    u = setting.grad_out(function(x)[0].detach())
-    return Case(
-        measure(Line.of(Subject(function, x, (u,)))),
-        tuple(task.differentiated(setting)),
-        own=is_readers,
-    )
+    return function, setting.variables(setting.fresh())
 
 
-def _advice(task: Task, setting: Setting, cause: Cause) -> str:
-    """In the words of the lesson."""
-    if cause.code == "declared_once":
-        return f"{cause} The exercise asks for one."
-    if cause.code == "kept":
-        advice = (EXTRA if task.lesson >= 3 else LATER) if cause.tensors else AGAIN
-        return f"{cause.fact} {of_several(advice, len(cause.names) > 1)}"
-    if cause.code == "second_function":
-        return f"{cause.fact} {_slip(task, setting, cause) or cause.advice}".rstrip()
-    return str(cause)
+def _case(fn, setting):
+    """For experiments of the tool."""
+    function, xs = _alone(fn, setting)
+    x = tuple(a.detach() for a in xs)
+    u = setting.grad_out(function(*x).detach())
+    return Case(measure(Line.of(Subject(lambda xs: [function(*xs)], x, (u,)))))
 
 
-def _slip(task, setting, cause):
+def _of_extra_outputs(task, fn, setting, find):
+    return find(_case(fn, setting), task.differentiated(setting))
+
+
+def _of_second_function(task, fn, setting):
+    found = second_function(_case(fn, setting))
+    if not found:
+        return ""
+    fact, related, pair = found
+    return f"{fact} {_slip(task, setting, pair) or related}".rstrip()
+
+
+def _diagnosed(task: Task, fn: Callable, setting: Setting) -> str:
+    """The cause that `diagnose` names, with the cure that the lesson knows."""
+    function, xs = _alone(fn, setting)
+    cause = diagnose(function, *xs).cause
+    if cause is None:
+        return ""
+    if cause.code == "input_copy_saved":
+        return COPY
+    return cause.message.replace(AGAIN, EXTRA if task.lesson >= 3 else LATER)
+
+
+def _slip(task, setting, pair):
     """The advice for a known mistake in the derivative of a second Function by x, or ""."""
-    first = setting.args[0]
-    for pair in [pair for group in cause.groups for pair in group if pair.wrong][:1]:
-        x, h = pair.given[pair.what], pair.given["h"]
-        if x.shape != first.shape or not torch.equal(x, first):
-            return ""
-        formulas = {
-            advice: partial(formula, h, setting.grad_out(h), *setting.args)
-            for advice, formula in task.second_slips.items()
-        }
-        said = relation_of([[replace(pair, slips=formulas)]])
-        return said if said in formulas else ""
-    return ""
+    first, x = setting.args[0], pair.given[pair.what]
+    if pair.none or x.shape != first.shape or not torch.equal(x, first):
+        return ""
+    h = pair.given["h"]
+    formulas = {
+        advice: partial(formula, h, setting.grad_out(h), *setting.args)
+        for advice, formula in task.second_slips.items()
+    }
+    said = relation_of([[replace(pair, slips=formulas)]])
+    return said if said in formulas else ""
 
 
 def _taken_from_outside(fn, setting):

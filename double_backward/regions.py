@@ -13,12 +13,16 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from double_backward._torch import set_eval_frame
+from ._torch import set_eval_frame
 
 NAMES = {  # the class that stands for a region, in torch 2.11 to 2.15 -> its module
     "CompiledFunction": "torch._functorch._aot_autograd.",
     "ApplyTemplate": "torch._functorch.autograd_function",
 }
+NOT_COMPILED = (
+    'Call it under torch.compiler.set_stance("force_eager"), or compile only what is '
+    "differentiated once."
+)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.autograd import Function
 
-from double_backward._torch import (
+from ._torch import (
     TESTED,
     TransformType,
     class_of,
@@ -43,10 +43,9 @@ from double_backward._torch import (
     transforms,
     version,
 )
-from double_backward.names import has_setup_context
-from double_backward.state import State
-
+from .names import has_setup_context
 from .regions import Region, is_region, region_here
+from .state import State
 
 CALL = "double_backward.call"  # where a node's metadata holds its Call
 OURS = "double_backward.ours"  # set on the nodes that a check makes: nobody listens to those
@@ -148,9 +147,31 @@ class Call:
         call.kwargs, call.args = self.kwargs, [plain(arg) for arg in self.args]
         for place, arg in enumerate(self.args):
             x = plain(self.inputs.get(place, arg))
-            if isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()):
+            if isinstance(x, torch.Tensor) and is_continuous(x):
                 call.inputs[place], call.args[place] = x.requires_grad_(), None
         return call
+
+    def again(self, inputs):
+        """Call the Function once more, with other tensors for its inputs; a tuple."""
+        with torch.enable_grad():
+            out = self.function.apply(*self.arguments(inputs), **self.kwargs)
+        return out if isinstance(out, tuple) else (out,)
+
+    def arguments(self, inputs):
+        """Those of forward with other tensors for the inputs, the rest in their precision."""
+        raised = any(x.dtype != inputs[place].dtype for place, x in self.inputs.items())
+        args = list(self.args)
+        for place, arg in enumerate(args):
+            if place in inputs:
+                args[place] = inputs[place]
+            elif not isinstance(arg, torch.Tensor):
+                continue
+            elif raised and is_continuous(arg):
+                args[place] = arg.to(torch.promote_types(arg.dtype, torch.float64))
+            if place in self.written:
+                args[place] = args[place].clone()
+            self.hands_over(place, args[place])
+        return args
 
     def hands_over(self, place, tensor):
         """forward is about to be called again with this tensor."""
@@ -186,6 +207,10 @@ class TransformedCall(Call):
         call.args = [plain(arg) for arg in self.args]
         call.inputs = {p: plain(x).requires_grad_() for p, x in self.inputs.items()}
         return call
+
+
+def is_continuous(t):
+    return t.is_floating_point() or t.is_complex()
 
 
 def plain(value):
