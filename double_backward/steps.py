@@ -316,7 +316,6 @@ class Called:
 def watched(
     classes: Iterable[Any],
     undo: Iterable[Step] = (),
-    own: Callable[[str], bool] | None = None,
     alter: Iterable[Step] = (),
     until: float = math.inf,
 ) -> Iterator[list[Step]]:
@@ -325,7 +324,7 @@ def watched(
     Without a detach, a backward that differentiates what it computes from its own output calls
     itself, and so on: `RecursionError`, which torch does not raise.
     """
-    watch = Watch(undo, own, alter, until)
+    watch = Watch(undo, None, alter, until)
 
     def wrapper_of(cls):
         def wrapper(function):

@@ -16,11 +16,11 @@ from double_backward.explain import Case
 from double_backward.graphs import walk
 from double_backward.names import has_setup_context
 from double_backward.pairs import Pair
-from double_backward.steps import UNDOABLE, recorded, told, watched
+from double_backward.steps import recorded
 
 from .gradients import extra_gradient, extra_outputs, second_function
 from .relations import relation_of
-from .reply import Said, is_readers, raised, survived, wrong
+from .reply import Said, raised, survived, wrong
 from .returned import check_kind
 from .task import Setting, Task
 
@@ -135,10 +135,10 @@ def _of_second_function(task, fn, setting):
     return f"{fact} {_slip(task, setting, pair) or related}".rstrip()
 
 
-def _diagnosed(task: Task, fn: Callable, setting: Setting) -> str:
+def _diagnosed(task: Task, fn: Callable, setting: Setting, order: int = 2) -> str:
     """The cause that `diagnose` names, with the cure that the lesson knows."""
     function, xs = _alone(fn, setting)
-    cause = diagnose(function, *xs).cause
+    cause = diagnose(function, *xs, order=order).cause
     if cause is None:
         return ""
     if cause.code == "input_copy_saved":
@@ -374,27 +374,8 @@ def _check_third_derivative(task, fn, setting):
             wrong(
                 "the second derivative is right, and the third is a wrong number. F, "
                 f"differentiated three times, {pair}.",
-                survived(_cut_off_later, fn, setting, true),
+                survived(_diagnosed, task, fn, setting, 3),
             )
-
-
-def _cut_off_later(fn, setting, true):
-    """Steps of backward without which the third derivative is right, told, or ""."""
-    xs = setting.fresh()
-    classes = {node.custom for node in walk.walk(fn(*xs)).nodes if node.custom}
-
-    def right_without(steps):
-        with watched(classes, steps, is_readers):
-            found = _three_times(fn, setting)
-        return all(not Pair("", a, b, {}).wrong for a, b in zip(found, true, strict=True))
-
-    with watched(classes, own=is_readers) as seen:
-        _three_times(fn, setting)
-    steps = [step for step in dict.fromkeys(seen) if step.kind in UNDOABLE]
-    needed = next(([step] for step in steps if right_without([step])), steps)
-    if not needed or not right_without(needed):
-        return ""
-    return f"The graph ends here: {told(needed)}. Without it, the numbers are right."
 
 
 def _three_times(function, setting):
