@@ -160,6 +160,8 @@ def close(a: Tensor, b: Tensor) -> bool:
         return False
     if not (a.is_floating_point() or a.is_complex()):
         return same(a, b)
+    if a.layout is b.layout is torch.strided and torch.equal(a, b):
+        return True
     digits = LAST * max(torch.finfo(t.dtype).eps for t in (a, b))
     a, b = flat([a]), flat([b])
     top = b.abs().nan_to_num(0.0, 0.0, 0.0).max().item() if b.numel() else 0.0

@@ -48,10 +48,7 @@ class State:
             torch.cuda.get_rng_state_all() if used else [],
             np.random.get_state(legacy=True),  # type: ignore[arg-type]
             random.getstate(),
-            {
-                device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-                for device in (["cpu", "cuda"] if used else ["cpu"])
-            },
+            {device: _autocast(device) for device in (["cpu", "cuda"] if used else ["cpu"])},
         )
 
     def draws_are_as_now(self):
@@ -85,15 +82,24 @@ class State:
         if draws or alone:
             self._put_back()
         try:
-            with ExitStack() as stack:
-                for device, then in self.autocast.items():
-                    if then != now.autocast.get(device):
-                        enabled, dtype = then
-                        stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
+            with self.cast_again():
                 yield
         finally:
             if draws or alone:
                 now._put_back()
+
+    @contextmanager
+    def cast_again(self):
+        """Inside, autocast is as it was then."""
+        with ExitStack() as stack:
+            for device, (enabled, dtype) in self.autocast.items():
+                if (enabled, dtype) != _autocast(device):
+                    stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
+            yield
+
+
+def _autocast(device):
+    return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
 
 class Surroundings:

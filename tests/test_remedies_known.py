@@ -161,3 +161,31 @@ def test_a_function_is_called_again_under_the_autocast_of_its_call(then, now, fa
             (first,) = grad(y.sum(), x, create_graph=True)
             (second,) = grad(first.sum(), x)
     assert torch.allclose(second, factor**2 * (factor * x).exp())
+
+
+def test_a_mended_function_that_draws_draws_as_its_forward_did_and_nobody_notices():
+    class Noisy(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.noise = torch.rand_like(x)
+            ctx.slope = 3 * x**2 * ctx.noise
+            ctx.save_for_backward(x)
+            return x**3 * ctx.noise
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.slope
+
+    def three():
+        torch.manual_seed(3)
+        for _ in range(3):
+            x = point(6).requires_grad_()
+            (first,) = grad(Noisy.apply(x).sum(), x, create_graph=True)
+            yield first, x
+
+    plain = [first.tolist() for first, _ in three()]
+    with recompute_intermediates():
+        for (first, x), expected in zip(three(), plain, strict=True):
+            assert first.tolist() == expected
+            (second,) = grad(first.sum(), x)
+            assert torch.allclose(second, 2 * first.detach() / x.detach())

@@ -301,6 +301,7 @@ def _try(find, call, grad_outs, memory):
         finally:
             memory.written |= call.written
             memory.touches |= truth.around.changed
+            memory.draws |= truth.call.drew
     except Unknown as reason:
         return _NotFound(str(reason))
 
@@ -366,7 +367,7 @@ def _again(call, grad_outs, grads, objections, memory):
     for way, objection in objections.items():
         if objection is None:
             try:
-                with call.state.again(call.draws), _put_back(call, memory):
+                with _as_then(call, memory), _put_back(call, memory):
                     return _put_in(way(call, call.inputs, grad_outs), grads, call)
             except Unknown as reason:
                 reasons.append(str(reason))
@@ -377,6 +378,11 @@ def _again(call, grad_outs, grads, objections, memory):
 
 def _copy_of(grad_out):
     return None if grad_out is None else grad_out.clone()
+
+
+def _as_then(call, memory):
+    """The generators, too, where a trial has seen that it draws: to keep them takes time."""
+    return call.state.again(call.draws) if memory.draws else call.state.cast_again()
 
 
 def _put_back(call, memory):

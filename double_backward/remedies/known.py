@@ -33,12 +33,14 @@ class Known:
         written: places among the arguments into which the Function writes; -1 - i for grad_out i.
         touches: True if it changes something besides what it returns, so that this has to be put
             back when it is called again.
+        draws: True if random numbers are drawn, by forward or by backward.
         calls: how many there have been.
     """
 
     outcome: Any = None
     written: set[int] = field(default_factory=set)
     touches: bool = False
+    draws: bool = False
     calls: int = 0
     next_trial: int = 1
     lock: Any = field(default_factory=threading.RLock)  # other threads wait for a trial's outcome

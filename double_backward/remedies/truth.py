@@ -29,7 +29,7 @@ from double_backward.check import (
 )
 from double_backward.differences import flat, real
 from double_backward.meet import Call, is_continuous, unheard
-from double_backward.state import Surroundings
+from double_backward.state import State, Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
 SHARE = 0.5  # of the elements that must be smooth, or nothing is known
@@ -108,7 +108,7 @@ class _OnTrial(Call):
 
     def __init__(self, call):
         self.__dict__.update(vars(call))
-        self.region, self.draws = call.region, call.draws
+        self.region, self.draws, self.drew = call.region, call.draws, False
         self.args = [copied(a) if isinstance(a, torch.Tensor) else a for a in call.args]
         self._handed = []
 
@@ -328,7 +328,9 @@ def _apart(call, around):
     """Nobody listens, nothing stays changed, and random draws are those of the call."""
     try:
         with unheard(), around.unchanged(), call.state.again(call.draws):
+            before = State.now()
             yield
+            call.drew |= not before.draws_are_as_now()
     finally:
         call.look_for_writes()
 
