@@ -22,6 +22,7 @@ from torch.autograd import Function, forward_ad
 from torch.autograd import function as functions
 
 TESTED = "2.9 to 2.15"
+EDITED = "modified by an inplace operation"  # what torch says of a saved tensor that changed
 NAMES = {  # -> what it is for
     "torch.autograd._engine_run_backward": "where every pass of the engine begins",
     "torch.autograd._is_checkpoint_valid": "what a checkpoint asks before it refuses",

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import allow_mutation_on_saved_tensors
 
-from double_backward._torch import tree_map
+from double_backward._torch import EDITED, tree_map
 from double_backward.check import first_line
 from double_backward.differences import same
 from double_backward.graphs import walk
@@ -70,7 +70,7 @@ def _asked_in_new_tensors(backward, beside):
     try:
         _ask(backward, beside)
     except Exception as raised:  # of backward
-        if "modified by an inplace operation" not in str(raised):
+        if EDITED not in str(raised):
             return None
         with suppress(Exception), allow_mutation_on_saved_tensors():
             asked = _ask(backward, beside)

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from double_backward._torch import version
+from double_backward._torch import EDITED, version
 from double_backward.check import Outcome, first_line
 from double_backward.differences import filled, flat, same, shaped, vjp
 
@@ -99,7 +99,7 @@ def _through_one_graph(measured):
         text = first_line(error)
     if not all(map(torch.equal, given, probe.w)):
         return replace(found, mutates=True)
-    if "modified by an inplace operation" in text or not all(map(same, [*xs, *ys], before)):
+    if EDITED in text or not all(map(same, [*xs, *ys], before)):
         return replace(found, mutates_saved=True, only_once=text)
     if text:
         return replace(found, only_once=text)

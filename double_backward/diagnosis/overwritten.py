@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from double_backward._torch import TorchDispatchMode, version, written_by
+from double_backward._torch import EDITED, TorchDispatchMode, version, written_by
 from double_backward.lines import line_of_code, told_in_file
 
 from .measure import Measured
 from .settings import reported
-
-REFUSED = "modified by an inplace operation"  # torch, of such a tensor
 
 
 @dataclass(frozen=True)
@@ -69,10 +67,10 @@ def memory(tensor: Tensor) -> int:
 def overwritten(measured: Measured) -> Written | None:
     """None where torch refuses nothing for that, or the lines are not seen."""
     rows = [*measured.second.items(), *measured.third.items()]
-    refused = [setting for setting, row in rows if REFUSED in row.text]
+    refused = [setting for setting, row in rows if EDITED in row.text]
     if not refused:
         return None
-    order = 2 if any(REFUSED in row.text for row in measured.second.values()) else 3
+    order = 2 if any(EDITED in row.text for row in measured.second.values()) else 3
     writes, edited = Writes(), list[_Kept]()
 
     def keep(tensor: Tensor) -> _Kept:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from double_backward._torch import EDITED
 from double_backward.check import Outcome
 from double_backward.origins import BY_ANOTHER_CALL
 from double_backward.steps import Step, told
@@ -67,11 +68,11 @@ class Rule:
         applies: the function.
         lesson: its number.
         cause: it explains why a second derivative is wrong, or raises; or a function of the
-            evidence, as severity, verdict and besides.
+            evidence, as severity, verdict and minor.
         explains: where that is the verdict, it comes before all other causes.
         severity: "error", "warning" or "note".
         verdict: what it says against fn by itself, whatever the numbers say; None: nothing.
-        besides: that counts only where all else is right.
+        minor: that counts only where all else is right.
         last: the function gets the `Conclusion` of the others instead.
     """
 
@@ -81,7 +82,7 @@ class Rule:
     explains: Verdict | None
     severity: Any
     verdict: Any
-    besides: Any
+    minor: Any
     last: bool
 
 
@@ -94,13 +95,13 @@ def rule(
     explains: Verdict | None = None,
     severity: Any = ERROR,
     verdict: Any = None,
-    besides: Any = False,
+    minor: Any = False,
     last: bool = False,
 ) -> Callable[[Applies], Applies]:
     """Register a function as the rule for the finding of its name; see `Rule`."""
 
     def register(applies):
-        about = cause, explains, severity, verdict, besides, last
+        about = cause, explains, severity, verdict, minor, last
         RULES[applies.__name__] = Rule(applies, lesson, *about)
         return applies
 
@@ -124,8 +125,8 @@ def concluded(evidence: Evidence) -> tuple[Verdict, list[Finding]]:
     convicted: dict[bool, list[Verdict]] = {False: [], True: []}
     for rule in spoke:
         if verdict := _here(rule.verdict, evidence):
-            convicted[_here(rule.besides, evidence)].append(verdict)
-    verdict = verdict_of(evidence, convicted[False], besides=convicted[True])
+            convicted[_here(rule.minor, evidence)].append(verdict)
+    verdict = verdict_of(evidence, convicted[False], minor=convicted[True])
     explained = any(_here(rule.cause, evidence) for rule in spoke)
     so_far = Conclusion(evidence, verdict, explained)
     said |= {code: rule.applies(so_far) for code, rule in RULES.items() if rule.last}
@@ -292,7 +293,7 @@ def _bent(e):
     return said.get(e.habits.bend, "for a multiple of it, it does not return that multiple.")
 
 
-@rule(lesson=1, cause=True, verdict=FIRST, besides=lambda e: not e.first_is_wrong)
+@rule(lesson=1, cause=True, verdict=FIRST, minor=lambda e: not e.first_is_wrong)
 def backward_not_repeatable(e: Evidence) -> str | None:
     if not e.habits.not_repeatable:
         return None
@@ -306,7 +307,7 @@ def backward_not_repeatable(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=4, verdict=FIRST, besides=True)
+@rule(lesson=4, verdict=FIRST, minor=True)
 def state_between_calls(e: Evidence) -> str | None:
     if not e.habits.second_call:
         return None
@@ -316,7 +317,7 @@ def state_between_calls(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1, verdict=FIRST, besides=True)
+@rule(lesson=1, verdict=FIRST, minor=True)
 def leaf_without_gradient(e: Evidence) -> str | None:
     if not e.forgotten:
         return None
@@ -792,7 +793,7 @@ def _error_says(e: Evidence, *words: str) -> bool:
 @rule(lesson=3, cause=True, explains=Verdict.RAISES)
 def saved_tensor_edited(e: Evidence) -> str | None:
     told = e.habits.mutates or e.habits.mutates_saved
-    if told or not _error_says(e, "modified by an inplace operation"):
+    if told or not _error_says(e, EDITED):
         return None
     if e.written is None:
         return (

@@ -42,16 +42,16 @@ def of_numbers(e: Evidence) -> Iterator[Verdict]:
         yield Verdict.SURROGATE_GRADIENT
 
 
-def verdict_of(e: Evidence, convicted: Iterable[Verdict], besides: Iterable[Verdict]) -> Verdict:
+def verdict_of(e: Evidence, convicted: Iterable[Verdict], minor: Iterable[Verdict]) -> Verdict:
     """The gravest.
 
     Args:
         convicted: what findings say, each by itself.
-        besides: the same, of those that count only where all else is right.
+        minor: the same, of those that count only where all else is right.
     """
     if e.is_excused:
         return Verdict.NOT_CHECKED if e.not_apart else Verdict.SUPPORTED
-    against = [*convicted, *of_numbers(e)] or list(besides)
+    against = [*convicted, *of_numbers(e)] or list(minor)
     if against:
         return min(against, key=list(Verdict).index)
     unasked = any(row.outcome is Outcome.NOT_ASKED for row in e.rows)

@@ -16,7 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node as AutogradNode
 
-from double_backward._torch import class_of, metadata_of, saved_attributes
+from double_backward._torch import EDITED, class_of, metadata_of, saved_attributes
 
 # What a kept tensor is to the node that keeps it. The first two lead on into the graph.
 INPUT: Final = "input"
@@ -303,4 +303,4 @@ def _reason(error: Exception) -> Role:
     text = str(error)
     if "already been freed" in text:
         return FREED
-    return OVERWRITTEN if "modified by an inplace operation" in text else UNREADABLE
+    return OVERWRITTEN if EDITED in text else UNREADABLE
