@@ -6,6 +6,7 @@ import gc
 import itertools
 import math
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -816,6 +817,66 @@ def writing_into(made):
         return out
 
     return filling
+
+
+def test_a_backward_that_torch_refuses_to_record_is_not_one_that_autograd_cannot_follow():
+    def forward(ctx, x):
+        ctx.save_for_backward(3 * x**2)
+        return x**3
+
+    def backward(ctx, g):
+        of_x = g * ctx.saved_tensors[0]
+        out = of_x.new_zeros(of_x.shape, requires_grad=of_x.requires_grad)
+        out[:] = of_x
+        return out
+
+    found = codes_of(function(forward, backward).apply, x())
+    assert "leaf_edited" in found and "untracked_backward" not in found
+
+
+def test_what_the_guard_of_once_differentiable_cuts_is_told_once():
+    def hiding(ctx, g):
+        with torch.no_grad():
+            return 3 * g * ctx.saved_tensors[0] ** 2
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    found = codes_of(function(forward, once_differentiable(hiding)).apply, x())
+    assert found[0] == "once_differentiable"
+    assert not {"grad_out_path_cut", "untracked_backward"} & set(found)
+
+
+def test_the_old_name_of_saved_tensors():
+    def forward(ctx, x):
+        ctx.save_for_backward(torch.cosh(x))
+        return torch.sinh(x)
+
+    def backward(ctx, g):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is old
+            (cosh,) = ctx.saved_variables
+        return g * cosh
+
+    assert only(diagnose(function(forward, backward).apply, x())) == "intermediate_saved"
+
+
+def test_a_function_that_applies_itself_is_not_another_one():
+    class Wave(Function):
+        @staticmethod
+        def forward(ctx, x, shift):
+            ctx.save_for_backward(x)
+            ctx.shift = shift
+            return torch.sin(x + shift)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return -g * Wave.apply(x, ctx.shift + math.pi / 2), None
+
+    found = codes_of(lambda x: Wave.apply(x, 0.0), x())
+    assert "second_function_gradient" not in found and "first_derivative_differs" in found
 
 
 def test_a_leaf_that_backward_makes_and_writes_into():

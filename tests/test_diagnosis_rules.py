@@ -163,6 +163,11 @@ SPEAKS = [  # code, evidence, some of its words
         "outputs that it saved (ctx.up), and returns another",
     ),
     (
+        "intermediate_saved",
+        wrong(custom(kept(), in_company=True)),
+        "by Functions that hand gradients over in the same convention",
+    ),
+    (
         "gradients_by_convention",
         wrong(sound(in_company=True), sound()),
         "not the derivative of forward in F, and all of fn is right",

@@ -28,6 +28,8 @@ class StandIn:
     def saved_tensors(self):
         return self.__dict__["_stand_in"][1]
 
+    saved_variables = saved_tensors  # its old name
+
     def __getattr__(self, name):
         return getattr(self.__dict__["_stand_in"][0], name)
 

@@ -38,6 +38,8 @@ def with_steps(probe: Probe, customs: tuple[Custom, ...]) -> tuple[Custom, ...]:
 
 def _of(custom, steps):
     own = [step for step in steps if step.function == custom.name]
+    if custom.once:
+        own = [step for step in own if step.where]  # not those of the guard itself
     if custom.lost or any(step.kind != "memory" for step in own):  # which make such tensors, too
         own = [step for step in own if step.kind != "memory"]
     numpy = any(step.kind == "numpy" for step in own)  # which needs .detach()

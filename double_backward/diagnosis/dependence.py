@@ -46,7 +46,9 @@ def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...
     found = _followed(measured, customs, recorded=True)
     if not any(custom.suspect for custom in found):
         other = _followed(measured, customs, recorded=False)
-        found = other if any(custom.suspect for custom in other) else found
+        if any(custom.suspect for custom in other):
+            pairs = zip(other, found, strict=True)
+            found = tuple(replace(o, refused=o.refused or c.refused) for o, c in pairs)
     return with_sources(measured.probe.target, with_steps(measured.probe, found))
 
 

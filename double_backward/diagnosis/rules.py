@@ -197,6 +197,8 @@ def _about(code, e):
         found = [f for f in e.functions if concerns[code](f)]
         if code in ("grad_out_path_cut", "untracked_backward"):  # by the experiment alone
             found = found or [f for f in e.functions if f.untracked_calls]
+        if code == "gradients_by_convention" and len(found) > 1:  # it may be any of them
+            return None
     elif _here(RULES[code].severity, e) != ERROR:
         found = []
     else:
@@ -528,7 +530,7 @@ def intermediate_saved(e: Evidence) -> str | None:
         return None
     return (
         f"forward saves a tensor it made itself{_which(kept)}, where autograd does not record: a "
-        f"constant to the second backward. {_cure(kept)}"
+        f"constant to the second backward. {_cure(e, kept)}"
     )
 
 
@@ -539,7 +541,7 @@ def intermediate_on_ctx(e: Evidence) -> str | None:
         return None
     return (
         "Made in forward, where nothing is recorded, so constants to the second backward: "
-        f"{_attributes(kept)}. {_cure(kept)}"
+        f"{_attributes(kept)}. {_cure(e, kept)}"
     )
 
 
@@ -572,14 +574,14 @@ def state_outside_ctx(e: Evidence) -> str | None:
 def second_function_gradient(e: Evidence) -> str | None:
     if not e.wrong:
         return None
-    told = []
+    told, known = [], {f.name for f in e.functions}
     for f in e.functions:
-        if f.inner and (missing := f.inner_misses(Path.MISSING)):
-            told.append(
-                f"{_one_of(f.inner)} returns no gradient (None or 0) for {_listed(missing)}"
-            )
-        if f.inner and (wrong := f.inner_misses(Path.WRONG)):
-            told.append(f"{_one_of(f.inner)} returns a wrong gradient for {_listed(wrong)}")
+        # One that fn calls, too, is wrong for fn already.
+        inner = [name for name in f.inner if not (e.first_is_wrong and name in known)]
+        if inner and (missing := f.inner_misses(Path.MISSING)):
+            told.append(f"{_one_of(inner)} returns no gradient (None or 0) for {_listed(missing)}")
+        if inner and (wrong := f.inner_misses(Path.WRONG)):
+            told.append(f"{_one_of(inner)} returns a wrong gradient for {_listed(wrong)}")
     if not told:
         return None
     told = [_returned(second) for second in e.second_gradients] or told
@@ -604,16 +606,18 @@ def grad_out_path_cut(e: Evidence) -> str | None:
         return None
     partly = cut and all(f.by_grad_out is Path.WRONG for f in cut)
     how = "is differentiated wrongly by grad_out" if partly else "has no graph to grad_out"
-    seen = _seen(_steps(e, cut, "by_grad_out"))
+    steps = _steps(e, cut, "by_grad_out")
+    if _by_guard(cut, steps):
+        return None
     return (
-        f"What backward returns {how}{seen}. Anything non-linear that follows needs that: compute "
-        "with grad_out itself, in torch."
+        f"What backward returns {how}{_seen(steps)}. Anything non-linear that follows needs that: "
+        "compute with grad_out itself, in torch."
     )
 
 
 @rule(lesson=5, cause=True)
 def untracked_backward(e: Evidence) -> str | None:
-    lost = [f for f in e.functions if f.untracked]
+    lost = [f for f in e.functions if f.untracked and (f.untracked_calls or not f.refused)]
     habits = e.habits
     spoilt = habits.edits_input or habits.mutates or habits.mutates_saved or habits.not_repeatable
     seen = any(f.untracked_calls for f in lost)
@@ -621,6 +625,8 @@ def untracked_backward(e: Evidence) -> str | None:
         return None
     names = [s.title for f in lost for s in f.untracked] or ["what it is given"]
     steps = _steps(e, lost, "by_input")
+    if _by_guard(lost, steps):
+        return None
     if habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
     fact = f"backward computes with {_listed(names)} where autograd cannot follow{_seen(steps)}."
@@ -641,6 +647,11 @@ def untracked_forward(e: Evidence) -> str | None:
         "the first derivative may be right without that part, the second is not. Without it, all "
         "is right."
     )
+
+
+def _by_guard(cut, steps):
+    """The guard cuts it, as once_differentiable says, and nothing else is seen."""
+    return bool(cut) and all(f.once for f in cut) and not any(step.where for step in steps)
 
 
 def _mended(e, part):
@@ -828,8 +839,9 @@ def graph_freed(e: Evidence) -> str | None:
         return None
     return (
         "A graph that the second derivative needs is freed before: torch.autograd.grad or "
-        f".backward() inside backward{_where(e)} does that, unless with retain_graph=True. What is "
-        "returned from there has to keep its graph: use create_graph=True."
+        f".backward() inside backward{_where(e)} does that. What is returned from there has to "
+        "keep its graph: use create_graph=True. With retain_graph=True instead, the error goes and "
+        "a wrong number can come."
     )
 
 
@@ -1279,8 +1291,14 @@ def _unasked(e: Evidence) -> bool:
     return any(row.outcome is Outcome.NOT_ASKED for row in e.measured.rows)
 
 
-def _cure(kept: list[Saved]) -> str:
+def _cure(e: Evidence, kept: list[Saved]) -> str:
     """What to do instead; where that is not the same for all, for each."""
+    in_company = {id(s) for f in e.functions if f.in_company for s in f.saved}
+    if any(id(s) in in_company for s in kept):
+        return (
+            "Compute it in backward from a saved input, by Functions that hand gradients over in "
+            "the same convention."
+        )
     engine = any(s.dtype.startswith("NumPy") for s in kept)
     groups: dict[str, list[Saved]] = {}
     for each in kept:
