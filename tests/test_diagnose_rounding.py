@@ -1,6 +1,7 @@
 """Where numbers cancel, or are computed in few bits: right is never convicted, and what is wrong
 stays so where its digits are known."""
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd import Function
@@ -142,3 +143,23 @@ def half_inside(x):
 def test_16_bits_are_said_where_they_were_seen():
     found = diagnose(half_inside, torch.linspace(0.5, 1.2, 5).double().requires_grad_())
     assert "computes_in_16_bits" in codes(found), found
+
+
+def test_a_large_number_that_pads_hides_no_wrong_first_derivative():
+    class Padded(Function):
+        """x**2 in float32, beside 1e8, as the dynamic programs of soft-DTW have it; twice too large
+        a gradient."""
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            table = np.append(x.detach().numpy() ** 2, 1e8)
+            return torch.from_numpy(table).float()[:-1] / 1
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            (x,) = ctx.saved_tensors
+            return 4 * x.float() * grad_out
+
+    found = diagnose(Padded.apply, point(1.0, torch.float64))
+    assert found.first.outcome == "wrong", found

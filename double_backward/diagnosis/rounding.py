@@ -59,9 +59,10 @@ class _Moved(TorchDispatchMode):
         out = func(*args, **kwargs)
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         random = torch.Tag.nondeterministic_seeded in func.tags
-        if not given or returns_a_view(func) or random or func.overloadpacket.__name__ in WHOLE:
+        name = func.overloadpacket.__name__
+        if not given or returns_a_view(func) or random or name in WHOLE:
             return out
-        by_element = torch.Tag.pointwise in func.tags
+        by_element = torch.Tag.pointwise in func.tags or name == "_to_copy"  # to another dtype
         return tree_map_only(Tensor, lambda t: self._moved(t, given, by_element), out)
 
     def _moved(self, result: Tensor, given: list[Tensor], by_element: bool) -> Tensor:
