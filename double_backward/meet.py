@@ -43,7 +43,7 @@ from ._torch import (
     transforms,
     version,
 )
-from .names import has_setup_context
+from .methods import has_setup_context
 from .regions import Region, is_region, region_here
 from .state import State
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from torch.autograd import Function
 
+from .methods import has_setup_context
+
 
 def argument_names(function: type[Function]) -> list[str]:
     """The parameters of forward without ctx; empty where they cannot be known."""
@@ -20,11 +22,6 @@ def argument_names(function: type[Function]) -> list[str]:
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return []
     return [p.name for p in parameters[not has_setup_context(function) :]]
-
-
-def has_setup_context(function: type) -> bool:
-    """Whether its forward takes no ctx."""
-    return function.setup_context is not Function.setup_context  # type: ignore[attr-defined]
 
 
 def returned_names(function: type[Function]) -> list[str]:

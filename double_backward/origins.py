@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ._torch import TorchDispatchMode, tree_leaves
 from .differences import same
-from .steps import around, marked
+from .methods import around, marked
 
 # What to write where a derivative is a call of something that is not torch.
 BY_ANOTHER_CALL = (

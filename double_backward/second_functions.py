@@ -10,9 +10,8 @@ from torch import Tensor
 
 from .explain import Case
 from .graphs import walk
-from .names import has_setup_context
+from .methods import has_setup_context, recorded
 from .pairs import Pair
-from .steps import recorded
 
 Groups = tuple[tuple[Pair, ...], ...]
 

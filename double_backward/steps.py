@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._torch import engine_replaced, set_grad_enabled, tree_leaves, tree_map
 from .lines import OURS, TORCH, is_own, line_of_code
-from .names import has_setup_context
+from .methods import around, backward_method
 
 STEPS = {  # how they are told
     "detach": ".detach()",
@@ -351,54 +351,5 @@ def watched(
         stack.callback(watch.clear)
         stack.enter_context(engine_replaced(watch.engine))
         for cls in dict.fromkeys(classes):
-            method = "backward" if cls.backward is not torch.autograd.Function.backward else "vjp"
-            stack.enter_context(around(cls, method, wrapper_of(cls)))
+            stack.enter_context(around(cls, backward_method(cls), wrapper_of(cls)))
         yield watch.steps
-
-
-@contextmanager
-def marked(classes: Iterable[Any]) -> Iterator[list[Tensor]]:
-    """The outputs that these Functions mark as non-differentiable, while forward runs."""
-    found: list[Tensor] = []
-
-    def wrapper(function):
-        def recording(*args):
-            result = function(*args)
-            found.extend(getattr(args[0], "non_differentiable", None) or ())
-            return result
-
-        return recording
-
-    with ExitStack() as stack:
-        for cls in dict.fromkeys(classes):
-            method = "setup_context" if has_setup_context(cls) else "forward"
-            stack.enter_context(around(cls, method, wrapper))
-        yield found
-
-
-@contextmanager
-def around(cls: Any, method: str, wrapper: Callable) -> Iterator[None]:
-    """For a while, `cls.method` is `wrapper(method)`."""
-    own, before = method in vars(cls), inspect.getattr_static(cls, method)
-    setattr(cls, method, staticmethod(wrapper(getattr(cls, method))))
-    try:
-        yield
-    finally:
-        setattr(cls, method, before) if own else delattr(cls, method)
-
-
-@contextmanager
-def recorded(cls: Any, method: str) -> Iterator[list[tuple[tuple, Any]]]:
-    """List of (arguments, result), one for each call of `cls.method`."""
-    calls: list[tuple[tuple, Any]] = []
-
-    def wrapper(function):
-        def recording(*args):
-            result = function(*args)
-            calls.append((args, result))
-            return result
-
-        return recording
-
-    with around(cls, method, wrapper):
-        yield calls

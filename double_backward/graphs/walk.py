@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node as AutogradNode
 
 from double_backward._torch import EDITED, class_of, metadata_of, saved_attributes
+from double_backward.methods import is_once_differentiable
 
 # What a kept tensor is to the node that keeps it. The first two lead on into the graph.
 INPUT: Final = "input"
@@ -83,12 +84,7 @@ class Node:
     @property
     def once_differentiable(self) -> bool:
         """True for a custom Function whose backward is decorated with `once_differentiable`."""
-        backward: Any = getattr(self.custom, "backward", None)
-        while hasattr(backward, "__wrapped__"):  # other decorators may stand around it
-            if backward.__code__.co_qualname.startswith("once_differentiable."):
-                return True
-            backward = backward.__wrapped__
-        return False
+        return is_once_differentiable(self.custom)
 
     @property
     def leaf(self) -> Tensor | None:

@@ -25,11 +25,12 @@ from double_backward.meet import (
     plain,
     unbatched,
 )
+from double_backward.methods import is_once_differentiable
 from double_backward.regions import uncompiled
 from double_backward.state import Surroundings
 
 from . import explain
-from .again import WAYS, fitting, is_guarded
+from .again import WAYS, fitting
 from .known import recall
 from .truth import AnotherResult, Truth, Unknown, tangents_out
 
@@ -321,7 +322,7 @@ def _with_graph(grad_out):
 def _problem(truth):
     """(text, places of the wrong gradients), or None for a Function that is right."""
     verdict = truth.judge()
-    if verdict.right or (verdict.raised and not is_guarded(truth.call.function)):
+    if verdict.right or (verdict.raised and not is_once_differentiable(truth.call.function)):
         return None  # what autograd raises by itself is heard
     return explain.wrong(truth, verdict), verdict.wrong or None
 

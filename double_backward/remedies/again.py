@@ -8,6 +8,8 @@ import inspect
 
 import torch
 
+from double_backward.methods import backward_method, has_setup_context
+
 
 class Notepad:
     """Stands in for ctx: keeps what it is given as it is, with its graph."""
@@ -47,8 +49,7 @@ def keep_again(call, inputs, grad_outs):
         ctx, outs = _forward(call, args)
         grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs
         function = call.function
-        written = "vjp" if function.vjp is not torch.autograd.Function.vjp else "backward"
-        backward = _without_guard(getattr(function, written))
+        backward = _without_guard(getattr(function, backward_method(function)))
         boxed = getattr(function, "boxed_grads_call", False)
         grads = backward(ctx, list(grad_outs)) if boxed else backward(ctx, *grad_outs)
     grads = grads if isinstance(grads, tuple) else (grads,)
@@ -90,26 +91,13 @@ WAYS = keep_again, differentiate_forward
 def _forward(call, args):
     ctx = Notepad(tuple(place in call.inputs for place in range(len(args))))
     function = call.function
-    if function.setup_context is torch.autograd.Function.setup_context:
-        out = function.forward(ctx, *args, **call.kwargs)
-    else:
+    if has_setup_context(function):
         out = function.forward(*args, **call.kwargs)
         function.setup_context(ctx, tuple(args), out)
+    else:
+        out = function.forward(ctx, *args, **call.kwargs)
     return ctx, out if isinstance(out, tuple) else (out,)
-
-
-def is_guarded(function):
-    """Whether backward is declared `once_differentiable`."""
-    backward = function.backward
-    while backward is not None:
-        if getattr(backward, "__code__", None) is _GUARD:
-            return True
-        backward = getattr(backward, "__wrapped__", None)
-    return False
 
 
 def _without_guard(backward):
     return inspect.unwrap(backward)
-
-
-_GUARD = torch.autograd.function.once_differentiable(lambda ctx: None).__code__

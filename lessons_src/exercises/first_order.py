@@ -8,9 +8,8 @@ import torch
 from torch.autograd import Function, grad
 
 from double_backward.graphs import walk
-from double_backward.names import has_setup_context
+from double_backward.methods import has_setup_context, recorded
 from double_backward.pairs import Pair
-from double_backward.steps import recorded
 
 from .handed import edited_afterwards
 from .relations import ENOUGH, close, joined, relation_of

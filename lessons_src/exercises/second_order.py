@@ -14,9 +14,8 @@ from double_backward.diagnosis import diagnose
 from double_backward.diagnosis.rules import AGAIN
 from double_backward.explain import Case
 from double_backward.graphs import walk
-from double_backward.names import has_setup_context
+from double_backward.methods import has_setup_context, recorded
 from double_backward.pairs import Pair
-from double_backward.steps import recorded
 
 from .gradients import extra_gradient, extra_outputs, second_function
 from .relations import relation_of

@@ -7,7 +7,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from double_backward.graphs import walk
-from double_backward.steps import around
+from double_backward.methods import around
 
 from .reply import readers_line
 

@@ -1,0 +1,80 @@
+"""The methods of a Function: which of them it declares, and each of them wrapped for a while."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+_GUARD = once_differentiable(lambda ctx: None).__code__
+
+
+def has_setup_context(function: type) -> bool:
+    """Whether its forward takes no ctx."""
+    return function.setup_context is not Function.setup_context  # type: ignore[attr-defined]
+
+
+def backward_method(function: Any) -> str:
+    """The name under which its backward is written: "backward" or "vjp"."""
+    return "backward" if function.backward is not Function.backward else "vjp"
+
+
+def is_once_differentiable(function: Any) -> bool:
+    """Whether its backward is decorated with `once_differentiable`."""
+    backward = getattr(function, "backward", None)
+    while backward is not None:  # other decorators may stand around it
+        if getattr(backward, "__code__", None) is _GUARD:
+            return True
+        backward = getattr(backward, "__wrapped__", None)
+    return False
+
+
+@contextmanager
+def around(cls: Any, method: str, wrapper: Callable) -> Iterator[None]:
+    """For a while, `cls.method` is `wrapper(method)`."""
+    own, before = method in vars(cls), inspect.getattr_static(cls, method)
+    setattr(cls, method, staticmethod(wrapper(getattr(cls, method))))
+    try:
+        yield
+    finally:
+        setattr(cls, method, before) if own else delattr(cls, method)
+
+
+@contextmanager
+def recorded(cls: Any, method: str) -> Iterator[list[tuple[tuple, Any]]]:
+    """List of (arguments, result), one for each call of `cls.method`."""
+    calls: list[tuple[tuple, Any]] = []
+
+    def wrapper(function):
+        def recording(*args):
+            result = function(*args)
+            calls.append((args, result))
+            return result
+
+        return recording
+
+    with around(cls, method, wrapper):
+        yield calls
+
+
+@contextmanager
+def marked(classes: Iterable[Any]) -> Iterator[list[Tensor]]:
+    """The outputs that these Functions mark as non-differentiable, while forward runs."""
+    found: list[Tensor] = []
+
+    def wrapper(function):
+        def recording(*args):
+            result = function(*args)
+            found.extend(getattr(args[0], "non_differentiable", None) or ())
+            return result
+
+        return recording
+
+    with ExitStack() as stack:
+        for cls in dict.fromkeys(classes):
+            method = "setup_context" if has_setup_context(cls) else "forward"
+            stack.enter_context(around(cls, method, wrapper))
+        yield found
