@@ -136,15 +136,14 @@ except ImportError as error:
     raise ImportError(" ".join(missing()) or str(error)) from error
 
 __all__ = [
-    "TorchDispatchMode", "TransformType", "TreeSpec", "checkpoints_allowed", "class_of",
-    "element_count", "engine_replaced", "forward_mode", "functions", "get_interpreter_stack",
-    "get_unwrapped", "grad_outs_of", "in_forward_mode", "is_batched_gradient",
-    "is_batchedtensor", "is_functorch_wrapped_tensor", "is_traced", "maybe_get_bdim",
-    "metadata_of", "missing", "not_for_dynamo", "number_of", "one_of_a_batch",
-    "outside_batches", "returns_a_view", "saved_attributes", "set_eval_frame",
-    "set_grad_enabled", "set_version", "temporarily_clear_interpreter_stack", "transforms",
-    "tree_flatten", "tree_leaves", "tree_map", "tree_map_only", "tree_unflatten", "version",
-    "versions_kept", "written_by",
+    "TorchDispatchMode", "TreeSpec", "checkpoints_allowed", "class_of", "element_count",
+    "engine_replaced", "forward_mode", "functions", "grad_outs_of", "in_forward_mode",
+    "is_functorch_wrapped_tensor", "is_traced", "levels", "metadata_of", "missing",
+    "not_for_dynamo", "number_of", "outside_batches", "plain", "returns_a_view",
+    "saved_attributes", "set_eval_frame", "set_grad_enabled", "set_version",
+    "temporarily_clear_interpreter_stack", "transforms", "tree_flatten", "tree_leaves",
+    "tree_map", "tree_map_only", "tree_unflatten", "unbatched", "version", "versions_kept",
+    "written_by",
 ]  # fmt: skip
 
 
@@ -237,13 +236,33 @@ def forward_mode() -> AbstractContextManager:
     return forward_ad._set_fwd_grad_enabled(True)
 
 
-def is_batched_gradient(value: Tensor) -> bool:
-    """Whether it is one of those that `is_grads_batched` hands over."""
-    return torch._C._dispatch_keys(value).has("Batched")
+def levels() -> tuple[int, int]:
+    """How many transforms of `torch.func` are active here: (forward mode, reverse mode)."""
+    keys = [level.key() for level in get_interpreter_stack() or ()]
+    return keys.count(TransformType.Jvp), keys.count(TransformType.Grad)
 
 
-def one_of_a_batch(value: Tensor, level: int) -> Tensor:
-    return torch._remove_batch_dim(value, level, 1, 0)[0]
+def plain(value: Any) -> Any:
+    """The tensor behind `torch.func`'s wrappers; anything else as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    while is_functorch_wrapped_tensor(value):
+        batched = maybe_get_bdim(value) if is_batchedtensor(value) else None
+        value = get_unwrapped(value)
+        if batched is not None:
+            value = value.select(batched, 0)
+    return unbatched(value).detach().clone()
+
+
+def unbatched(value: Any) -> Any:
+    """The first of the gradients that `is_grads_batched` hands over; anything else as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    for level in range(1, 4):
+        if not torch._C._dispatch_keys(value).has("Batched"):
+            break
+        value = torch._remove_batch_dim(value, level, 1, 0)[0]
+    return value
 
 
 @contextmanager

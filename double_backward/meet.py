@@ -24,20 +24,13 @@ from torch.autograd import Function
 
 from ._torch import (
     TESTED,
-    TransformType,
     class_of,
     functions,
-    get_interpreter_stack,
-    get_unwrapped,
-    is_batched_gradient,
-    is_batchedtensor,
-    is_functorch_wrapped_tensor,
     is_traced,
-    maybe_get_bdim,
     metadata_of,
     missing,
     not_for_dynamo,
-    one_of_a_batch,
+    plain,
     set_eval_frame,
     temporarily_clear_interpreter_stack,
     transforms,
@@ -48,7 +41,7 @@ from .regions import Region, is_region, region_here
 from .state import State
 
 CALL = "double_backward.call"  # where a node's metadata holds its Call
-OURS = "double_backward.ours"  # set on the nodes that a check makes: nobody listens to those
+UNHEARD = "double_backward.unheard"  # set on the nodes that a check makes: nobody listens to those
 # They talk to other processes, or are never differentiated twice: calling one again is no test.
 LEFT_ALONE = ("torch.distributed", "torch._functorch", "torch._dynamo", "torch._inductor")
 
@@ -213,29 +206,6 @@ def is_continuous(t):
     return t.is_floating_point() or t.is_complex()
 
 
-def plain(value):
-    """The tensor behind `torch.func`'s wrappers; anything else as it is."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    while is_functorch_wrapped_tensor(value):
-        batched = maybe_get_bdim(value) if is_batchedtensor(value) else None
-        value = get_unwrapped(value)
-        if batched is not None:
-            value = value.select(batched, 0)
-    return unbatched(value).detach().clone()
-
-
-def unbatched(value):
-    """The first of the gradients that `is_grads_batched` hands over; anything else as it is."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    for level in range(1, 4):
-        if not is_batched_gradient(value):
-            break
-        value = one_of_a_batch(value, level)
-    return value
-
-
 class Listener:
     """Somebody who wants to know of calls. All do nothing here."""
 
@@ -286,7 +256,7 @@ def is_listening(listener):
 @contextmanager
 def unheard():
     """What is called inside, in this thread, is told to nobody."""
-    before = _is_unheard()
+    before = is_unheard()
     _thread.unheard = True
     try:
         yield
@@ -299,7 +269,8 @@ def outside(call):
     return temporarily_clear_interpreter_stack() if call.transformed else nullcontext()
 
 
-def _is_unheard():
+def is_unheard():
+    """Whether what this thread calls now is told to nobody."""
     return getattr(_thread, "unheard", False)
 
 
@@ -413,8 +384,8 @@ class _Forward:
 
 
 def _begin(cls, ctx, args, kwargs):
-    if _is_unheard():
-        metadata_of(ctx)[OURS] = True
+    if is_unheard():
+        metadata_of(ctx)[UNHEARD] = True
         return None
     if not has_setup_context(cls):
         args = args[1:]
@@ -435,8 +406,8 @@ def _generate(method):
         def setup_context(ctx, inputs, output):
             result = set_up(ctx, inputs, output)
             known = isinstance(ctx, functions.BackwardCFunction) and _listeners
-            if known and _is_unheard():
-                metadata_of(ctx)[OURS] = True
+            if known and is_unheard():
+                metadata_of(ctx)[UNHEARD] = True
             elif known:
                 call = metadata_of(ctx)[CALL] = TransformedCall(function, inputs, State.now())
                 _tell(call)
@@ -494,15 +465,9 @@ def _forward_mode(method):
     return not_for_dynamo(apply_jvp)
 
 
-def levels():
-    """How many transforms of `torch.func` are active here: (forward mode, reverse mode)."""
-    keys = [level.key() for level in get_interpreter_stack() or ()]
-    return keys.count(TransformType.Jvp), keys.count(TransformType.Grad)
-
-
 def _is_heard(node):
     cls, known = class_of(node), metadata_of(node)
-    if getattr(cls, "is_ours", False) or OURS in known or _is_unheard():
+    if getattr(cls, "is_ours", False) or UNHEARD in known or is_unheard():
         return False
     function = known[CALL].function if CALL in known else cls
     return is_region(function) or not is_left_alone(function)

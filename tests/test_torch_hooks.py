@@ -84,7 +84,7 @@ def private_names(tree):
 
 
 def is_own(value):
-    return isinstance(value, ast.Name) and value.id in ("self", "cls", "other", "meet")
+    return isinstance(value, ast.Name) and value.id in ("self", "cls", "other")
 
 
 def test_the_module_can_be_run():

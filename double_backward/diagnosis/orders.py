@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import torch
 
-from double_backward import meet
-from double_backward._torch import TransformType, engine_replaced, get_interpreter_stack
+from double_backward._torch import engine_replaced
+from double_backward.meet import is_unheard
 
 MOST = 100_000  # nodes looked at for the leaves of `.backward(create_graph=True)`
 
@@ -84,7 +84,7 @@ class Passes:
     def _met_in(self, engine: Callable) -> Callable:
         @functools.wraps(engine)
         def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if meet._is_unheard():
+            if is_unheard():
                 return engine(t_outputs, *args, **kwargs)
             names = ("grad_tensors", "keep_graph", "create_graph", "inputs", "allow_unreachable")
             given = dict(zip(names, args, strict=False)) | kwargs
@@ -108,7 +108,7 @@ class Passes:
         """Notice whoever differentiates these results."""
 
         def met_again(grad_outs: Any) -> None:
-            if not meet._is_unheard():
+            if not is_unheard():
                 running = self.running
                 if running is None:
                     earlier.followed_by(1)
@@ -136,9 +136,3 @@ def _leaves(outputs: Any) -> list[torch.Tensor]:
         seen |= following
         todo += following
     return found
-
-
-def transforms() -> int:
-    """How many of `torch.func`'s derivatives are active: grad, vjp, jvp, what is made of them."""
-    levels = get_interpreter_stack() or []
-    return sum(level.key() in (TransformType.Grad, TransformType.Jvp) for level in levels)

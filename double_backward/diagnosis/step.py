@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from double_backward._torch import levels
 from double_backward.check import Outcome
 from double_backward.lessons import lesson_mark
 from double_backward.meet import (
@@ -27,7 +28,7 @@ from double_backward.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .compiled import diagnosed_region
-from .orders import Passes, transforms
+from .orders import Passes
 from .places import Place, calling, place_of
 from .report import wrapped
 from .smaller import LARGE, change_of, copied, cut_down, elements, runs, shapes
@@ -295,7 +296,7 @@ class Met(Listener):
         is_alone = is_left_alone(call.function) and call.region is None
         if not call.inputs or call.inputs_changed or is_alone:
             return
-        uses.order = max(uses.order, 1, transforms() if call.transformed else 0)
+        uses.order = max(uses.order, 1, sum(levels()) if call.transformed else 0)
         if len(uses.kinds) < KINDS and call.function not in self.ignored:
             with outside(call):
                 call = call.plain() if isinstance(call, TransformedCall) else call

@@ -12,18 +12,22 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import Function
 
-from double_backward._torch import class_of, in_forward_mode, outside_batches
+from double_backward._torch import (
+    class_of,
+    in_forward_mode,
+    levels,
+    outside_batches,
+    plain,
+    unbatched,
+)
 from double_backward.check import first_line
 from double_backward.differences import close
 from double_backward.lessons import lesson_named
 from double_backward.meet import (
     Listener,
     is_listening,
-    levels,
     listening,
     outside,
-    plain,
-    unbatched,
 )
 from double_backward.methods import is_once_differentiable
 from double_backward.regions import uncompiled
