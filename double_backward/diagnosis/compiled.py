@@ -6,7 +6,6 @@ afterwards it would not be what it was before.
 """
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,21 +18,16 @@ from torch import Tensor
 
 from double_backward._torch import tree_leaves, tree_map_only
 from double_backward.check import Outcome, first_line
+from double_backward.differences import filled, real
 from double_backward.lines import raised_in
 from double_backward.meet import Call, Listener, listening
 from double_backward.regions import NOT_COMPILED, Region, uncompiled
-from double_backward.remedies import (
-    SecondDerivativeError,
-    UncheckedFunctionWarning,
-    detect_intermediates,
-)
 
 from .judge import Row
-from .settings import Setting, uneven, uneven_direction
+from .settings import UNUSED, Setting, says_unused, uneven, uneven_direction
+from .smaller import copied
 from .target import seed_generators
 
-UNUSED = "appears to not have been used"
-NOTHING = UNUSED, "does not require grad"  # what autograd says where nothing depends on an input
 # How far two ways to compute one number may be apart, relative: the code is not the same.
 APART = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
 BESIDE_FIRST = 1e-2  # of that, in proportion to the first derivative: what rounding leaves in 0
@@ -122,7 +116,7 @@ def as_called(fn: Callable, inputs: tuple) -> Compiled | None:
     heard, said = _Heard(), {}
     try:
         with listening(heard):
-            asked = _Asked.of(fn, inputs)
+            asked = Twice.of(fn, inputs)
             asked.call(Setting.ALONE)
             if not heard.regions:
                 return None
@@ -132,36 +126,6 @@ def as_called(fn: Callable, inputs: tuple) -> Compiled | None:
     except Exception:  # of fn, which is told of where it is called as it was written
         return None
     return Compiled(tuple(heard.regions), rows)
-
-
-def diagnosed_region(
-    region: Region, function: Any, args: list, keywords: dict
-) -> tuple[Outcome, str]:
-    """What a second derivative through one region gives, and why.
-
-    Args:
-        function: the class that stands for it.
-        args: for its `apply`.
-        keywords: the same.
-    """
-
-    def applied(*given: Any) -> Any:
-        return function.apply(*given, **keywords)
-
-    with detect_intermediates(), warnings.catch_warnings(record=True, action="always") as heard:
-        asked = _Asked.of(applied, tuple(args))
-        texts = [asked.second(setting).text for setting in Setting]
-    if any(text.startswith(SecondDerivativeError.__name__) for text in texts):
-        return Outcome.WRONG, (
-            f"A second derivative through {region} can be wrong without an error: it keeps results "
-            f"and intermediates, which come back without a graph. {NOT_COMPILED}"
-        )
-    errors = [text for text in texts if text and not any(part in text for part in NOTHING)]
-    if errors:
-        text = f"A second derivative through {region} raises: {errors[0]}. {NOT_COMPILED}"
-        return Outcome.RAISES, text
-    unchecked = [w.message for w in heard if issubclass(w.category, UncheckedFunctionWarning)]
-    return (Outcome.NOT_ASKED, str(unchecked[0])) if unchecked else (Outcome.RIGHT, "")
 
 
 @dataclass(frozen=True)
@@ -177,8 +141,8 @@ class _Said:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """fn, and the tensors by which it is differentiated."""
+class Twice:
+    """fn, and the tensors by which it is differentiated, twice."""
 
     fn: Callable
     inputs: tuple
@@ -186,8 +150,8 @@ class _Asked:
     names: list[str]
 
     @classmethod
-    def of(cls, fn: Callable, inputs: tuple) -> "_Asked":
-        inputs = tree_map_only(Tensor, _copy, inputs)
+    def of(cls, fn: Callable, inputs: tuple) -> "Twice":
+        inputs = tree_map_only(Tensor, copied, inputs)
         given = [x for x in tree_leaves(inputs) if isinstance(x, Tensor)]
         names = ["x"] if len(given) == 1 else [f"input {i}" for i in range(len(given))]
         named = [pair for pair in zip(names, given, strict=True) if pair[1].requires_grad]
@@ -205,7 +169,7 @@ class _Asked:
         inputs = tree_map_only(Tensor, bent, self.inputs) if setting.before else self.inputs
         seed_generators(0)
         out = self.fn(*inputs)
-        return [_real(y) for y in tree_leaves(out) if isinstance(y, Tensor) and y.requires_grad]
+        return [real(y) for y in tree_leaves(out) if isinstance(y, Tensor) and y.requires_grad]
 
     def second(self, setting: Setting) -> _Said:
         """As a reader would ask for it; `allow_unused` where some of several inputs are not."""
@@ -224,44 +188,30 @@ class _Asked:
             terms = [y + (y - y.detach()) ** 2 / 2 if setting.after else y for y in ys]
             loss = _sum(uneven(term) * term for term in terms)
             grads = torch.autograd.grad(loss, self.leaves, create_graph=True, allow_unused=True)
-            first = self._flat(grads)
-            real = [_real(g) for g in grads if g is not None]
-            along = _sum(uneven_direction(g) * g for g in real)
+            first = filled(grads, self.leaves)
+            given = [real(g) for g in grads if g is not None]
+            along = _sum(uneven_direction(g) * g for g in given)
             seconds = torch.autograd.grad(along, self.leaves, allow_unused=not strict)
         except Exception as error:  # whatever torch or fn raises is the answer
             return _Said(values, first, None, apart, first_line(error), raised_in(error))
-        return _Said(values, first, self._flat(seconds), apart)
+        return _Said(values, first, filled(seconds, self.leaves), apart)
 
     def place(self, index: int) -> str:
         """Where an element of the flat derivative is."""
-        which, sizes = 0, [_real(x.detach()).numel() for x in self.leaves]
+        which, sizes = 0, [real(x.detach()).numel() for x in self.leaves]
         while index >= sizes[which]:
             index -= sizes[which]
             which += 1
-        x = _real(self.leaves[which].detach())
+        x = real(self.leaves[which].detach())
         at = [int(i) for i in np.unravel_index(index, x.shape)]
         return f"{self.names[which]}{at or ''} = {x.flatten()[index].item():.4g}"
-
-    def _flat(self, grads: Any) -> Tensor:
-        pairs = zip(grads, self.leaves, strict=True)
-        filled = [torch.zeros_like(x) if g is None else g.detach() for g, x in pairs]
-        return torch.cat([_real(g).flatten().double() for g in filled])
-
-
-def _copy(x: Tensor) -> Tensor:
-    return x.detach().clone().requires_grad_(x.requires_grad)
-
-
-def _real(x: Tensor) -> Tensor:
-    x = x if x.layout is torch.strided else x.to_dense()
-    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
 def _sum(terms: Iterator[Tensor]) -> Any:
     return sum(term.sum() for term in terms)
 
 
-def _row(asked: _Asked, got: _Said, right: _Said) -> Row:
+def _row(asked: Twice, got: _Said, right: _Said) -> Row:
     """What is said by fn as it is called, beside what it says as it was written."""
     if right.second is None or right.first is None:
         return _row_of_nothing(got, right)
@@ -280,9 +230,9 @@ def _row(asked: _Asked, got: _Said, right: _Said) -> Row:
 
 def _row_of_nothing(got: _Said, right: _Said) -> Row:
     """The same where fn, as it was written, raises: nothing depends on an input, or it is wrong."""
-    if not any(text in right.text for text in NOTHING):
+    if not says_unused(right.text):
         return Row(Outcome.UNCLEAR, elements=1)  # the rest of `diagnose` tells of it
-    if got.second is None and not any(text in got.text for text in NOTHING):
+    if got.second is None and not says_unused(got.text):
         return Row(Outcome.RAISES, text=got.text, raised_in=got.raised_in)
     return Row(Outcome.RIGHT, text=got.text, zero=True)
 

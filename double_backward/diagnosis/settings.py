@@ -16,6 +16,8 @@ from double_backward.lines import raised_in
 
 from .target import Target
 
+UNUSED = "appears to not have been used"  # of one input of several
+
 
 class Setting(StrEnum):
     """A formula around fn; as a string, its name in the report."""
@@ -102,14 +104,15 @@ def reported(
     an input was not used, once more with `allow_unused=True`; it may mean one of many.
     """
     got = _differentiated(probe, setting, order, shift, strict=True)
-    if got.vector is None and _says_unused(got.text):
+    if got.vector is None and says_unused(got.text):
         loose = _differentiated(probe, setting, order, shift, strict=False)
         got = replace(loose, text=loose.text or got.text)
     return got
 
 
-def _says_unused(text):
-    return "appears to not have been used" in text or "does not require grad" in text
+def says_unused(text: str) -> bool:
+    """Whether an error is what autograd says where nothing depends on an input."""
+    return UNUSED in text or "does not require grad" in text
 
 
 def _differentiated(probe, setting, order, shift, strict):

@@ -27,7 +27,7 @@ from double_backward.regions import Region, is_inside_region
 from double_backward.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
-from .compiled import diagnosed_region
+from .one_region import diagnosed_region
 from .orders import Passes
 from .places import Place, calling, place_of
 from .report import wrapped
