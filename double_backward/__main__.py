@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 import double_backward
-from double_backward.diagnosis.step import Met, StepDiagnosis
+from double_backward.diagnosis.training_step import Met, StepDiagnosis
 from double_backward.lines import OURS
 
 TWICE = 2

@@ -18,12 +18,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .differences import Slope, apart, flat, real, slope
+from .lines import first_line
 
 RTOL = {torch.float64: 3e-4, torch.float32: 2e-2}  # a path that is lost is off by far more
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
@@ -234,7 +234,7 @@ class Expected:
         change = torch.where(self.y.error.isfinite(), self.y.value, torch.zeros_like(self.y.value))
         return change / change.square().sum().clamp(min=TINIEST)
 
-    def both(self, rate: float) -> Slope:
+    def by_both(self, rate: float) -> Slope:
         """The change of G where grad_out moves with x, at this rate."""
         a, b = self.by_input, self.by_grad_out
         return Slope(a.value + rate * b.value, a.error + abs(rate) * b.error, a.likely)
@@ -405,7 +405,7 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
         return Checked(by_input=Compared(Outcome.RAISES, text=first_line(error)), error=error)
     by_input = _rows(expected, expected.by_input, answer.by_input)
     by_grad_out = _rows(expected, expected.by_grad_out, answer.by_grad_out) if line.moving else {}
-    together = _rows(expected, expected.both(tied.rate), tied.by_input) if tied else {}
+    together = _rows(expected, expected.by_both(tied.rate), tied.by_input) if tied else {}
     rows = [*by_input.items(), *by_grad_out.items(), *together.items()]
     return Checked(
         _worst(by_input) if probes else Compared(Outcome.UNCLEAR),
@@ -490,13 +490,3 @@ def size(x: Tensor) -> Tensor:
     if not sizes.any():
         return torch.ones_like(sizes)
     return sizes.clamp(min=1e-3 * sizes.nan_to_num(0.0, 0.0, 0.0).mean().item())
-
-
-def first_line(error: Any) -> str:
-    """What an error says, in one line, with its type where that says more."""
-    try:
-        text = str(error).strip()
-    except Exception:  # of the error's own __str__
-        text = ""
-    line = (text.splitlines() or [""])[0]
-    return line if type(error) is RuntimeError else f"{type(error).__name__}: {line}"

@@ -1,4 +1,4 @@
-"""Numbers: finite differences, vector-Jacobian products, and lists of tensors as flat vectors."""
+"""Finite differences, vector-Jacobian products, tensors as flat vectors, and when two are equal."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Whose line it is that runs, or raises: the reader's own, a package's, or none of these."""
+"""Whose line it is that runs, or raises (the reader's, a package's), and what the error says."""
 
 import linecache
 import sysconfig
@@ -122,3 +122,22 @@ def _last_own(way: list[tuple[str, str, int]]) -> tuple[str, str, int] | None:
 
 def _of(file: str) -> str:
     return _file(file) if _installed(file) else ""
+
+
+def first_line(error: Any) -> str:
+    """What an error says, in one line, with its type where that says more."""
+    line = (message_of(error).strip().splitlines() or [""])[0]
+    return line if type(error) is RuntimeError else f"{type(error).__name__}: {line}"
+
+
+def described(error: Exception) -> str:
+    """All that an error says, with its type and its place."""
+    place = raised_in(error)
+    return f"{type(error).__name__}: {message_of(error)}{f' (in {place})' if place else ''}."
+
+
+def message_of(error: Any) -> str:
+    try:
+        return str(error)
+    except Exception:  # of the error's own __str__
+        return ""

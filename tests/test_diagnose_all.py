@@ -10,7 +10,7 @@ import torch
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-import double_backward.diagnosis.step as step_module
+import double_backward.diagnosis.training_step as step_module
 from double_backward import (
     SecondDerivativeError,
     assert_all_double_backward,
@@ -422,7 +422,7 @@ def test_to_dict_goes_through_json():
 
 
 def test_progress_is_for_those_who_wait_at_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr("double_backward.diagnosis.step.PATIENCE", 0.0)
+    monkeypatch.setattr("double_backward.diagnosis.training_step.PATIENCE", 0.0)
     diagnose_all(lambda: square(x()))
     assert capsys.readouterr() == ("", "")
     terminal = io.StringIO()

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from double_backward.check import first_line
 from double_backward.diagnosis.recipe import typed
 from double_backward.diagnosis.settings import (
     FORMULAS,
@@ -17,7 +16,7 @@ from double_backward.diagnosis.settings import (
     uneven_direction,
 )
 from double_backward.diagnosis.target import Target
-from double_backward.lines import raised_in
+from double_backward.lines import first_line, raised_in
 
 ALONE, AFTER, BEFORE, BOTH = Setting
 

@@ -1,5 +1,6 @@
 """Around the course: what is checked elsewhere, the version, what a contributor is told."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -63,9 +64,40 @@ def test_what_contributors_are_sent_to_is_there():
 
 
 def test_every_module_of_a_diagnosis_has_its_place_in_the_order():
+    assert [module for module, place in order_of_a_diagnosis().items() if place < 0] == []
+
+
+def test_a_module_of_a_diagnosis_imports_only_what_is_named_before_it():
+    order = order_of_a_diagnosis()
+    assert [
+        f"{module} imports {other}"
+        for module in order
+        for other in imported(MODULES[module]) & order.keys()
+        if order[other] > order[module]
+    ] == []
+
+
+TOOL = ROOT / "double_backward"
+MODULES = {p.stem: p for room in (TOOL / "diagnosis", TOOL) for p in room.glob("*.py")}
+
+
+def order_of_a_diagnosis():
+    """Module -> where CONTRIBUTING.md names it first; -1 if it does not."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     told = text.partition("## How a diagnosis is made")[2].partition("\n## ")[0]
-    rooms = ROOT / "double_backward" / "diagnosis", ROOT / "double_backward"
-    modules = {path.stem for room in rooms for path in room.glob("*.py")}
-    elsewhere = {"__init__", "__main__", "_torch", "pytest_plugin"}  # the doors, and the map
-    assert {m for m in modules - elsewhere if not re.search(rf"[`/]{m}`", told)} == set()
+    doors = {"__init__", "__main__", "_torch", "pytest_plugin"}  # and the map
+    found = {m: re.search(rf"[`/]{m}`", told) for m in MODULES.keys() - doors}
+    return {module: place.start() if place else -1 for module, place in found.items()}
+
+
+def imported(path):
+    """The modules of the two rooms that a file imports at its head."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            room, _, module = (node.module or "").rpartition(".")
+            if node.module in (None, "double_backward", "double_backward.diagnosis"):
+                found |= {alias.name for alias in node.names}
+            elif room in ("", "double_backward", "double_backward.diagnosis"):
+                found.add(module)
+    return found

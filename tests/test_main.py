@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from double_backward import __main__ as command
-from double_backward.diagnosis.step import Met
+from double_backward.diagnosis.training_step import Met
 from lessons_src.saving_inputs import Square
 
 SWISH = """

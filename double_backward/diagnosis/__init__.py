@@ -88,14 +88,15 @@ from operator import attrgetter
 from typing import Any
 
 from double_backward.check import Outcome
+from double_backward.lines import described
 
 from .compiled import as_called, as_written, written
 from .evidence import Evidence
 from .functions import Saved
-from .gather import marked, seen
+from .gather import seen, with_meant
 from .judge import Row
 from .limits import TookTooLong, limited, no_endless_recursion
-from .prepare import NotChecked, told
+from .prepare import NotChecked
 from .report import text_of
 from .rules import Finding, concluded
 from .settings import Setting
@@ -218,14 +219,14 @@ def diagnose(
         ended = NotChecked("took_too_long", timeout, running)
         with suppress(Exception):  # of objects that fn or inputs are
             if known and known[-1].wrong:
-                functions = marked(known[-1].functions, ignore)
+                functions = with_meant(known[-1].functions, ignore)
                 return _so_far(name, ended, replace(known[-1], functions=functions))
             options = {"order": order, "rtol": rtol, "atol": atol, "ignore": tuple(ignore)}
             smaller = _of_less(fn, inputs, timeout=LESS, **options)
             return _too_late(_not_checked(name, ended), smaller)
         return _not_checked(name, ended)
     except Exception as error:  # of objects that fn or inputs are, which do what they like
-        return _not_checked(name, NotChecked("beyond_diagnose", told(error)))
+        return _not_checked(name, NotChecked("beyond_diagnose", described(error)))
 
 
 LESS = 10.0  # seconds for smaller inputs, where time was too short for those given

@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.autograd.graph import allow_mutation_on_saved_tensors
 
 from double_backward._torch import EDITED, tree_map
-from double_backward.check import first_line
 from double_backward.differences import same
 from double_backward.graphs import walk
+from double_backward.lines import first_line
 
 from .alone import differentiable, dot, in_slot, slots_of, tensors_in, with_attributes
+from .paths import CLOSE
 
 CONNECTED = walk.INPUT, walk.OUTPUT, walk.ELSEWHERE
-CLOSE = 1e-3  # relative; a path that counts twice is off by far more
 
 
 class Asked:

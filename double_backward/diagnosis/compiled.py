@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import tree_leaves, tree_map_only
-from double_backward.check import Outcome, first_line
+from double_backward.check import Outcome
 from double_backward.differences import filled, real
-from double_backward.lines import raised_in
+from double_backward.lines import first_line, raised_in
 from double_backward.meet import Call, Listener, listening
 from double_backward.regions import NOT_COMPILED, Region, uncompiled
 

@@ -19,7 +19,7 @@ from double_backward.steps import Step
 
 from .places import Place, place_of
 from .saves import Save, noted
-from .target import Call, Target
+from .target import Evaluation, Target
 
 MOST = 200  # nodes that are looked at
 LONG = 1000  # containers on ctx that are longer are not searched for numbers
@@ -217,7 +217,7 @@ class Looked(NamedTuple):
     Up to torch 2.12 a node is dead once its output is gone: here is both.
     """
 
-    call: Call
+    call: Evaluation
     nodes: list[Node]
 
 

@@ -1,4 +1,4 @@
-"""All that `diagnose` does with fn, in order: prepare, measure, look at its Functions."""
+"""The evidence, gathered in order: prepare, measure where it tells most, look at the Functions."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from double_backward.check import Outcome, first_line
+from double_backward.check import Outcome
 from double_backward.explain import Case
+from double_backward.lines import first_line
 from double_backward.second_functions import second_gradients
 
 from .blocks import blocks
@@ -43,7 +44,7 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
     evidence, measured = _gather(measured, prepared, known)
     evidence = replace(
         evidence,
-        functions=marked(evidence.functions, ignore),
+        functions=with_meant(evidence.functions, ignore),
         moved=moved,
         unchecked=prepared.unchecked,
         forgotten=prepared.forgotten,
@@ -57,8 +58,8 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
     return evidence, how, formulas, matrix
 
 
-def marked(functions, ignore):
-    """The same, with those that the caller ignores marked as meant."""
+def with_meant(functions, ignore):
+    """The same, where those that the caller ignores are meant as they are."""
     places = _places(ignore)
     return tuple(replace(f, meant=(f.name, f.place) in places) for f in functions)
 
@@ -71,7 +72,7 @@ def _places(classes):
 def _measured(prepared: Prepared, order: int) -> tuple[Measured, bool]:
     try:
         found, moved = _measure_where_it_tells(prepared.target, order)
-        if prepared.functions and found.telling and not found.severity:
+        if prepared.functions and found.telling and not found.gravity:
             found = measure_elsewhere(found, order)
         if found.dtype is torch.float32 and not prepared.functions:
             found = _doubted(found)
@@ -105,7 +106,7 @@ def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]
             continue
     else:
         return here, False
-    tells_more = there.severity > here.severity or there.telling > here.telling
+    tells_more = there.gravity > here.gravity or there.telling > here.telling
     exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
     return (there, True) if tells_more and exists else (here, False)
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import EDITED, version
-from double_backward.check import Outcome, first_line
+from double_backward.check import Outcome
 from double_backward.differences import filled, flat, same, shaped, vjp
+from double_backward.lines import first_line
 
 from .besides import wrong_at_first, wrong_for_other_grad_outs, wrong_without_writing
 from .functions import Kind, custom_functions, look, uneven_step

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from double_backward.differences import same, vjp
 
-from .target import Call, Target
+from .target import Evaluation, Target
 
 DEEP = 4  # steps from fn to what it holds
 MOST = 1000  # elements of a container that are looked at
@@ -31,7 +31,7 @@ class Holder(torch.nn.Module):
         return self.fn(*args)
 
 
-def other_leaves(call: Call) -> list[Tensor]:
+def other_leaves(call: Evaluation) -> list[Tensor]:
     """The leaves behind the outputs that are no inputs."""
     found: list[Tensor] = []
     seen: set[object] = {id(leaf) for leaf in call.t}
@@ -49,7 +49,7 @@ def other_leaves(call: Call) -> list[Tensor]:
     return found
 
 
-def forgotten_leaves(target: Target, call: Call, kept: list[Tensor]) -> list[Tensor]:
+def forgotten_leaves(target: Target, call: Evaluation, kept: list[Tensor]) -> list[Tensor]:
     """Leaves that forward used where nothing is recorded, and that so get no gradient.
 
     Those among what is kept, or behind the first derivative, that do not stand behind the outputs,

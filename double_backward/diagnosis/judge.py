@@ -1,4 +1,4 @@
-"""Comparing what autograd reports with finite differences: rows, outcomes, tolerances."""
+"""Comparing what autograd reports with finite differences: rows, limits, tolerances."""
 
 import math
 from collections.abc import Callable

@@ -16,9 +16,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from double_backward.check import Outcome, first_line
+from double_backward.check import BAD, Outcome
 from double_backward.differences import Slope, apart, flat, shaped, slope, vjp
-from double_backward.lines import raised_in
+from double_backward.lines import first_line, raised_in
 
 from .first import judge_first
 from .judge import SURROGATE, TOLERANCE, Row, judge, limits_of_second
@@ -39,6 +39,7 @@ MANY = 1e6  # elements; from here on one probe has to do
 SECOND = {**TOLERANCE, torch.float64: 3e-4}  # relative; its quotients of small numbers lose digits
 COARSE = 1e-3  # relative; from here on what the caller says is looked at as 16 bits are
 FEW = 4  # outputs; with more, they are not tried one by one
+GRAVITY = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +69,7 @@ class Numbers:
     @property
     def wrong(self) -> bool:
         """Something is wrong with the second derivative, or with the third."""
-        bad = Outcome.WRONG, Outcome.NOT_FINITE, Outcome.RAISES
-        return any(row.outcome in bad for row in self.rows)
+        return any(row.outcome in BAD for row in self.rows)
 
     @property
     def exact(self) -> bool:
@@ -78,12 +78,11 @@ class Numbers:
         return right and self.first.relative <= TOLERANCE[self.dtype]
 
     @property
-    def severity(self) -> int:
+    def gravity(self) -> int:
+        """0 where nothing is wrong, 3 where the first derivative is; else that of the worst row."""
         if self.first.outcome is Outcome.WRONG:
             return 3
-        if any(row.outcome is Outcome.WRONG for row in self.rows):
-            return 2
-        return int(self.wrong)
+        return max((GRAVITY.get(row.outcome, 0) for row in self.rows), default=0)
 
     @property
     def telling(self) -> int:
@@ -117,28 +116,25 @@ def measure(target: Target, order: int) -> Measured:
     """
     telling = measure_with(uneven_probe(target), order)
     few = sum(x.numel() for x in target.point) <= MANY
-    if few and (telling.severity or not telling.telling):
+    if few and (telling.gravity or not telling.telling):
         sums = measure_with(even_probe(target), order)
-        telling = sums if sums.severity and _as_bad(sums, telling) else telling
+        telling = sums if sums.gravity and _as_bad(sums, telling) else telling
     several = target.outputs or ()
-    if not few or telling.severity or not 2 <= len(several) <= FEW:
+    if not few or telling.gravity or not 2 <= len(several) <= FEW:
         return telling
     for i in range(len(several)):
         alone = measure_with(uneven_probe(target.output_alone(i)), order)
-        if alone.severity:
+        if alone.gravity:
             return replace(alone, output_alone=i)
     return telling
 
 
-BAD = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
-
-
 def _as_bad(one: Measured, other: Measured) -> bool:
     """Whether it shows all that is wrong in the other, in every setting."""
-    if one.severity != other.severity:
-        return one.severity > other.severity
+    if one.gravity != other.gravity:
+        return one.gravity > other.gravity
     pairs = zip(one.rows, other.rows, strict=False)
-    return all(BAD.get(a.outcome, 0) >= BAD.get(b.outcome, 0) for a, b in pairs)
+    return all(GRAVITY.get(a.outcome, 0) >= GRAVITY.get(b.outcome, 0) for a, b in pairs)
 
 
 def uneven_probe(target: Target) -> Probe:
@@ -163,7 +159,7 @@ def measure_elsewhere(measured: Measured, order: int) -> Measured:
         found = measure_with(way.probe, order)
         if way.situation.kind == "frozen" and (text := _only_raises(found)):
             noted = replace(noted, raises_frozen=(way.situation.name, text))
-        elif found.severity:
+        elif found.gravity:
             return replace(found, situation=way.situation)
     return noted
 
@@ -204,9 +200,9 @@ def measure_with(probe: Probe, order: int) -> Measured:
         in_16 = _compared(probe, order, gradient, said, torch.bfloat16)
         return in_16 if in_16.first.outcome is Outcome.RIGHT else found
     coarse = (probe.target.rtol or 0.0) >= COARSE  # smaller steps than that mean nothing
-    if coarse and (found.severity or not found.telling):
+    if coarse and (found.gravity or not found.telling):
         fitted = _compared(probe, order, gradient, said, torch.bfloat16)
-        found = found if fitted.severity or not fitted.telling else replace(fitted, dtype=dtype)
+        found = found if fitted.gravity or not fitted.telling else replace(fitted, dtype=dtype)
     if right and not any(row.outcome is Outcome.WRONG for row in found.rows):
         return found
     known = _compared(probe, order, gradient, said, dtype, _rounding(probe, found))

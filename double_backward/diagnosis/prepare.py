@@ -9,7 +9,7 @@ import torch
 from double_backward._torch import tree_leaves
 from double_backward.differences import same
 from double_backward.graphs import walk
-from double_backward.lines import raised_in
+from double_backward.lines import described
 
 from .functions import Custom, Looked, custom_functions, custom_functions_in, kinds, look
 from .holdings import (
@@ -100,7 +100,7 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
         raise
     except Exception as error:  # of fn
         if _asks_for_leaves(target):
-            raise NotChecked("fn_asks_for_leaves", told(error)) from error
+            raise NotChecked("fn_asks_for_leaves", described(error)) from error
         raise raised(error) from error
 
 
@@ -274,13 +274,4 @@ def _outputs(target):
 
 def raised(error: Exception) -> NotChecked:
     """The reason that fn raises."""
-    return NotChecked("fn_raises", told(error))
-
-
-def told(error: Exception) -> str:
-    place = raised_in(error)
-    try:
-        text = str(error)
-    except Exception:  # of the error's own __str__
-        text = ""
-    return f"{type(error).__name__}: {text}{f' (in {place})' if place else ''}."
+    return NotChecked("fn_raises", described(error))

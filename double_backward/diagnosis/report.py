@@ -19,7 +19,7 @@ SETTING = 16  # "graph before"
 OUTCOME = 8  # "WRONG"
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """One line of the table, before it is wrapped."""
 
     title: str
@@ -37,18 +37,18 @@ def text_of(diagnosis):
 def _lines(diagnosis):
     lines = []
     if diagnosis.first:
-        lines.append(Line("first derivative", "", _first_text(diagnosis)))
+        lines.append(TableLine("first derivative", "", _first_text(diagnosis)))
     for setting, row in diagnosis.settings.items():
-        lines.append(Line("second derivative", setting, _second_text(row, diagnosis.first)))
+        lines.append(TableLine("second derivative", setting, _second_text(row, diagnosis.first)))
     shown = [r for r in diagnosis.settings.values() if r.outcome is Outcome.WRONG and r.where]
     if shown and diagnosis.recipe:
-        lines.append(Line("the numbers", "", diagnosis.recipe))
-        lines += [Line("the numbers", s, diagnosis.formulas[s]) for s in diagnosis.settings]
+        lines.append(TableLine("the numbers", "", diagnosis.recipe))
+        lines += [TableLine("the numbers", s, diagnosis.formulas[s]) for s in diagnosis.settings]
     for setting, row in diagnosis.third.items():
-        lines.append(Line("third derivative", setting, outcome_text(row)))
+        lines.append(TableLine("third derivative", setting, outcome_text(row)))
     if diagnosis.torch_func and "setup_context" not in diagnosis.torch_func:
-        lines.append(Line("torch.func", "", diagnosis.torch_func))
-    return lines + [Line("saved", "", text) for text in _saved_texts(diagnosis.saved)]
+        lines.append(TableLine("torch.func", "", diagnosis.torch_func))
+    return lines + [TableLine("saved", "", text) for text in _saved_texts(diagnosis.saved)]
 
 
 HEADS = {  # what at least one row shows under such a head
@@ -141,7 +141,7 @@ def wrapped(text: str, indent: str) -> list[str]:
     )
 
 
-def _table(lines: list[Line]) -> list[str]:
+def _table(lines: list[TableLine]) -> list[str]:
     """Every title once; what does not fit into a line goes on below its outcome."""
     table, last = [], ""
     for title, setting, text in lines:

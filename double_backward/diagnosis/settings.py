@@ -10,9 +10,8 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from double_backward.check import first_line
 from double_backward.differences import filled, flat, shaped, taken, vjp
-from double_backward.lines import raised_in
+from double_backward.lines import first_line, raised_in
 
 from .target import Target
 

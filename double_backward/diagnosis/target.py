@@ -19,11 +19,11 @@ from double_backward.names import call_names
 SLOW = 2.0  # seconds; a call that takes longer is announced on stderr
 
 
-class Call(NamedTuple):
-    """One call of fn.
+class Evaluation(NamedTuple):
+    """One evaluation of fn.
 
     Up to torch 2.12 the node of a Function is dead once its output is gone: whoever keeps a node
-    keeps its Call.
+    keeps its Evaluation.
     """
 
     t: list[Tensor]  # leaves: how far each input is moved from the point
@@ -159,7 +159,9 @@ class Target:
         sizes = [(x.abs() / unit).mean().item() for x, unit in pairs if x.numel()]
         return min([1.0, *(max(size, 1e-3) for size in sizes if size > 0)])
 
-    def start(self, bent: bool = False, shift: float | Tensor = 0.0, leaves: bool = False) -> Call:
+    def start(
+        self, bent: bool = False, shift: float | Tensor = 0.0, leaves: bool = False
+    ) -> Evaluation:
         """Call fn at point + t (+ t**2/2 if bent), where t is `shift`, a flat vector or a number.
 
         With `leaves`, fn gets leaves where it takes them, as readers hand them over; else what an
@@ -168,11 +170,11 @@ class Target:
         if leaves and self.takes_leaves and not bent:
             moved = self.point_at(shaped(flat(self.point) * 0 + shift, self.point))
             made = [x.detach().clone().requires_grad_() for x in moved]
-            return Call(made, made, self.tensors(made))
+            return Evaluation(made, made, self.tensors(made))
         zeros = [torch.zeros_like(x) for x in self.point]
         t = [s.requires_grad_() for s in shaped(flat(zeros) + shift, zeros)]
         xs = self.inputs(t, bent)
-        return Call(t, xs, self.tensors(xs))
+        return Evaluation(t, xs, self.tensors(xs))
 
     def inputs(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
         """What fn is given when the point is moved by t units, or by t + t**2/2 of them."""

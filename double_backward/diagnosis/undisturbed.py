@@ -19,7 +19,7 @@ from .target import readable
 
 
 @dataclass
-class Met:
+class SideEffects:
     """What was met while fn was called."""
 
     warnings: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Met:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptGradient:
     """A leaf tensor, and the gradient it had."""
 
     leaf: Tensor
@@ -57,18 +57,18 @@ class Held:
 
 
 @contextmanager
-def undisturbed(fn: Callable) -> Iterator[Met]:
+def undisturbed(fn: Callable) -> Iterator[SideEffects]:
     """Put back what a call of fn may change.
 
     Gradients, generators, the default dtype, grad mode, anomaly mode, warning filters; and of what
     fn holds (in its closure, among its globals and attributes) the tensors and the hooks of
-    modules. Gives what was met; `Met.edited` is filled at the end.
+    modules. Gives what was met; `SideEffects.edited` is filled at the end.
     """
     default, python, numpy = torch.get_default_dtype(), random.getstate(), np.random.get_state()
     anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     held, leaves, hooks = _holdings(fn)
     kept = [_keep(leaf) for leaf in leaves]
-    found = Met()
+    found = SideEffects()
     fork, mode, grad = torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad()
     caught = warnings.catch_warnings(record=True, action="always")
     counted = tuple(each.tensor for each in held if not each.tensor.is_inference())
@@ -91,7 +91,7 @@ def undisturbed(fn: Callable) -> Iterator[Met]:
 
 
 @contextmanager
-def _keeping_before_backward(kept: list[Kept]) -> Iterator[None]:
+def _keeping_before_backward(kept: list[KeptGradient]) -> Iterator[None]:
     """Add every leaf there is to `kept` when .backward() is first called, by fn or by diagnose.
 
     `torch.autograd.grad` writes into no .grad, and for most of fn nothing else is called. To look
@@ -129,7 +129,7 @@ def _collects(tensor):
 
 
 def _keep(leaf):
-    return Kept(leaf, leaf.grad, None if leaf.grad is None else leaf.grad.clone())
+    return KeptGradient(leaf, leaf.grad, None if leaf.grad is None else leaf.grad.clone())
 
 
 def _holdings(fn):

@@ -20,9 +20,9 @@ from double_backward._torch import (
     plain,
     unbatched,
 )
-from double_backward.check import first_line
 from double_backward.differences import close
 from double_backward.lessons import lesson_named
+from double_backward.lines import first_line
 from double_backward.meet import (
     Listener,
     is_listening,
@@ -33,7 +33,7 @@ from double_backward.methods import is_once_differentiable
 from double_backward.regions import uncompiled
 from double_backward.state import Surroundings
 
-from . import explain
+from . import messages
 from .again import WAYS, fitting
 from .known import recall
 from .truth import AnotherResult, Truth, Unknown, tangents_out
@@ -204,7 +204,7 @@ class _Remedy(Listener):
                 if memory.is_due():
                     memory.outcome = _wrong_in_forward_mode(own, tangents)
         if memory.outcome == "wrong" or (memory.outcome == "depends" and nested):
-            raise SecondDerivativeError(explain.forward_mode(call.function, nested))
+            raise SecondDerivativeError(messages.forward_mode(call.function, nested))
 
 
 def _wrong_in_forward_mode(call, tangents):
@@ -250,12 +250,12 @@ class _Detect(_Remedy):
         """Once for each Function and reason, from when the first block is entered."""
         if (name, reason) not in self.said:
             self.said.add((name, reason))
-            explain.warn(explain.not_checked(name, reason), UncheckedFunctionWarning)
+            messages.warn(messages.not_checked(name, reason), UncheckedFunctionWarning)
 
 
 def _name(node, call):
     function = class_of(node) if call is None else call.function
-    return explain.name_of(function, call)
+    return messages.name_of(function, call)
 
 
 class _Recompute(_Remedy):
@@ -272,7 +272,7 @@ class _Recompute(_Remedy):
                 return grads
             return _again(call, grad_outs, grads, objections, memory)
         except Unknown as reason:
-            text = explain.not_had(_name(node, call), reason)
+            text = messages.not_had(_name(node, call), reason)
             if call is None and any(n is not None and not hasattr(n, "variable")
                                     for n, _ in node.next_functions):  # fmt: skip
                 raise SecondDerivativeError(text) from None  # nowhere to wait for it
@@ -325,19 +325,19 @@ def _with_graph(grad_out):
 
 def _problem(truth):
     """(text, places of the wrong gradients), or None for a Function that is right."""
-    verdict = truth.judge()
-    if verdict.right or (verdict.raised and not is_once_differentiable(truth.call.function)):
+    judged = truth.judge()
+    if judged.right or (judged.raised and not is_once_differentiable(truth.call.function)):
         return None  # what autograd raises by itself is heard
-    return explain.wrong(truth, verdict), verdict.wrong or None
+    return messages.wrong(truth, judged), judged.wrong or None
 
 
 def _objections(truth):
     """Way -> why it cannot be used, or None; None for a Function that is right."""
-    verdict = truth.judge()
-    if verdict.earned:
+    judged = truth.judge()
+    if judged.earned:
         return None
     if truth.call.region is not None:
-        if verdict.raised:
+        if judged.raised:
             return None  # torch's own refusal
         raise Unknown("it was compiled: compile it, or call it once, before the block")
     if not truth.first_is_right():
@@ -348,14 +348,14 @@ def _objections(truth):
 def _objection(truth, way):
     """Why this way of computing the gradients once more cannot be used, or None."""
     try:
-        verdict = truth.judge(way)
+        judged = truth.judge(way)
     except Unknown as reason:
         return str(reason)
-    if verdict.raised is not None:
-        return f"autograd says: {first_line(verdict.raised)}"
-    if verdict.doubtful:
+    if judged.raised is not None:
+        return f"autograd says: {first_line(judged.raised)}"
+    if judged.doubtful:
         return "what it depends on is too little to be seen, or differs where symmetry is lost"
-    if verdict.wrong:
+    if judged.wrong:
         where = f"forward or backward leaves torch ({lesson_named(5)})"
         return f"computed once more it is still wrong: {where}"
     return None

@@ -19,7 +19,6 @@ from double_backward.check import (
     ask,
     check,
     first,
-    first_line,
     is_symmetric,
     measure,
     signed,
@@ -28,6 +27,7 @@ from double_backward.check import (
     without_rounding,
 )
 from double_backward.differences import flat, real
+from double_backward.lines import first_line
 from double_backward.meet import Call, is_continuous, unheard
 from double_backward.state import State, Surroundings
 
@@ -52,7 +52,7 @@ class AnotherResult(Unknown):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """What was found about each gradient that backward returns.
 
     Attributes:
@@ -227,7 +227,7 @@ class Truth:
         return bool(self.expected.by_input.value.any())
 
     def judge(self, way=None):
-        """`Verdict` on the gradients that `way(call, inputs, grad_outs)` computes.
+        """`Judgement` on the gradients that `way(call, inputs, grad_outs)` computes.
 
         Raises `Unknown` where they are not those that the Function gives.
         """
@@ -237,15 +237,15 @@ class Truth:
             self.expected = without_rounding(self.expected)
             found = self._second(self.expected, way)
         if found.error is not None:
-            return Verdict(raised=found.error)
+            return Judgement(raised=found.error)
         if found.recorded.bad:
             if way is self.way and self._repeats():
-                return Verdict(frozenset(self.places), recording_matters=True)
+                return Judgement(frozenset(self.places), recording_matters=True)
             raise AnotherResult(far=True)
         wrong = {self.places[i] for i in found.wrong}
         if not wrong and not self.double and self.expected.dtype is torch.float64:
             wrong = self._lost_in_cast(way)
-        return Verdict(frozenset(wrong), doubtful=not wrong and self._is_doubtful(way, found))
+        return Judgement(frozenset(wrong), doubtful=not wrong and self._is_doubtful(way, found))
 
     def _second(self, expected, way):
         return check(expected, _vjp(self.call, way))

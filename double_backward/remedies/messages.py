@@ -1,4 +1,4 @@
-"""Why a second derivative through a Function would be wrong, in words."""
+"""What the remedies say in their errors and warnings; the cause in it is what `diagnose` finds."""
 
 import sys
 import types
