@@ -724,6 +724,21 @@ def test_lines_that_write_are_told_in_their_order_and_not_all_of_many():
     assert "add_(1)`; edits" in told and "half[0] = 3`; and 1 more. Make" in told
 
 
+def test_the_lines_that_write_are_those_of_the_tensor_whose_line_is_named():
+    def edits(g, x):
+        early, late = g * x, g * 2
+        first = early * x
+        early += 1  # before the other is kept, which is used first
+        second = late * x
+        late += 1
+        return first * 3 + 0 * second
+
+    told = message(cubic(edits), x(), code="saved_tensor_edited")
+    assert "(edits" in told and told.count("`early +=") + told.count("`late +=") == 1
+    by = "late" if "`second = " in told else "early"
+    assert f"`{by} += 1`. Make a new" in told
+
+
 def power_above_0(root):
     """x**1.5 for positive x, else 0, by a root that is handed x and where it is wanted."""
 

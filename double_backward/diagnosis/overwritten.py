@@ -17,11 +17,11 @@ from .settings import reported
 
 @dataclass(frozen=True)
 class Written:
-    """Tensors that were others when a backward came to use them.
+    """A tensor that was another when a backward came to use it.
 
     Attributes:
-        kept_in: the line of the operation that keeps the first, "" where it is not the reader's.
-        lines: those that write, in their order.
+        kept_in: the line of the operation that keeps it, "" where it is not the reader's.
+        lines: those that write into it from then on, in their order.
     """
 
     kept_in: str
@@ -84,12 +84,10 @@ def overwritten(measured: Measured) -> Written | None:
 
     with suppress(Exception), torch.autograd.graph.saved_tensors_hooks(keep, use), writes:
         reported(measured.probe, refused[0], order)
-    numbers = {
-        number
-        for kept in edited
-        for number, write in enumerate(writes.seen)
-        if number >= kept.written and write.memory == memory(kept.tensor)
-    }
-    lines = dict.fromkeys(writes.seen[number].line for number in sorted(numbers))
-    lines.pop("", None)
-    return Written(edited[0].line, tuple(lines)) if lines else None
+    for kept in edited:
+        own = [w for w in writes.seen[kept.written :] if w.memory == memory(kept.tensor)]
+        lines = dict.fromkeys(write.line for write in own)
+        lines.pop("", None)
+        if lines:
+            return Written(kept.line, tuple(lines))
+    return None
