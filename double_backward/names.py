@@ -5,12 +5,17 @@ Names only: nothing is concluded from the source.
 
 import ast
 import inspect
+import linecache
 import textwrap
 from collections.abc import Callable
+from itertools import islice
+from types import FrameType
 
 from torch.autograd import Function
 
 from .methods import has_setup_context
+
+SHORT = 40  # characters of an expression that is told as a name
 
 
 def argument_names(function: type[Function]) -> list[str]:
@@ -45,6 +50,27 @@ def call_names(fn: Callable, count: int) -> list[str]:
         plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         names = [p.name for p in parameters if p.kind in plain]
     return names[:count] if len(names) >= count else []
+
+
+def call_arguments(frame: FrameType) -> list[str]:
+    """What is written for each argument of the call that runs in a frame, "" for a long one; empty
+    where that is not known."""
+    code = frame.f_code
+    place = next(islice(code.co_positions(), frame.f_lasti // 2, None))
+    first, last, begin, end = place
+    if first is None or last is None or begin is None or end is None:  # -X no_debug_ranges
+        return []
+    lines = [linecache.getline(code.co_filename, n).encode() for n in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]
+    try:
+        call = ast.parse(b"".join(lines).decode(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return []
+    if not isinstance(call, ast.Call) or any(isinstance(a, ast.Starred) for a in call.args):
+        return []
+    told = map(ast.unparse, call.args)
+    return [text if len(text) <= SHORT else "" for text in told]
 
 
 def _nodes(method):

@@ -1,5 +1,7 @@
 """What is said of each thing that a Function keeps: its kind, size, place and name."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -325,3 +327,22 @@ def test_a_fn_with_no_value_beside_the_point_keeps_what_it_keeps():
 
     (found,) = custom_functions(Target.of(only_there, (point,)))
     assert [s.kind for s in found.saved] == [Kind.CONSTANT]  # nothing shows that it changes
+
+
+def test_what_no_variable_is_has_the_name_that_the_call_gives_it():
+    def forward(ctx, x):
+        found = SimpleNamespace(root=x.sqrt())
+        ctx.save_for_backward(found.root, *[], x.exp())  # with a star nobody knows which is which
+        return x**2
+
+    assert [s.variable for s in kept(forward)] == ["", ""]
+    assert alone(saving(lambda x: x**2 + 1)).variable == "value(x)"
+
+    def forward(ctx, x):
+        found = SimpleNamespace(root=x.sqrt())
+        ctx.save_for_backward(
+            x.exp(), found.root, (x + 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 + 10) ** 3
+        )
+        return x**2
+
+    assert [s.variable for s in kept(forward)] == ["x.exp()", "found.root", ""]

@@ -11,6 +11,8 @@ from typing import Any
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from double_backward.names import call_arguments
+
 from .places import OURS, TORCH, Place
 
 WAY = 20  # frames from the call out to forward
@@ -21,7 +23,7 @@ class Save:
     """One call of save_for_backward.
 
     Attributes:
-        names: of each tensor, "" for what no variable is.
+        names: of each tensor: of a variable, else what the call says, else "".
         code: the function that calls it.
         place: the line of the call.
     """
@@ -71,4 +73,8 @@ def _save(frame: FrameType, tensors: tuple) -> Save:
             if isinstance(value, Tensor) and not name.startswith((".", "_")):
                 names.setdefault(id(value), name)
         way = way.f_back
-    return Save(tuple(names.get(id(tensor), "") for tensor in tensors), code, place)
+    written = call_arguments(frame)
+    if len(written) != len(tensors):
+        written = [""] * len(tensors)
+    found = (names.get(id(t), text) for t, text in zip(tensors, written, strict=True))
+    return Save(tuple(found), code, place)
