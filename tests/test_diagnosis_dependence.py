@@ -30,6 +30,7 @@ from test_diagnosis_functions import (
 )
 from torch.autograd import Function
 
+from double_backward import diagnose
 from double_backward.diagnosis.dependence import follow
 from double_backward.diagnosis.functions import Path
 from double_backward.diagnosis.measure import measure
@@ -419,3 +420,25 @@ def test_rows_of_a_surrogate_follow_its_backwards():
     idle = {"by_inputs": Path.UNUSED, "by_grad_out": Path.UNUSED}
     assert set(convicted(custom(once=True, **idle), text="nothing there").values()) == {RIGHT}
     assert set(convicted(custom(), second=RAISES).values()) == {RAISES}
+
+
+def test_a_backward_that_differentiates_a_graph_on_ctx_is_not_said_to_raise():
+    """With a copy of ctx.y there is no way to ctx.x: that is the doing of who calls it so."""
+
+    def forward(ctx, x):
+        with torch.enable_grad():
+            ctx.x = x.detach().requires_grad_()
+            ctx.y = ctx.x.exp()
+        ctx.save_for_backward(torch.ones_like(x))
+        return ctx.y.detach()
+
+    def backward(ctx, g):
+        (d,) = torch.autograd.grad(ctx.y, ctx.x, g, allow_unused=True, retain_graph=True)
+        return ctx.saved_tensors[0].mul_(2).mul_(d)
+
+    diagnosis = diagnose(function(forward, backward).apply, x())
+    assert diagnosis.verdict == "first_derivative_wrong"
+    outcomes = [str(row.outcome) for row in diagnosis.settings.values()]
+    assert outcomes == ["raises", "raises", "wrong", "wrong"], str(diagnosis)
+    causes = {f.code: f.cause for f in diagnosis.findings}
+    assert not causes["mutates_saved"] and causes["grad_out_path_cut"]

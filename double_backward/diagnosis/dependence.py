@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from double_backward.check import Outcome
 from double_backward.differences import flat, same, slope
 
 from .alone import (
@@ -33,6 +34,7 @@ from .functions import Custom, Kind, Path, Saved, far_beside, look, uneven_step
 from .holdings import reachable
 from .measure import Measured
 from .paths import CLEAR, Number, path_of
+from .settings import Setting
 from .sources import with_sources
 
 COPIES = 8  # of an object that may be a key
@@ -49,7 +51,21 @@ def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...
         if any(custom.suspect for custom in other):
             pairs = zip(other, found, strict=True)
             found = tuple(replace(o, refused=o.refused or c.refused) for o, c in pairs)
+    found = _with_no_graph(measured, found)
     return with_sources(measured.probe.target, with_steps(measured.probe, found))
+
+
+def _with_no_graph(measured, customs):
+    """Of one that cannot be called by itself, as one that differentiates a graph which it keeps:
+    what the first derivative of fn shows, if it has no graph at all."""
+    if len(customs) != 1 or customs[0].by_inputs is not Path.UNKNOWN or not measured.moves:
+        return customs
+    rows, missing = measured.second, {}
+    for path, setting in (("by_inputs", Setting.ALONE), ("by_grad_out", Setting.AFTER)):
+        no_graph = rows[setting].of_backward and rows[setting].outcome is Outcome.RIGHT
+        if no_graph and rows[setting].text and getattr(customs[0], path) is Path.UNKNOWN:
+            missing[path] = Path.MISSING
+    return (replace(customs[0], **missing),)
 
 
 def _followed(measured, customs, recorded):

@@ -101,6 +101,7 @@ class Measured(Numbers):
     said: dict[Setting, Reported]  # what autograd reports
     gradient: Tensor | None = None  # flat; None if fn's backward raises
     a: Tensor | None = None  # the second derivative alone, flat; None if fn's backward raises
+    moves: bool = False  # it is not 0, whatever noise there is
 
     @property
     def numbers(self) -> Numbers:
@@ -275,6 +276,7 @@ def _compared(probe, order, gradient, said, dtype, rounding=None):
         "tolerance": tolerance,
         "rtol": rtol,
         "a": a.value,
+        "moves": bool((a.value.abs() > 10 * a.error + 1e-6 * gradient.abs().sum()).any()),
         "idle": any(not g.any() for g in shaped(gradient, target.point)),
         "changed_by_create_graph": _changed(gradient, said[Setting.ALONE].first, tolerance),
     }

@@ -237,7 +237,12 @@ def _spoilt(e):
     return FIRST if silently else Verdict.RAISES
 
 
-@rule(lesson=3, cause=True, verdict=_spoilt)
+def _spoils(e):
+    """Not where all is as wrong without writing."""
+    return not e.habits.wrong_besides or _error_says(e, "modified by an inplace operation")
+
+
+@rule(lesson=3, cause=_spoils, verdict=_spoilt)
 def mutates_saved(e: Evidence) -> str | None:
     if not e.habits.mutates_saved:
         return None
