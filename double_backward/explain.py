@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .check import Checked, Expected, check
+from .check import Checked, Expected, Outcome, check
 from .graphs import walk
 from .steps import LEAVING, UNDOABLE, Called, Step, watched
 
@@ -120,6 +120,7 @@ class Undoing:
     right: bool = False
 
 
+DETACHES = "detach", "data"
 PARTS = "by_input", "by_grad_out", "tied"
 PATIENCE = 20.0  # seconds, after which no step is left out any more to see whether it matters
 TRIAL = 3.0  # seconds that a trial may take, besides three times as long as the first
@@ -154,7 +155,9 @@ def undoing(case: Case, kinds: Collection[str] = UNDOABLE) -> Undoing:
     stuck: list[Step] = []
     if without(every)[0].error:  # not all of them can be undone
         possible = [] if without(at_first)[0].error else at_first
-        for step in [s for s in every if s not in possible]:
+        left = [s for s in every if s not in possible]
+        # A detach last: where a graph begins anew, what is behind it may have no end.
+        for step in sorted(left, key=lambda s: s.kind in DETACHES):
             if time.perf_counter() - began > PATIENCE:
                 break
             error = without([*possible, step])[0].error
@@ -163,9 +166,14 @@ def undoing(case: Case, kinds: Collection[str] = UNDOABLE) -> Undoing:
             elif not isinstance(error, TimeoutError):
                 stuck.append(step)
         every = possible
-    after, found = without(every)[0], {}
+    after, found, mended = without(every)[0], {}, set[str]()
+    # Without a detach, where a graph begins anew, something may be counted twice.
+    ends = [s for s in at_first if s.kind not in DETACHES]
     for part in PARTS:
-        goal, needed = getattr(after, part), list(every)
+        start = every
+        if getattr(after, part).bad and getattr(without(ends)[0], part).outcome is Outcome.RIGHT:
+            start = ends
+        goal, needed = getattr(without(start)[0], part), list(start)
         if _agree(getattr(before, part), goal):
             continue
         for step in list(needed):
@@ -174,12 +182,18 @@ def undoing(case: Case, kinds: Collection[str] = UNDOABLE) -> Undoing:
             fewer = [s for s in needed if s is not step]
             needed = fewer if _agree(getattr(without(fewer)[0], part), goal) else needed
         found[part] = tuple(needed)
+        if not goal.bad:
+            mended.add(part)
     together = tuple(s for s in every if any(s in needed for needed in found.values()))
     if without(together)[0].bad:
         together = tuple(every)
-    mended = frozenset(part for part in found if not getattr(after, part).bad)
-    right = before.bad and not after.bad
-    return Undoing(**found, together=together, stuck=tuple(stuck), mended=mended, right=right)
+    return Undoing(
+        **found,
+        together=together,
+        stuck=tuple(stuck),
+        mended=frozenset(mended),
+        right=before.bad and not after.bad,
+    )
 
 
 def _asked(expected):
