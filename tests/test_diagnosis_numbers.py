@@ -166,6 +166,27 @@ def test_a_first_derivative_that_create_graph_changes():
     assert found.verdict == "silently_wrong" and "changed_by_create_graph" in codes(found)
 
 
+class CollectsInGrad(OtherWithGraph):
+    """Parts of x are leaves, and get a .grad, only where nothing is recorded."""
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        whole = ctx.saved_tensors[0].detach().requires_grad_()
+        parts = [part.requires_grad_() for part in whole.chunk(2)]
+        for part, g in zip(parts, grad_out.chunk(2), strict=True):
+            part.grad = torch.zeros_like(part)
+            with torch.enable_grad():
+                (part**3).backward(g)
+        return torch.cat([part.grad for part in parts])
+
+
+def test_of_one_that_collects_in_grad_all_steps_are_named_and_autograd_grad():
+    message = {f.code: f.message for f in diagnose(CollectsInGrad.apply, x).findings}
+    told = message["changed_by_create_graph"]
+    assert ".detach() in backward" in told and ".backward() without create_graph" in told
+    assert "use what torch.autograd.grad(..., create_graph=True) returns" in told
+
+
 def test_a_reentrant_checkpoint_is_followed_by_backward():
     def block(x):
         return torch.utils.checkpoint.checkpoint(lambda x: x**3, x, use_reentrant=True)

@@ -409,11 +409,18 @@ def inexact_first_derivative(e: Evidence) -> str | None:
 def changed_by_create_graph(e: Evidence) -> str | None:
     if not e.measured.changed_by_create_graph:
         return None
-    steps = [step for f in e.functions for step in f.untracked_calls if step.kind == "backward"]
-    return (
+    steps = [step for f in e.functions for step in f.untracked_calls]
+    fact = (
         "With create_graph=True even the first derivative is another one: backward does something "
-        f"else, or nothing, where autograd records it{_seen(steps) if steps else ''}. Let it "
-        "compute the same either way."
+        "else, or nothing, where autograd records it"
+    )
+    if not any(step.kind == "backward" for step in steps):
+        return f"{fact}. Let it compute the same either way."
+    tried = [*e.undone.together] if e.undone else []
+    return (
+        f"{fact}{_seen(tried or steps)}. What .backward() leaves in .grad, and of which tensors, "
+        "is then another thing: use what torch.autograd.grad(..., create_graph=True) returns, of "
+        "tensors that have their graph."
     )
 
 
