@@ -67,7 +67,6 @@ def test_an_input_whose_name_is_not_known():
         return xs[0] * xs[1]
 
     assert [s.title for s in kept(forward, x(), x(0.1, 0.2))] == ["input 0", "input 1"]
-    assert alone(saving(torch.exp)).title == "saved_tensors[0]"
 
 
 def test_an_output():
@@ -145,7 +144,7 @@ def an_expression_between(ctx, x):
     [
         (in_a_branch, ["weights", "squares"]),
         (unpacked, ["weights", "squares"]),
-        (an_expression_between, ["weights", "saved_tensors[1]"]),
+        (an_expression_between, ["weights", "x ** 4"]),
     ],
 )
 def test_the_name_of_a_saved_tensor_is_that_of_the_variable_that_is_it(forward, titles):
