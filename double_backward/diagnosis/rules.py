@@ -642,8 +642,9 @@ def untracked_backward(e: Evidence) -> str | None:
     if habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
     fact = f"backward computes with {_listed(names)} where autograd cannot follow{_seen(steps)}."
-    if steps and _mended(e, "by_input"):
-        return f"{fact} Without that, the numbers are right."
+    if steps and e.undone and _mended(e, "by_input"):
+        what = "the numbers are" if e.undone.right else "this part is"
+        return f"{fact} Without that, {what} right."
     engine = f" {BY_ANOTHER_CALL}" if any(step.kind == "numpy" for step in steps) else ""
     return (
         f"{fact} Write it in torch operations, or as a Function with a complete backward.{engine}"
