@@ -51,7 +51,7 @@ GradOuts = list[Tensor | None] | Callable[[Sequence], list[Tensor | None]]  # or
 Vjp = Callable[[Callable, list[Tensor], GradOuts], Sequence[Tensor | None]]
 
 
-def vjp(function: Callable, x: list[Tensor], u: GradOuts) -> list[Tensor | None]:
+def autograd_vjp(function: Callable, x: list[Tensor], u: GradOuts) -> list[Tensor | None]:
     """What backward returns, as `torch.autograd.grad` gives it."""
     with torch.enable_grad():
         outs = function(x)
@@ -85,7 +85,7 @@ class Subject:
     x: tuple[Tensor, ...]
     u: tuple[Tensor | None, ...]
     follows: tuple[bool, ...] = ()
-    vjp: Vjp = vjp
+    vjp: Vjp = autograd_vjp
     around: Callable[[], AbstractContextManager] = nullcontext
 
     def at(self, x: Sequence[Tensor]) -> "Subject":

@@ -15,7 +15,7 @@ from typing import Any
 
 from ._torch import set_eval_frame
 
-NAMES = {  # the class that stands for a region, in torch 2.11 to 2.15 -> its module
+CLASSES = {  # the class that stands for a region, in torch 2.11 to 2.15 -> its module
     "CompiledFunction": "torch._functorch._aot_autograd.",
     "ApplyTemplate": "torch._functorch.autograd_function",
 }
@@ -51,12 +51,12 @@ class Region:
 
 def is_region(function: Any) -> bool:
     """Whether this class stands for a compiled region."""
-    return function.__module__.startswith(NAMES.get(function.__name__, "?"))
+    return function.__module__.startswith(CLASSES.get(function.__name__, "?"))
 
 
 def is_inside_region(function: Any) -> bool:
     """Whether this class is a part of what stands for a region, and no region itself."""
-    return function.__module__.startswith(NAMES["CompiledFunction"]) and not is_region(function)
+    return function.__module__.startswith(CLASSES["CompiledFunction"]) and not is_region(function)
 
 
 def region_here() -> Region:

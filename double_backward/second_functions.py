@@ -3,6 +3,7 @@ differences of their forwards."""
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,18 +17,34 @@ from .pairs import Pair
 Groups = tuple[tuple[Pair, ...], ...]
 
 
-def second_gradients(case: Case) -> Iterator[tuple[str, tuple[Pair, ...]]]:
-    """The name of each Function that backward applies; what it returns wrongly for its own inputs.
+@dataclass(frozen=True)
+class SecondGradients:
+    """A Function that backward applies, asked by itself: the inputs, by its own names for them, for
+    which its backward returns None, 0 or a wrong gradient."""
 
-    For those that have a graph; of several outputs, for the first with which it does.
+    name: str
+    none: tuple[str, ...] = ()
+    zero: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+
+def second_gradients(case: Case) -> tuple[SecondGradients, ...]:
+    """Of the Functions that backward applies, those that return something wrong.
+
+    For inputs that have a graph; of several outputs, for the first with which it is wrong.
     """
+    found = []
     for cls, groups, needed in second_functions(case):
         wrong: dict[str, Pair] = {}
         for pair in (p for group in groups for p in group if p.none or p.wrong):
             if pair.what in needed:
                 wrong.setdefault(pair.what, pair)
         if wrong:
-            yield cls.__name__, tuple(wrong.values())
+            none = [what for what, pair in wrong.items() if pair.none]
+            zero = [what for what, p in wrong.items() if not p.none and not p.yours.any()]
+            rest = [what for what in wrong if what not in (*none, *zero)]
+            found.append(SecondGradients(cls.__name__, tuple(none), tuple(zero), tuple(rest)))
+    return tuple(found)
 
 
 def second_functions(case: Case) -> Iterator[tuple[Any, Groups, set[str]]]:

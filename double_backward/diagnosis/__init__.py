@@ -77,7 +77,7 @@
 and, all of lesson 1, why nothing was checked: no_input_requires_grad, no_elements, meta_input,
 lazy_parameters, meta_parameters, took_too_long, beyond_diagnose,
 half_precision, memory_freed, not_finite_here, no_call, no_output, output_without_graph, fn_raises,
-fn_asks_for_leaves, random_output.
+fn_asks_for_leaves, random_output; in a table of diagnose_all, not_called.
 """
 
 import html

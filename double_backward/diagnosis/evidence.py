@@ -6,6 +6,7 @@ import torch
 
 from double_backward.check import Outcome
 from double_backward.explain import Undoing
+from double_backward.second_functions import SecondGradients
 from double_backward.steps import Step
 
 from .compiled import Compiled
@@ -17,17 +18,6 @@ from .measure import Numbers
 from .not_finite import Broken
 from .overwritten import Written
 from .settings import Setting
-
-
-@dataclass(frozen=True)
-class SecondGradients:
-    """A Function that backward applies, asked by itself: the inputs, by its own names for them, for
-    which its backward returns None, 0 or a wrong gradient."""
-
-    name: str
-    none: tuple[str, ...] = ()
-    zero: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,11 @@
 """The evidence, gathered in order: prepare, measure where it tells most, look at the Functions."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from double_backward.check import Outcome
-from double_backward.explain import Case
 from double_backward.lines import first_line
 from double_backward.second_functions import second_gradients
 
@@ -16,21 +13,21 @@ from .blocks import blocks
 from .company import not_their_own
 from .cuts import case_of, undoing
 from .dependence import follow
-from .evidence import Evidence, SecondGradients
+from .evidence import Evidence
 from .functions import custom_functions, uneven_step
 from .habits import observe, torch_func
 from .in_float32 import as_given
 from .judge import Row
 from .lifetime import Lifetime, lifetime
-from .measure import Measured, measure, measure_elsewhere
+from .measure import Measured
 from .not_finite import broken
 from .overwritten import overwritten
 from .places import place_of
-from .prepare import Prepared, prepare, raised
+from .points import measured_where_it_tells
+from .prepare import Prepared, prepare
 from .recipe import typed
 from .settings import FORMULAS, Setting
 from .surrogates import settled
-from .target import Target
 
 
 def seen(fn, inputs, order, rtol, atol, ignore, known):
@@ -40,7 +37,7 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
     """
     prepared = prepare(fn, inputs)
     prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
-    measured, moved = _measured(prepared, order)
+    measured, moved = measured_where_it_tells(prepared, order)
     evidence, measured = _gather(measured, prepared, known)
     evidence = replace(
         evidence,
@@ -67,58 +64,6 @@ def with_meant(functions, ignore):
 def _places(classes):
     """By which a class is known, also where each call of fn makes it anew."""
     return {(c.__name__, place_of(c)) for c in classes}
-
-
-def _measured(prepared: Prepared, order: int) -> tuple[Measured, bool]:
-    try:
-        found, moved = _measure_where_it_tells(prepared.target, order)
-        if prepared.functions and found.telling and not found.gravity:
-            found = measure_elsewhere(found, order)
-        if found.dtype is torch.float32 and not prepared.functions:
-            found = _doubted(found)
-        return found, moved
-    except Exception as error:  # of fn, which has worked before
-        raise raised(error) from error
-
-
-def _doubted(found: Measured) -> Measured:
-    """What is wrong is unclear: operations of torch by differences that are taken in float32."""
-
-    def doubted(row):
-        wrong = row.outcome is Outcome.WRONG
-        return replace(row, outcome=Outcome.UNCLEAR) if wrong else row
-
-    rows = ({s: doubted(r) for s, r in rows.items()} for rows in (found.second, found.third))
-    second, third = rows
-    return replace(found, first=doubted(found.first), second=second, third=third)
-
-
-def _measure_where_it_tells(target: Target, order: int) -> tuple[Measured, bool]:
-    """At the given point; beside it where a derivative is 0 there, or the second jumps."""
-    here = measure(target, order)
-    if here.wrong or (here.telling == 2 and not here.idle):
-        return here, False
-    for point in _beside(target):
-        try:
-            there = measure(target.at(point), order)
-            break
-        except Exception:  # of fn, which takes the given point and not this one
-            continue
-    else:
-        return here, False
-    tells_more = there.gravity > here.gravity or there.telling > here.telling
-    exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
-    return (there, True) if tells_more and exists else (here, False)
-
-
-def _beside(target: Target) -> Iterator[list[Tensor]]:
-    """Other points: to one side, and, away from the edges of a domain, towards the mean."""
-    generator, steps = torch.Generator().manual_seed(0), []
-    for x in target.point:
-        draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
-        steps.append(0.1 * target.scale * draw.to(x.device))
-    yield target.point_at(steps)
-    yield [x + 0.1 * (x.mean() - x) for x in target.point]
 
 
 def _gather(
@@ -185,21 +130,8 @@ def _explained(found: Evidence, measured: Measured) -> Evidence:
             undone, left = undoing(case, functions)
             found = replace(found, undone=undone, left_torch=left)
         if case and ask:
-            found = replace(found, second_gradients=_second_gradients(case))
+            found = replace(found, second_gradients=second_gradients(case))
     return found
-
-
-def _second_gradients(case: Case) -> tuple[SecondGradients, ...]:
-    """What is wrong with the backwards of the Functions that backward applies, each by itself."""
-    return tuple(
-        SecondGradients(
-            name,
-            none=tuple(pair.what for pair in pairs if pair.none),
-            zero=tuple(p.what for p in pairs if not p.none and not p.yours.any()),
-            wrong=tuple(p.what for p in pairs if not p.none and p.yours.any()),
-        )
-        for name, pairs in second_gradients(case)
-    )
 
 
 def _error_beside(target):

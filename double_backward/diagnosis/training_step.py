@@ -13,7 +13,6 @@ from torch import Tensor
 
 from double_backward._torch import levels
 from double_backward.check import Outcome
-from double_backward.lessons import lesson_mark
 from double_backward.meet import (
     Call,
     Listener,
@@ -30,8 +29,8 @@ from . import Diagnosis, Finding, Verdict, diagnose
 from .one_region import diagnosed_region
 from .orders import Passes
 from .places import Place, calling, place_of
-from .report import wrapped
 from .smaller import LARGE, change_of, copied, cut_down, elements, runs, shapes
+from .step_report import error_line, text_of
 
 KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
@@ -168,11 +167,7 @@ class StepDiagnosis:
         raise KeyError(f"{name} is not in the table. It has {[row.name for row in self.rows]}")
 
     def __str__(self) -> str:
-        said = [[_headline(self.rows), "", *_table(self.rows)] if self.rows else [NOTHING]]
-        said.append([line for row in self.rows for line in _told(row)])
-        if self.error is not None:
-            said.append([f"The step raised {_error_line(self.error)}"])
-        return "\n\n".join("\n".join(part) for part in said if part)
+        return text_of(self)
 
     __repr__ = __str__
 
@@ -184,12 +179,9 @@ class StepDiagnosis:
         return {
             "ok": self.ok,
             "order": self.order,
-            "error": None if self.error is None else _error_line(self.error),
+            "error": None if self.error is None else error_line(self.error),
             "functions": [row.to_dict() for row in self.rows],
         }
-
-
-NOTHING = "The step applies no custom Function."
 
 
 def diagnose_all(
@@ -459,48 +451,3 @@ def _not_checked(function, text):
 
 def _name(function):
     return function.name if isinstance(function, Region) else function.__name__
-
-
-# Words.
-
-
-def _error_line(error):
-    return f"{type(error).__name__}: {error}".strip().removesuffix(":")
-
-
-def _headline(rows):
-    right = sum(row.diagnosis.ok for row in rows if not row.ignored)
-    wrong = [row for row in rows if not row.ok]
-    unknown = sum(row.verdict is Verdict.NOT_CHECKED for row in wrong)
-    regions = sum(isinstance(row.function, Region) for row in rows)
-    functions = len(rows) - regions
-    said = [f"{functions} custom Function{'s' * (functions > 1)}"] if functions else []
-    said += [f"{regions} compiled region{'s' * (regions > 1)}"] if regions else []
-    said += [f"{right} right"]
-    for enough in dict.fromkeys(row.said for row in rows if row.ok and not row.diagnosis.ok):
-        said.append(f"{sum(row.said == enough for row in rows)} {enough}")
-    said += [f"{len(wrong) - unknown} not"]
-    said += [f"{unknown} not checked"] if unknown else []
-    return ", ".join(said)
-
-
-def _table(rows):
-    cells = [("verdict", "Function", "written in", "calls", "order", "cause")]
-    for row in rows:
-        cause = row.cause.code if row.cause and not row.ignored else ""
-        numbers = str(row.calls), str(row.order)
-        cells.append((row.said, row.name, str(row.place), *numbers, cause))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(f"{c:<{w}}" for c, w in zip(cell, widths, strict=True)) for cell in cells]
-    return [line.rstrip() for line in lines]
-
-
-def _told(row):
-    """Below the table: what is wrong with a Function and where it was applied, and its notes."""
-    name, texts = row.name, list(row.notes)
-    if not row.ok:
-        name += f", applied in {row.called}" if row.called else ""
-        if row.cause and row.verdict is not Verdict.NOT_CHECKED:
-            texts.insert(0, f"{row.cause.message} {lesson_mark(row.cause.lesson)}")
-    said = [f"{name}: {text}" for text in texts]
-    return [line for text in said for line in wrapped(text, "  ")]

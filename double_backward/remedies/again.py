@@ -8,6 +8,7 @@ import inspect
 
 import torch
 
+from double_backward.check import autograd_vjp
 from double_backward.methods import backward_method, has_setup_context
 
 
@@ -61,20 +62,7 @@ def differentiate_forward(call, inputs, grad_outs):
     """Call forward once more under autograd, and let autograd write the backward."""
     args = call.arguments(inputs)
     with torch.enable_grad():
-        _, outs = _forward(call, args)
-        grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs
-        pairs = [
-            (out, grad_out)
-            for out, grad_out in zip(outs, grad_outs, strict=True)
-            if isinstance(out, torch.Tensor) and out.requires_grad and grad_out is not None
-        ]
-        grads = torch.autograd.grad(
-            [out for out, _ in pairs],
-            list(inputs.values()),
-            [grad_out for _, grad_out in pairs],
-            create_graph=True,
-            allow_unused=True,
-        )
+        grads = autograd_vjp(lambda _: _forward(call, args)[1], list(inputs.values()), grad_outs)
     return {p: g for p, g in zip(inputs, grads, strict=True) if g is not None}
 
 

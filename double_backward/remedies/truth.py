@@ -17,13 +17,13 @@ from double_backward.check import (
     Outcome,
     Subject,
     ask,
+    autograd_vjp,
     check,
     first,
     is_symmetric,
     measure,
     signed,
     size,
-    vjp,
     without_rounding,
 )
 from double_backward.differences import flat, real
@@ -82,7 +82,7 @@ class Judgement:
 
 def plainly(call, inputs, grad_outs):
     """Gradients by place, as the Function gives them, with a graph where grad mode is on."""
-    grads = vjp(lambda _: call.again(inputs), list(inputs.values()), grad_outs)
+    grads = autograd_vjp(lambda _: call.again(inputs), list(inputs.values()), grad_outs)
     return dict(zip(inputs, grads, strict=True))
 
 
@@ -316,7 +316,7 @@ def _vjp(call, way):
     def gradients(function, x, u):
         own = (lambda outs: watched(u(outs))) if callable(u) else watched(u)
         if way is plainly:
-            return vjp(function, x, own)
+            return autograd_vjp(function, x, own)
         grads = way(call, dict(zip(call.inputs, x, strict=True)), own)
         return list(grads.values()) if way is tangents_out else [grads.get(p) for p in call.inputs]
 

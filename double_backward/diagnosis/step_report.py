@@ -1,0 +1,60 @@
+"""A `StepDiagnosis` as text: a headline, a table of the Functions, then what is wrong with them."""
+
+from double_backward.lessons import lesson_mark
+from double_backward.lines import message_of
+from double_backward.regions import Region
+
+from .report import wrapped
+from .verdict import Verdict
+
+NOTHING = "The step applies no custom Function."
+
+
+def text_of(step):
+    said = [[_headline(step.rows), "", *_table(step.rows)] if step.rows else [NOTHING]]
+    said.append([line for row in step.rows for line in _told(row)])
+    if step.error is not None:
+        said.append([f"The step raised {error_line(step.error)}"])
+    return "\n\n".join("\n".join(part) for part in said if part)
+
+
+def error_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {message_of(error)}".strip().removesuffix(":")
+
+
+def _headline(rows):
+    right = sum(row.diagnosis.ok for row in rows if not row.ignored)
+    wrong = [row for row in rows if not row.ok]
+    unknown = sum(row.verdict is Verdict.NOT_CHECKED for row in wrong)
+    regions = sum(isinstance(row.function, Region) for row in rows)
+    functions = len(rows) - regions
+    said = [f"{functions} custom Function{'s' * (functions > 1)}"] if functions else []
+    said += [f"{regions} compiled region{'s' * (regions > 1)}"] if regions else []
+    said += [f"{right} right"]
+    for enough in dict.fromkeys(row.said for row in rows if row.ok and not row.diagnosis.ok):
+        said.append(f"{sum(row.said == enough for row in rows)} {enough}")
+    said += [f"{len(wrong) - unknown} not"]
+    said += [f"{unknown} not checked"] if unknown else []
+    return ", ".join(said)
+
+
+def _table(rows):
+    cells = [("verdict", "Function", "written in", "calls", "order", "cause")]
+    for row in rows:
+        cause = row.cause.code if row.cause and not row.ignored else ""
+        numbers = str(row.calls), str(row.order)
+        cells.append((row.said, row.name, str(row.place), *numbers, cause))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(f"{c:<{w}}" for c, w in zip(cell, widths, strict=True)) for cell in cells]
+    return [line.rstrip() for line in lines]
+
+
+def _told(row):
+    """Below the table: what is wrong with a Function and where it was applied, and its notes."""
+    name, texts = row.name, list(row.notes)
+    if not row.ok:
+        name += f", applied in {row.called}" if row.called else ""
+        if row.cause and row.verdict is not Verdict.NOT_CHECKED:
+            texts.insert(0, f"{row.cause.message} {lesson_mark(row.cause.lesson)}")
+    said = [f"{name}: {text}" for text in texts]
+    return [line for text in said for line in wrapped(text, "  ")]
