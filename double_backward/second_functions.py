@@ -91,7 +91,7 @@ def _output_alone(cls, names, args, which):
         return cls.apply(*values) if which is None else cls.apply(*values)[which]
 
     out = output(*args)
-    h = uneven(out)
+    h = readable_gradient(out)
     yours = torch.autograd.grad(out, [args[i] for i in where], h, allow_unused=True)
     given = {names[i]: args[i].detach() for i in where} | {"h": h}
     for i, mine in zip(where, yours, strict=True):
@@ -122,7 +122,7 @@ def snapped(true: Tensor, yours: Tensor) -> Tensor:
     return torch.where(torch.isclose(yours, true, rtol=1e-5, atol=1e-7), yours, true)
 
 
-def uneven(like: Tensor) -> Tensor:
+def readable_gradient(like: Tensor) -> Tensor:
     """A gradient whose numbers a reader can follow."""
     numbers = (3.0, -4.0, 5.5, 1.0, -0.5)
     every = [numbers[i % len(numbers)] for i in range(like.numel())]

@@ -67,6 +67,7 @@ def elements(args: Iterable[Any]) -> int:
 
 
 def copied(value: Any) -> Any:
+    """A leaf with the same numbers; what is no tensor as it is."""
     if not isinstance(value, Tensor):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad)

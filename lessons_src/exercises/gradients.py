@@ -12,7 +12,7 @@ from torch import Tensor
 from double_backward.explain import Case, Run, same_gradients
 from double_backward.graphs import walk
 from double_backward.pairs import Pair
-from double_backward.second_functions import second_functions, slopes, snapped, uneven
+from double_backward.second_functions import readable_gradient, second_functions, slopes, snapped
 
 from .relations import close, relation_of
 
@@ -109,7 +109,7 @@ def _gradient_is_used(case, which):
     for weight in (0.7, -1.9):
         with case.run() as run:
             extra = _extras(run)[which].tensor
-            results.append(run.gradients((extra, weight * uneven(extra))))
+            results.append(run.gradients((extra, weight * readable_gradient(extra))))
     return not same_gradients(*results)
 
 
