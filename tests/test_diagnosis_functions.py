@@ -863,6 +863,15 @@ def test_what_the_guard_of_once_differentiable_cuts_is_told_once():
     assert not {"grad_out_path_cut", "untracked_backward"} & set(found)
 
 
+def test_a_warning_of_the_readers_own_is_no_cause():
+    def warning(g, x):
+        warnings.warn("using the analytic derivative for x: Can't call numpy()", stacklevel=1)
+        return 3 * g * x**2
+
+    found = diagnose(cubic(warning), x())
+    assert found.ok and found.cause is None, found
+
+
 def test_the_old_name_of_saved_tensors():
     def forward(ctx, x):
         ctx.save_for_backward(torch.cosh(x))

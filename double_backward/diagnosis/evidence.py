@@ -116,12 +116,6 @@ class Evidence:
         habits = [self.habits.not_linear, self.habits.grad_out_layout, self.habits.input_layout]
         return [row.text for row in [self.measured.first, *self.measured.rows]] + habits
 
-    @property
-    def texts(self) -> list[str]:
-        """Every error and warning that was met."""
-        rows = [self.measured.first, *self.measured.rows]
-        return [*(row.text for row in rows), *self.warnings]
-
     def kept(self, kind: str, on_ctx: bool) -> list[Saved]:
         """What is kept on ctx, or by save_for_backward, and is of this kind."""
         return [s for f in self.functions for s in f.saved if s.kind == kind and s.on_ctx == on_ctx]

@@ -246,7 +246,7 @@ def _spoils(e):
 def mutates_saved(e: Evidence) -> str | None:
     if not e.habits.mutates_saved:
         return None
-    refused = any("a leaf Variable that requires grad" in text for text in e.texts)
+    refused = _error_says(e, "a leaf Variable that requires grad")
     leaf = "; torch refuses that for a leaf" if refused else ""
     return (
         "backward writes into a tensor that forward saved, which others read too, the next "
@@ -730,8 +730,10 @@ def in_place_without_mark_dirty(e: Evidence) -> str | None:
 
 @rule(lesson=5, cause=True)
 def no_derivative_formula(e: Evidence) -> str | None:
-    known = ("no autograd formula was", "an autograd kernel was not", "derivative for")
-    if not any(words in text for text in e.texts for words in known):
+    warned = any("an autograd kernel was not" in text for text in e.warnings)
+    if not (warned and (e.wrong or e.first_is_wrong)) and not _error_says(
+        e, "no autograd formula was", "derivative for"
+    ):
         return None
     return (
         "An operation in the first derivative has no derivative that autograd knows. Register one "
@@ -742,7 +744,7 @@ def no_derivative_formula(e: Evidence) -> str | None:
 @rule(lesson=5, cause=True)
 def numpy_in_backward(e: Evidence) -> str | None:
     refusal = "Can't call numpy()"
-    if not any(refusal in text for text in e.texts):
+    if not _error_says(e, refusal):
         if not any(refusal in f.refused for f in e.functions):
             return None
         return (
@@ -870,7 +872,7 @@ def checkpoint_refuses_grad(e: Evidence) -> str | None:
 
 @rule(lesson=5, cause=True, explains=Verdict.RAISES)
 def endless_recursion(e: Evidence) -> str | None:
-    said = [text for text in e.texts if "endless recursion: " in text]
+    said = [text for text in e.errors if "endless recursion: " in text]
     if not said:
         return None
     if said[0].endswith("inside one another"):
