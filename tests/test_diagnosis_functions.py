@@ -767,6 +767,36 @@ def test_the_operation_whose_derivative_is_not_finite_is_named_with_its_line():
     assert diagnose(power_above_0(safe), x(-0.5, 1.0)).ok
 
 
+def test_what_is_not_finite_by_grad_out_alone_is_found_and_named():
+    """After fn that leads back through fn, whose backward hides it there."""
+
+    def pairs(divide):
+        def forward(ctx, x):
+            y = (x[:, None] - x).abs()
+            ctx.save_for_backward(x, y)
+            return y
+
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            slopes = divide(g, y) * (x[:, None] - x)
+            return slopes.sum(1) - slopes.sum(0)
+
+        return function(forward, backward).apply
+
+    def hidden(g, y):
+        return (g / y).nan_to_num(0, 0, 0)
+
+    def safe(g, y):
+        return g / torch.where(y > 0, y, 1.0)
+
+    found = diagnose(pairs(hidden), x(0.5, 1.0, -0.3))
+    assert found.verdict == "not_finite" and only(found) == "nan_in_second"
+    told, line = found.findings[0].message, hidden.__code__.co_firstlineno + 1
+    assert "by grad_out" in told
+    assert f"is DivBackward0, in hidden, line {line}: `return (g / y)" in told
+    assert diagnose(pairs(safe), x(0.5, 1.0, -0.3)).ok
+
+
 def test_the_same_of_the_first_derivative_and_inside_a_backward():
     def backward(ctx, g):
         half = g / 2

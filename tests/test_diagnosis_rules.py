@@ -337,6 +337,12 @@ SPEAKS = [  # code, evidence, some of its words
     ("cause_unknown", wrong(), "another derivative than there is"),
     ("nan_in_first", seen(measured(NOT_FINITE)), "so neither is the second"),
     ("nan_in_second", seen(measured(second=one_not_finite)), "Stay away from there"),
+    ("nan_in_second", seen(measured(grad_out_not_finite=True)), "by grad_out it is not. That"),
+    (
+        "nan_in_second",
+        seen(measured(grad_out_not_finite=True), broken=Broken("F", "f, line 1")),
+        "trained. The first to return what is not finite is F, in f, line 1: of",
+    ),
     (
         "nan_in_second",
         seen(measured(second=one_not_finite), broken=Broken("F", "f, line 1")),

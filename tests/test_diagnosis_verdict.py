@@ -52,6 +52,7 @@ VERDICTS = [
     ("layout_dependent", habit(grad_out_layout="a wrong number")),
     ("not_finite", seen(measured(NOT_FINITE))),
     ("not_finite", seen(measured(second=one(NOT_FINITE)))),
+    ("not_finite", seen(measured(grad_out_not_finite=True))),
     ("raises", seen(measured(RAISES))),
     ("raises", seen(measured(third=one(RAISES)))),
     ("surrogate_gradient", seen(measured(WRONG))),

@@ -27,6 +27,7 @@ from .settings import (
     Probe,
     Reported,
     Setting,
+    by_grad_out,
     reported,
     uneven,
     uneven_direction,
@@ -60,6 +61,7 @@ class Numbers:
     raises_frozen: tuple[str, str] | None = None  # an input, and the error where it is frozen
     rtol: float | None = None  # what the caller said; None: nothing
     idle: bool = False  # the first derivative by some input is 0 altogether
+    grad_out_not_finite: bool = False  # the derivative of the first one by grad_out itself
     drowned: bool = False  # the numbers of fn are mostly what rounding leaves of larger ones
 
     @property
@@ -153,6 +155,9 @@ def measure_elsewhere(measured: Measured, order: int) -> Measured:
 
     An error that comes where an input is frozen is only noted: nobody overlooks it.
     """
+    got = by_grad_out(measured.probe)
+    if got is not None and not got.isfinite().all():
+        return replace(measured, grad_out_not_finite=True)
     noted = measured
     for way in as_models_call(measured.probe):
         if not differs(way, measured):

@@ -18,7 +18,7 @@ from double_backward.graphs import walk
 from double_backward.lines import innermost_of, line_of_code, told_in_file
 
 from .measure import Measured
-from .settings import Setting
+from .settings import Setting, with_leaves_for_weights
 
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 NOTHING = nullcontext()
@@ -50,6 +50,10 @@ class _Operations(TorchDispatchMode):
 
 def broken(measured: Measured) -> Broken | None:
     """None where all is finite, or no operation is found that is to blame."""
+    if measured.grad_out_not_finite:
+        with suppress(Exception):  # of fn
+            return _found(with_leaves_for_weights(measured.probe), 2, Setting.ALONE)
+        return None
     rows = [(1, Setting.ALONE, measured.first)]
     rows += [(2, setting, row) for setting, row in measured.second.items()]
     rows += [(3, setting, row) for setting, row in measured.third.items()]
@@ -83,7 +87,8 @@ def _first(probe, order, setting, last=NOTHING):
         for node in walk.walk(scalar).nodes:
             node.fn.register_hook(_watching(node, found))
         with last:
-            torch.autograd.grad(scalar, t, allow_unused=True)
+            wanted = [*t, *(v for v in probe.w if v.requires_grad)]
+            torch.autograd.grad(scalar, wanted, allow_unused=True)
     return found[0] if found else None
 
 

@@ -1011,11 +1011,23 @@ def nan_in_first(e: Evidence) -> str | None:
     return f"The first derivative is not finite here, so neither is the second. {_broken(e.broken)}"
 
 
-@rule(lesson=2, cause=lambda e: not e.has_wrong_number, explains=Verdict.NOT_FINITE)
+@rule(
+    lesson=2,
+    cause=lambda e: not e.has_wrong_number,
+    explains=Verdict.NOT_FINITE,
+    verdict=lambda e: Verdict.NOT_FINITE if e.measured.grad_out_not_finite else None,
+)
 def nan_in_second(e: Evidence) -> str | None:
     second = any(row.outcome is Outcome.NOT_FINITE for row in e.measured.rows)
-    if not second or e.measured.first.outcome is Outcome.NOT_FINITE:
+    by_grad_out = e.measured.grad_out_not_finite
+    if not (second or by_grad_out) or e.measured.first.outcome is Outcome.NOT_FINITE:
         return None
+    if by_grad_out and not second:
+        said = (
+            "What backward returns is finite; differentiated by grad_out it is not. That shows "
+            "where grad_out comes from elsewhere, as from weights of a loss that are trained."
+        )
+        return f"{said} {_broken(e.broken)}" if e.broken else said
     if e.broken is None:
         return (
             "The first derivative is finite, the second is not: often 0 * inf, from a root or a "

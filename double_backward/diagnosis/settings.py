@@ -132,6 +132,27 @@ def _differentiated(probe, setting, order, shift, strict):
     return Reported(filled(grads, t), missing > 0, first=first)
 
 
+def by_grad_out(probe: Probe) -> Tensor | None:
+    """The first derivative along d, differentiated by grad_out, flat; None where that raises.
+
+    For a grad_out that comes from elsewhere, as from weights that are trained. One that comes from
+    the outputs leads back through fn, whose backward may hide there what is wrong.
+    """
+    probe = with_leaves_for_weights(probe)
+    try:
+        t, _, ys = probe.target.start(leaves=True)
+        grads = _derivative(probe, probe.loss(ys), t, create_graph=True, strict=False)
+        along = zip(grads, shaped(probe.d, t), strict=True)
+        scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
+        return filled(_derivative(probe, scalar, probe.w, False, strict=False), probe.w)
+    except Exception:  # of fn, or of its backward
+        return None
+
+
+def with_leaves_for_weights(probe: Probe) -> Probe:
+    return replace(probe, w=tuple(v.detach().clone().requires_grad_() for v in probe.w))
+
+
 def _derivative(probe, scalar, t, create_graph, strict):
     if not strict and not scalar.requires_grad:
         return [None] * len(t)
