@@ -87,6 +87,8 @@ def same_gradients(ones: list, others: list) -> bool:
 
     A number that cancels, as the shift of a softmax does, changes the last digits alone.
     """
+    if len(ones) != len(others):
+        return False
     for a, b in zip(ones, others, strict=True):
         if (a is None) != (b is None):
             return False
@@ -106,7 +108,7 @@ class Undoing:
         by_input, by_grad_out, tied: steps without which that part of the derivative is right; or,
             where something else spoils it, too, those without which it is another number.
         together: those of all parts.
-        stuck: steps that cannot be undone: something then raises.
+        stuck: steps that cannot be undone: something raises, or backward returns other numbers.
         mended: the parts that are wrong, and right without these steps.
         right: without the steps all is.
     """
@@ -122,24 +124,25 @@ class Undoing:
 
 DETACHES = "detach", "data"
 PARTS = "by_input", "by_grad_out", "tied"
-PATIENCE = 20.0  # seconds, after which no step is left out any more to see whether it matters
-TRIAL = 3.0  # seconds that a trial may take, besides three times as long as the first
+# In seconds of computing, which are the same where other work waits for the processor, too.
+PATIENCE = 20.0  # after which no step is left out any more to see whether it matters
+TRIAL = 3.0  # that a trial may take, besides three times as long as the first
 
 
 def undoing(case: Case, kinds: Collection[str] = UNDOABLE) -> Undoing:
     """Undo steps of backward, again and again on a new graph, and see what becomes of each part."""
     known: dict[frozenset[Step], tuple[Checked, list[Step]]] = {}
-    classes, began, first = case.kinds(), time.perf_counter(), 0.0
+    classes, began, first = case.kinds(), time.process_time(), 0.0
 
     def without(steps):
         nonlocal first
         key = frozenset(steps)
         if key not in known:
-            now = time.perf_counter()
+            now = time.process_time()
             until = now + 3 * first + TRIAL if known else math.inf
             with watched(classes, steps, until=until) as met:
                 known[key] = _asked(case.expected), list(dict.fromkeys(met))
-            first = first or time.perf_counter() - now
+            first = first or time.process_time() - now
         return known[key]
 
     before, met = without(())
@@ -153,17 +156,17 @@ def undoing(case: Case, kinds: Collection[str] = UNDOABLE) -> Undoing:
     if not every:
         return Undoing()
     stuck: list[Step] = []
-    if without(every)[0].error:  # not all of them can be undone
-        possible = [] if without(at_first)[0].error else at_first
+    if _spoils(without(every)[0], before):  # not all of them can be undone
+        possible = [] if _spoils(without(at_first)[0], before) else at_first
         left = [s for s in every if s not in possible]
         # A detach last: where a graph begins anew, what is behind it may have no end.
         for step in sorted(left, key=lambda s: s.kind in DETACHES):
-            if time.perf_counter() - began > PATIENCE:
+            if time.process_time() - began > PATIENCE:
                 break
-            error = without([*possible, step])[0].error
-            if error is None or before.error:
+            tried = without([*possible, step])[0]
+            if not _spoils(tried, before) or (tried.error and before.error):
                 possible.append(step)
-            elif not isinstance(error, TimeoutError):
+            elif not isinstance(tried.error, TimeoutError):
                 stuck.append(step)
         every = possible
     after, found, mended = without(every)[0], {}, set[str]()
@@ -177,7 +180,7 @@ def undoing(case: Case, kinds: Collection[str] = UNDOABLE) -> Undoing:
         if _agree(getattr(before, part), goal):
             continue
         for step in list(needed):
-            if time.perf_counter() - began > PATIENCE:
+            if time.process_time() - began > PATIENCE:
                 break
             fewer = [s for s in needed if s is not step]
             needed = fewer if _agree(getattr(without(fewer)[0], part), goal) else needed
@@ -205,6 +208,12 @@ def _asked(expected):
     still = expected.y._replace(value=torch.zeros_like(expected.y.value))
     untied = check(replace(expected, y=still))
     return found if untied.error else replace(untied, tied=found.by_input)
+
+
+def _spoils(tried, before):
+    """Whether backward raises without steps, or returns something else, as where autograd.grad
+    inside it stopped at what was detached."""
+    return tried.error or (tried.recorded.bad and not before.recorded.bad)
 
 
 def _agree(one, other):
@@ -236,3 +245,23 @@ def _matters(case, classes, step):
             except Exception:  # an index out of range, for one
                 return True
     return not same_gradients(*results)
+
+
+def still(case: Case) -> dict[str, tuple[Step, ...]]:
+    """The steps taken with a tensor that does not change with the inputs, or with grad_out."""
+    classes = case.kinds()
+
+    def taken_with(h, factor):
+        found: dict[Step, list[Tensor]] = {}
+        with case.run(), watched(classes, values=found):
+            run = case.run_at(case.expected.line.x(h))
+            run.u = [u if u is None else factor * u for u in run.u]
+            run.gradients(create_graph=True)
+        return found
+
+    here, parts = taken_with(0.0, 1.0), {"by_input": (1e-2, 1.0), "by_grad_out": (0.0, 1.37)}
+    there = {part: taken_with(*changed) for part, changed in parts.items()}
+    return {
+        part: tuple(s for s in here if same_gradients(here[s], other.get(s, [])))
+        for part, other in there.items()
+    }

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -39,6 +40,7 @@ STEPS = {  # how they are told
     "memory": "a tensor's numbers without its graph (Variable, nn.Parameter)",
 }
 UNDOABLE = ("detach", "data", "no_grad", "grad", "backward", "tensor", "memory")  # see `Watch`
+OF_A_GRAPH = frozenset(STEPS) - {"no_grad", "grad", "backward", "inference"}  # by one tensor
 DEEPEST = 20  # backwards that call each other
 DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
 REQUIRES_GRAD = inspect.getattr_static(torch.Tensor, "requires_grad")
@@ -67,7 +69,8 @@ def told(steps: Iterable[Step]) -> str:
 class Watch(TorchFunctionMode):
     """Notes the steps that lose a graph, and does without those in `undo`.
 
-    Where a step in `alter` makes numbers or an array of a tensor, they are others.
+    Where a step in `alter` makes numbers or an array of a tensor, they are others. Into `values`,
+    if that is a dictionary, come the tensors that each step is taken with.
     """
 
     def __init__(
@@ -76,9 +79,11 @@ class Watch(TorchFunctionMode):
         own: Callable[[str], bool] | None = None,
         alter: Iterable[Step] = (),
         until: float = math.inf,
+        values: dict[Step, list[Tensor]] | None = None,
     ):
         super().__init__()
         self.undo, self.alter, self.own = set(undo), set(alter), own or is_own
+        self.values = values
         self.until = until  # where each step back leads through all before it, that has no end
         self.steps: list[Step] = []
         self.cut_off: set[int] = set()
@@ -90,13 +95,15 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if time.perf_counter() > self.until:
+        if time.process_time() > self.until:
             raise TimeoutError("backward takes far longer without these steps")
         kind = None if _puts_back(func, sys._getframe(1)) else self.kind(func, args, kwargs)
         if kind is None:
             return self._compute(func, args, kwargs, sys._getframe(1))
         step = self._step(kind, sys._getframe(1))
         self.steps.append(step)
+        if self.values is not None and kind in OF_A_GRAPH:
+            self.values.setdefault(step, []).extend(t.detach().clone() for t in args[:1])
         if kind in ("detach", "data"):
             self.cut_off.add(_pointer(args[0]))
         if step in self.alter:
@@ -285,11 +292,19 @@ def _before_engine(frame, home):
     return frame
 
 
-def altered(value: Any) -> Any:
-    """Other numbers in the place of a number, of an array, or of a list of numbers."""
+def altered(value: Any, place: int = 0) -> Any:
+    """Other numbers in the place of a number, of an array, or of a list of numbers.
+
+    Each by another factor, since a direction, say, is the same for multiples.
+    """
     if isinstance(value, list):
-        return [altered(each) for each in value]
-    return value + 1 if isinstance(value, int) else value * 1.37 + 0.11
+        return [altered(each, i) for i, each in enumerate(value)]
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, np.ndarray):
+        places = np.arange(value.size, dtype=value.real.dtype).reshape(value.shape)
+        return value * (1.37 + 0.2 * np.sin(places)) + 0.11
+    return value * (1.37 + 0.2 * math.sin(place)) + 0.11
 
 
 def _pointer(tensor: Tensor) -> int:
@@ -318,13 +333,14 @@ def watched(
     undo: Iterable[Step] = (),
     alter: Iterable[Step] = (),
     until: float = math.inf,
+    values: dict[Step, list[Tensor]] | None = None,
 ) -> Iterator[list[Step]]:
     """List of `Step`, filled while backward methods of these Functions run, or `Called`.
 
     Without a detach, a backward that differentiates what it computes from its own output calls
     itself, and so on: `RecursionError`, which torch does not raise.
     """
-    watch = Watch(undo, None, alter, until)
+    watch = Watch(undo, None, alter, until, values)
 
     def wrapper_of(cls):
         def wrapper(function):

@@ -1,5 +1,6 @@
 """Steps of backward: each stands in the finding about what is lost by it, and nowhere else."""
 
+import numpy as np
 import torch
 from test_diagnosis_facts import cubic, function, save_x, x
 
@@ -181,3 +182,39 @@ def test_what_fn_detaches_rightly_is_no_finding():
         return top + (x - top).exp().sum().log()
 
     assert diagnose(logsumexp, x()).ok
+
+
+def test_a_step_by_which_backward_returns_something_else_is_not_undone():
+    """autograd.grad stops at what is detached: undone, it would count what leads there."""
+
+    def backward(g, x):
+        with torch.enable_grad():
+            a = detached(x)
+            b = a * a
+            c = detached(b)
+            by_a, by_c = torch.autograd.grad(a * c, (a, c), g)
+            return by_a + torch.autograd.grad(b, a, by_c)[0]
+
+    cut = messages(cubic(backward))
+    assert ".detach()" not in cut["grad_out_path_cut"], cut
+    assert cut["grad_out_path_cut"].count("autograd.grad without create_graph") == 2
+    assert ".detach() in detached" in cut["untracked_backward"]
+
+
+def test_each_part_has_the_steps_that_are_taken_with_what_it_is_about():
+    """The direction of what is centred is the same for all that NumPy makes larger or moves."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x - x.mean()).norm()
+
+    def backward(ctx, g):
+        c = ctx.saved_tensors[0].detach().numpy()
+        c = c - c.mean()
+        scale = g.detach().numpy()
+        return torch.from_numpy(scale * c / np.linalg.norm(c))
+
+    found = diagnose(function(forward, backward).apply, x(0.5, 1.0, -0.3))
+    cut = {f.code: f.message for f in found.findings if f.cause}
+    assert "`scale = g" in cut["grad_out_path_cut"] and "`c = ctx" not in cut["grad_out_path_cut"]
+    assert "`c = ctx" in cut["untracked_backward"] and "`scale" not in cut["untracked_backward"]

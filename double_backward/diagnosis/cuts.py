@@ -67,13 +67,20 @@ def case_of(probe: Probe) -> Case:
     return Case(check.measure(check.Line.of(subject)), called)
 
 
-def undoing(case: Case, customs: tuple[Custom, ...]) -> tuple[Undoing | None, tuple[Step, ...]]:
+Steps = tuple[Step, ...]
+
+
+def undoing(
+    case: Case, customs: tuple[Custom, ...]
+) -> tuple[Undoing | None, Steps, dict[str, Steps]]:
     """What becomes of backward's own derivative without the steps, of fn's without its own where no
-    Function is in it; and those that leave torch, and matter. (None, ()): that cannot be told."""
+    Function is in it; those that leave torch, and matter; and, by the part of the derivative, those
+    that have nothing to do with it. (None, (), {}): that cannot be told."""
     with suppress(Exception):  # of fn
         lost = any(custom.lost for custom in customs)  # tensors without a graph, and not by a step
         kinds = [kind for kind in UNDOABLE if not (lost and kind == "memory")]
         found = explain.undoing(case, kinds)
         left = None if found.right else explain.attempted(explain.left_torch, case)
-        return found, left or ()
-    return None, ()
+        still = explain.attempted(explain.still, case) if found.stuck or left else None
+        return found, left or (), still or {}
+    return None, (), {}

@@ -1,6 +1,6 @@
 """All that was seen of fn, as plain data, for the rules and the verdict to look at."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -35,6 +35,9 @@ class Evidence:
     written: Written | None = None  # into what autograd keeps, where it refuses that
     undone: Undoing | None = None  # of steps of backward, to see what is lost by them
     left_torch: tuple[Step, ...] = ()  # which of them make numbers or arrays of tensors
+    still: dict[str, tuple[Step, ...]] = field(
+        default_factory=dict
+    )  # what a part has not to do with
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name

@@ -127,8 +127,8 @@ def _explained(found: Evidence, measured: Measured) -> Evidence:
     with suppress(Exception):  # of fn
         case = case_of(measured.probe) if undo or ask else None
         if case and undo:
-            undone, left = undoing(case, functions)
-            found = replace(found, undone=undone, left_torch=left)
+            undone, left, still = undoing(case, functions)
+            found = replace(found, undone=undone, left_torch=left, still=still)
         if case and ask:
             found = replace(found, second_gradients=second_gradients(case))
     return found

@@ -1392,8 +1392,9 @@ def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
     stuck = [] if numpy else [*e.undone.stuck]
     if stuck:  # nobody knows what would be without them; these give constants in any case
         stuck += [s for s in met if s.kind in ("grad", "backward") and s not in stuck]
+    others = [s for s in [*stuck, *e.left_torch] if s not in e.still.get(part, ())]
     # Nothing matters where a constant comes first.
-    return list(dict.fromkeys([*needed, *stuck, *e.left_torch])) or met
+    return list(dict.fromkeys([*needed, *others])) or met
 
 
 def _seen(steps: list[Step]) -> str:
