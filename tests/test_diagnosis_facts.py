@@ -119,6 +119,7 @@ def copying(copy, save_first=False):
 # Gradients by a step of another size, in both Functions.
 
 Doubling = function(lambda ctx, x: x * 1, lambda ctx, g: 2 * g)
+Reversal = function(lambda ctx, x: x * 1, lambda ctx, g: -g)
 
 
 def half_cube(ctx, g, x):
@@ -661,6 +662,12 @@ ROWS = {
         x(),
         "supported",
         "",
+    ),
+    "the same, and then turned round": (
+        lambda x: Reversal.apply(cubic(HalfCube.apply)(Doubling.apply(x))),
+        x(),
+        "surrogate_gradient",
+        "first_derivative_differs",
     ),
     "autograd.grad in backward": (nested(False), x(), "silently_wrong", "path_counted_twice"),
     "autograd.grad with aliases": (nested(True), x(), "supported", ""),

@@ -7,6 +7,7 @@ of each backward by itself, as a function of what it keeps and of grad_out.
 from dataclasses import replace
 
 from double_backward.check import Outcome
+from double_backward.differences import apart
 
 from .functions import Custom, Path
 from .judge import Row
@@ -17,21 +18,37 @@ from .settings import Setting
 def settled(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
     """The rows of the second derivative, all that was measured taken together."""
     if measured.first.outcome is not Outcome.RIGHT:
-        return convict_surrogates(measured, customs)
+        return convict_surrogates(measured, customs, right_together(measured))
     if not measured.exact:  # else the differences have judged packed integers, too
         return doubt_packed(measured, customs)
     return measured.second
 
 
-def convict_surrogates(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
+def right_together(measured: Measured) -> bool:
+    """Whether autograd's second derivative of all of fn is that of the first, by differences.
+
+    So it can be although a backward, by itself, is differentiated wrongly: where gradients are
+    handed over in a convention of their own, which all of them follow.
+    """
+    got, true = measured.said[Setting.ALONE].vector, measured.a
+    if got is None or true is None or not true.any():
+        return False
+    return not apart(got, true, measured.tolerance).any()
+
+
+def convict_surrogates(
+    measured: Measured, customs: tuple[Custom, ...], together: bool = False
+) -> dict[Setting, Row]:
     """Where the first derivative is not that of the values, so nothing follows from these.
 
-    The whole of fn is no judge then either: what is made of a surrogate's output changes by its
-    backward for autograd, and by its forward in truth.
+    The whole of fn does not convict then: what is made of a surrogate's output changes by its
+    backward for autograd, and by its forward in truth. It acquits, if they are right `together`.
     """
     bad = Path.MISSING, Path.WRONG
     lost = (*bad, Path.RIGHT)  # of one that is declared once_differentiable, all that is used
-    by_inputs = any(c.by_inputs in (lost if c.once else bad) or c.extras for c in customs)
+    by_inputs = not together and any(
+        c.by_inputs in (lost if c.once else bad) or c.extras for c in customs
+    )
     by_grad_out = any(c.by_grad_out in (lost if c.once else bad) for c in customs)
     rows = {}
     for setting, row in measured.second.items():
