@@ -586,6 +586,10 @@ def test_every_rule_is_tried():
             ["intermediate_saved", "out_argument"],
         ),
         (
+            wrong(custom(kept()), habits=Habits(only_once="gone")),
+            ["intermediate_saved", "backward_works_once"],
+        ),
+        (
             wrong(custom(kept()), second=one_not_finite),
             ["nan_in_second", "intermediate_saved"],
         ),

@@ -136,13 +136,14 @@ def concluded(evidence: Evidence) -> tuple[Verdict, list[Finding]]:
 
 def _ordered(findings, verdict):
     """In the order of the rules; of the causes, those first that explain the verdict itself, and
-    not something less grave."""
-    causes = [f for f in findings if f.cause]
-    first = [f for f in causes if RULES[f.code].explains is verdict]
-    if not first:
-        return findings
-    at = findings.index(causes[0])
-    return [*findings[:at], *first, *(f for f in findings[at:] if f not in first)]
+    those last that explain something less grave."""
+
+    def rank(finding):
+        explains = RULES[finding.code].explains
+        return 0 if explains is verdict else 1 if explains is None else 2
+
+    causes = iter(sorted((f for f in findings if f.cause), key=rank))
+    return [next(causes) if f.cause else f for f in findings]
 
 
 def _here(value, e):
@@ -254,7 +255,7 @@ def mutates_saved(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1, cause=True)
+@rule(lesson=1, cause=True, explains=Verdict.RAISES)
 def backward_works_once(e: Evidence) -> str | None:
     if not e.habits.only_once or e.habits.mutates_saved or (e.undone and e.undone.right):
         return None
