@@ -12,6 +12,7 @@ from ._torch import TorchDispatchMode, tree_leaves
 from .differences import same
 from .methods import around, marked
 
+ARGUMENT = -1  # among the numbers of which a tensor is made
 # What to write where a derivative is a call of something that is not torch.
 BY_ANOTHER_CALL = (
     "What torch cannot compute (a simulator, a solver) needs a second Function, applied in "
@@ -31,6 +32,7 @@ class Origins(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.arguments: list[Any] = []
+        self.given: set[int] = set()  # memory of those that are tensors
         self.numbers: list[Any] = []
         self.left: set[float] = set()  # numbers that torch gave away by .item()
         self.made: dict[int, tuple[Tensor, set[int]]] = {}  # memory -> of which numbers
@@ -68,15 +70,20 @@ class Origins(TorchDispatchMode):
     def _of(self, tensor):
         if tensor.layout != torch.strided:
             return set()
-        return self.made.get(_memory(tensor), (None, set()))[1]
+        given = {ARGUMENT} if _memory(tensor) in self.given else set()
+        return given | self.made.get(_memory(tensor), (None, set()))[1]
 
-    def outside(self, beside: "Origins") -> Callable[[Any], bool]:
-        """Whether a tensor is made of numbers from outside that are others beside the point."""
+    def outside(self, beside: "Origins") -> Callable[[Any], set[int]]:
+        """Of which numbers from outside a tensor is made, that are others beside the point."""
         pairs = list(zip(self.numbers, beside.numbers, strict=False))
         if len(self.numbers) != len(beside.numbers):
             pairs = []
         changed = {i for i, (here, there) in enumerate(pairs) if not self._alike(here, there)}
-        return lambda t: isinstance(t, Tensor) and bool(self._of(t) & changed)
+        return lambda t: self._of(t) & changed if isinstance(t, Tensor) else set()
+
+    def in_torch(self, tensor: Tensor) -> bool:
+        """Whether it is made of arguments of a forward, too, by torch's own operations."""
+        return ARGUMENT in self._of(tensor)
 
     def _alike(self, here: Any, there: Any) -> bool:
         if isinstance(here, Tensor) and here.numel() == 1:
@@ -98,6 +105,8 @@ def origins(classes: Iterable[Any]) -> Iterator[Origins]:
     def wrapper(function: Callable) -> Callable:
         def following(*args: Any) -> Any:
             found.arguments += args
+            tensors = [t for t in tree_leaves(args) if isinstance(t, Tensor)]
+            found.given |= {_memory(t) for t in tensors if t.layout == torch.strided} - {0}
             if found.running:  # in the forward of another one
                 return function(*args)
             found.running += 1

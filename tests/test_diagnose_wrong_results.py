@@ -491,6 +491,29 @@ def test_numbers_of_a_simulator_get_advice_that_can_be_followed():
     assert "computed_outside_torch" not in codes(back) and "intermediate_saved" in codes(back)
 
 
+class ScaledBySimulation(Function):
+    """sin(v x), where a simulator gives v, and its slope, for x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        v, slope = (torch.tensor(number) for number in simulated(x))
+        angle = v * x
+        ctx.save_for_backward(x, v, slope, angle)
+        return angle.sin()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, v, slope, angle = ctx.saved_tensors
+        by_angle = grad_out * angle.cos()
+        return by_angle * v + (by_angle * x).sum() * slope
+
+
+def test_what_torch_makes_of_a_simulators_number_can_be_made_again():
+    found = diagnose(ScaledBySimulation.apply, x())
+    assert "(v, slope)" in message(found, "computed_outside_torch")
+    assert "(angle)" in message(found, "intermediate_saved")
+
+
 def test_detect_says_the_same_of_them():
     for function in (Simulated, SimulatedInBackward):
         with pytest.raises(SecondDerivativeError, match="second Function"), detect_intermediates():

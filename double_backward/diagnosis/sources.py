@@ -21,13 +21,13 @@ def with_sources(target, customs):
             moved = look(target, uneven_step(target))
         with origins(classes) as here:
             looked = look(target)
-            return tuple(
-                replace(
-                    custom,
-                    saved=tuple(_come_from(s, (node, here), (other, beside)) for s in custom.saved),
+            found = []
+            for custom, node, other in zip(customs, looked.nodes, moved.nodes, strict=True):
+                saved = [_come_from(s, (node, here), (other, beside)) for s in custom.saved]
+                found.append(
+                    replace(custom, saved=_without_made_in_torch(saved, node, here, beside))
                 )
-                for custom, node, other in zip(customs, looked.nodes, moved.nodes, strict=True)
-            )
+            return tuple(found)
     except Exception:  # of fn
         return customs
 
@@ -48,6 +48,18 @@ def _come_from(saved, *looked):
         handed_over=saved.handed_over or handed,
         repeats=saved.repeats or _repeated(saved.slot, looked),
     )
+
+
+def _without_made_in_torch(saved, node, here, beside):
+    """Of numbers from outside that are kept, too, something else can be made anew in torch."""
+    changed, values = here.outside(beside), (node.tensors, node.attributes)
+    outside = {s.slot: tensors_in(in_slot(values, s.slot)) for s in saved if s.outside}
+    inside = {k for k, made in outside.items() if all(map(here.in_torch, made))}
+    kept = set().union(
+        *(changed(t) for k, made in outside.items() if k not in inside for t in made)
+    )
+    again = {k for k in inside if set().union(*map(changed, outside[k])) <= kept}
+    return tuple(replace(s, outside=False) if s.slot in again else s for s in saved)
 
 
 def _repeated(slot, looked):
