@@ -188,8 +188,16 @@ SPEAKS = [  # code, evidence, some of its words
         wrong(custom(kept(variable="f", outside=True), kept("e", outside=True))),
         "from outside torch (f, ctx.e), where",
     ),
-    ("intermediate_saved", wrong(custom(kept(variable="e"), kept())), "itself (e), where"),
-    ("intermediate_saved", wrong(custom(kept())), "it made itself, where autograd does not"),
+    (
+        "intermediate_saved",
+        wrong(custom(kept(variable="e"), kept())),
+        "itself (e, saved_tensors[0]), where",
+    ),
+    (
+        "intermediate_saved",
+        wrong(custom(kept())),
+        "it made itself (saved_tensors[0]), where autograd",
+    ),
     (
         "intermediate_saved",
         wrong(custom(kept(repeats=Kind.OUTPUT))),

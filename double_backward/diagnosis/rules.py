@@ -16,7 +16,7 @@ import torch
 from double_backward._torch import EDITED
 from double_backward.check import Outcome
 from double_backward.origins import BY_ANOTHER_CALL
-from double_backward.steps import Step, told
+from double_backward.steps import OF_A_GRAPH, Step, told
 
 from .evidence import Evidence
 from .functions import Custom, Extra, Kind, Path, Saved
@@ -636,10 +636,12 @@ def untracked_backward(e: Evidence) -> str | None:
     seen = any(f.untracked_calls for f in lost)
     if not (e.wrong and (lost or _mended(e, "by_input"))) or (lost and spoilt and not seen):
         return None
-    names = [s.title for f in lost for s in f.untracked] or ["what it is given"]
-    steps = _steps(e, lost, "by_input")
+    steps, things = _steps(e, lost, "by_input"), [s for f in lost for s in f.untracked]
     if _by_guard(lost, steps):
         return None
+    if steps and all(step.kind in OF_A_GRAPH for step in steps):  # a constant has none to lose
+        things = [s for s in things if s.kind is not Kind.INTERMEDIATE]
+    names = [s.title for s in things] or ["what it is given"]
     if habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
     fact = f"backward computes with {_listed(names)} where autograd cannot follow{_seen(steps)}."
@@ -1302,7 +1304,7 @@ def _attributes(kept: list[Saved]) -> str:
 
 def _which(kept: list[Saved]) -> str:
     """ " (e, n)", the names, and where they are saved if that is not in the Function itself."""
-    names = _listed(s.variable for s in kept if s.variable)
+    names = _listed(s.title for s in kept)
     places = _listed(s.saved_in for s in kept if s.saved_in)
     told = "; ".join(filter(None, [names, places and f"saved in {places}"]))
     return f" ({told})" if told else ""
