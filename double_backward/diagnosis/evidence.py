@@ -35,9 +35,8 @@ class Evidence:
     written: Written | None = None  # into what autograd keeps, where it refuses that
     undone: Undoing | None = None  # of steps of backward, to see what is lost by them
     left_torch: tuple[Step, ...] = ()  # which of them make numbers or arrays of tensors
-    still: dict[str, tuple[Step, ...]] = field(
-        default_factory=dict
-    )  # what a part has not to do with
+    # By the part of the derivative, those that have nothing to do with it.
+    still: dict[str, tuple[Step, ...]] = field(default_factory=dict)
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name
