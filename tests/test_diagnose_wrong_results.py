@@ -293,6 +293,25 @@ def test_the_matrix_says_0_only_where_a_derivative_is_0():
     assert found.matrix == words
 
 
+class Lopsided(Function):
+    """What one derivative has too much the other has too little."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x, k)
+        return k * x[0] * x[1]
+
+    @staticmethod
+    def backward(ctx, g):
+        x, k = ctx.saved_tensors
+        a, b = x
+        return (g * k).sum() * torch.stack([2 * b - b.detach(), a.detach()]), g * a * b
+
+
+def test_the_matrix_sees_what_is_antisymmetric():
+    assert diagnose(Lopsided.apply, x(0.5, 1.2), x(2.0)).matrix["x"]["x"] == "wrong"
+
+
 def test_the_answer_goes_through_json():
     for fn in (SinhBad.apply, lambda x: None, lambda x: x**2):
         found = diagnose(fn, x())

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from double_backward.check import Outcome
 from double_backward.differences import flat, shaped, slope
@@ -17,6 +18,7 @@ from .settings import Probe, Setting, uneven, uneven_direction
 MOST = 6  # inputs
 RIGHT, LOST, WRONG, ZERO, UNKNOWN = "right", "lost", "wrong", "0", "unclear"
 RAISES = "raises"
+WORDS = RAISES, WRONG, LOST, UNKNOWN, RIGHT, ZERO  # of two trials, the first of these
 
 
 def blocks(measured: Measured) -> dict[str, dict[str, str]]:
@@ -33,16 +35,32 @@ def blocks(measured: Measured) -> dict[str, dict[str, str]]:
     if not shown or measured.first.outcome is not Outcome.RIGHT or probe.by_backward:
         return {}
     after, names = shown[0].after, probe.target.names
-    true = [_changes(measured, probe, after, j) for j in range(len(names))]
-    said = [_reported(probe, after, i) for i in range(len(names))]
-    size = max(abs(value[i]).item() for value, _ in true for i in range(len(names)))
-    found: dict[str, dict[str, str]] = {}
-    for i, name in enumerate(names):
-        found[name] = {}
-        for j, by in enumerate(names):
+    other = probe.d * torch.arange(len(probe.d)).cos().to(probe.d)
+    one, two = (
+        _words(measured, probe, after, *weights) for weights in ((probe.d, other), (other, probe.d))
+    )
+    return {
+        name: {by: min(one[i][j], two[i][j], key=WORDS.index) for j, by in enumerate(names)}
+        for i, name in enumerate(names)
+    }
+
+
+def _words(measured, probe, after, d, e):
+    """For each input, whose gradient is weighted with e: a word for each input, moved along d.
+
+    With the same vector twice, whatever is antisymmetric would vanish.
+    """
+    count = len(probe.target.names)
+    true = [_changes(measured, probe, after, d, e, j) for j in range(count)]
+    said = [_reported(probe, after, d, e, i) for i in range(count)]
+    size = max(abs(value[i]).item() for value, _ in true for i in range(count))
+    found: list[list[str]] = []
+    for i in range(count):
+        found.append([])
+        for j in range(count):
             value, error = true[j][0][i].item(), true[j][1][i].item()
             allowed = 10 * measured.tolerance * abs(value) + 1e-6 * size + 5 * error
-            found[name][by] = _word(said[i][j], value, allowed)
+            found[i].append(_word(said[i][j], value, allowed))
     return found
 
 
@@ -62,10 +80,10 @@ def _word(got: float | str | None, true: float, allowed: float) -> str:
     return WRONG if got else LOST
 
 
-def _changes(measured, probe, after, j):
-    """How <d, gradient> of each input changes along the j-th, by differences; and the errors."""
+def _changes(measured, probe, after, d, e, j):
+    """How <e, gradient> of each input changes along the j-th, by differences; and the errors."""
     zeros = [torch.zeros_like(x) for x in probe.target.point]
-    parts = shaped(probe.d, zeros)
+    parts, weights = shaped(d, zeros), shaped(e, zeros)
     along = flat(
         [part if k == j else zero for k, (part, zero) in enumerate(zip(parts, zeros, strict=True))]
     )
@@ -73,7 +91,7 @@ def _changes(measured, probe, after, j):
     def at(h):
         grads = _gradient(probe, after, h * along)[1]
         sums = [
-            0.0 if g is None else (g * d).sum().item() for g, d in zip(grads, parts, strict=True)
+            0.0 if g is None else (g * w).sum().item() for g, w in zip(grads, weights, strict=True)
         ]
         return torch.tensor(sums, dtype=torch.float64)
 
@@ -81,18 +99,18 @@ def _changes(measured, probe, after, j):
     return found.value, found.error
 
 
-def _reported(probe: Probe, after: bool, i: int) -> list[Any]:
+def _reported(probe: Probe, after: bool, d: Tensor, e: Tensor, i: int) -> list[Any]:
     """What autograd says of the same numbers for the i-th gradient: None where it has no graph,
     `RAISES` where it raises."""
     t, grads = _gradient(probe, after, 0.0, create_graph=True)
-    parts, grad = shaped(probe.d, t), grads[i]
+    parts, weights, grad = shaped(d, t), shaped(e, t), grads[i]
     if grad is None or not grad.requires_grad:
         return [None] * len(t)
     try:
-        again = torch.autograd.grad((grad * parts[i]).sum(), t, allow_unused=True)
+        again = torch.autograd.grad((grad * weights[i]).sum(), t, allow_unused=True)
     except Exception:  # of backward
         return [RAISES] * len(t)
-    return [None if g is None else (g * d).sum().item() for g, d in zip(again, parts, strict=True)]
+    return [None if g is None else (g * s).sum().item() for g, s in zip(again, parts, strict=True)]
 
 
 def _gradient(probe, after, shift, create_graph=False):
