@@ -48,6 +48,17 @@ def test_a_backward_in_backward_cuts_grad_out_and_the_detach_before_it_the_input
     assert diagnose(cubic(recomputed(a_view, by_grad)), x()).ok
 
 
+def test_without_some_of_the_steps_a_part_is_right_and_without_all_the_numbers_are():
+    def with_a_constant(y, leaf, g):
+        return by_backward(y, leaf, g.detach())
+
+    all_of_them = messages(cubic(recomputed(detached, by_backward)))
+    assert all_of_them["untracked_backward"].endswith("Without that, the numbers are right.")
+    not_all = messages(cubic(recomputed(detached, with_a_constant)))
+    assert "g.detach()" in not_all["grad_out_path_cut"]
+    assert not_all["untracked_backward"].endswith("Without that, this part is right.")
+
+
 def test_what_runs_after_all_is_computed_is_no_step():
     def backward(g, x):
         found = recomputed(detached, by_grad)(g, x)

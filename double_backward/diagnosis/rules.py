@@ -646,7 +646,8 @@ def untracked_backward(e: Evidence) -> str | None:
         return None  # x.data.mul_(2) is how it writes
     fact = f"backward computes with {_listed(names)} where autograd cannot follow{_seen(steps)}."
     if steps and e.undone and _mended(e, "by_input"):
-        what = "the numbers are" if e.undone.right else "this part is"
+        all_of_them = e.undone.right and set(e.undone.together) <= set(steps)
+        what = "the numbers are" if all_of_them else "this part is"
         return f"{fact} Without that, {what} right."
     engine = f" {BY_ANOTHER_CALL}" if any(step.kind == "numpy" for step in steps) else ""
     return (
