@@ -30,12 +30,11 @@ class Case:
     called: Called | None = None
 
     @contextmanager
-    def run(self) -> Iterator["Run"]:
-        """The callable once more."""
+    def run(self, h: float = 0.0) -> Iterator["Run"]:
+        """The callable once more, at x + h d."""
         line = self.expected.line
         with line.subject.around(), torch.enable_grad():
-            x = line.x()
-            yield self.run_at(x)
+            yield self.run_at(line.x(h))
 
     def run_at(self, x: list[Tensor]) -> "Run":
         """The same at other inputs, in whatever stands around it."""
@@ -253,8 +252,7 @@ def still(case: Case) -> dict[str, tuple[Step, ...]]:
 
     def taken_with(h, factor):
         found: dict[Step, list[Tensor]] = {}
-        with case.run(), watched(classes, values=found):
-            run = case.run_at(case.expected.line.x(h))
+        with watched(classes, values=found), case.run(h) as run:
             run.u = [u if u is None else factor * u for u in run.u]
             run.gradients(create_graph=True)
         return found

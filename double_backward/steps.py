@@ -340,7 +340,7 @@ def watched(
     Without a detach, a backward that differentiates what it computes from its own output calls
     itself, and so on: `RecursionError`, which torch does not raise.
     """
-    watch = Watch(undo, None, alter, until, values)
+    watch = Watch(undo, alter=alter, until=until, values=values)
 
     def wrapper_of(cls):
         def wrapper(function):

@@ -240,7 +240,7 @@ def _spoilt(e):
 
 def _spoils(e):
     """Not where all is as wrong without writing."""
-    return not e.habits.wrong_besides or _error_says(e, "modified by an inplace operation")
+    return not e.habits.wrong_besides or _error_says(e, EDITED)
 
 
 @rule(lesson=3, cause=_spoils, verdict=_spoilt)

@@ -60,7 +60,8 @@ def check_second_derivative(task: Task, fn: Callable) -> None:
                     f"the second derivative is wrong in a formula. {seen}.", _forgets(fn, setting)
                 )
     _check_backward_twice(task, fn, task.plain[0])
-    if said := survived(_of_extra_outputs, task, fn, task.plain[0], extra_gradient):
+    case, names = survived(_case, fn, task.plain[0]), task.differentiated(task.plain[0])
+    if said := case and survived(extra_gradient, case, names):
         wrong("the second derivative is right, and one thing is left to mend.", said)
     for setting in task.plain if task.third else []:
         _check_third_derivative(task, fn, setting)
@@ -89,9 +90,10 @@ def check_edges(task, fn):
 def _tell(task, fn, setting, pairs):
     some = [*task.plain, *map(Setting, task.wide[:1])]
     plain = [derivatives_of_backward(task, fn, each) for each in some]
+    case, names = survived(_case, fn, setting), task.differentiated(setting)
     advice = (
-        survived(_of_extra_outputs, task, fn, setting, extra_outputs)
-        or survived(_of_second_function, task, fn, setting)
+        (case and survived(extra_outputs, case, names))
+        or (case and survived(_of_second_function, task, setting, case))
         or survived(_taken_from_outside, fn, setting)
         or survived(_diagnosed, task, fn, setting)
         or _unreached(pairs)
@@ -122,12 +124,8 @@ def _case(fn, setting):
     return Case(measure(Line.of(Subject(lambda xs: [function(*xs)], x, (u,)))))
 
 
-def _of_extra_outputs(task, fn, setting, find):
-    return find(_case(fn, setting), task.differentiated(setting))
-
-
-def _of_second_function(task, fn, setting):
-    found = second_function(_case(fn, setting))
+def _of_second_function(task, setting, case):
+    found = second_function(case)
     if not found:
         return ""
     fact, related, pair = found
