@@ -58,8 +58,8 @@ rehearse: environment+workshop
 	@$(RUN) scripts/rehearse.py $(LEARNERS)
 
 # Published packages, in .survey, on top of what learning needs; half an hour or more, and 750 MB.
-survey: environment
-	@$(RUN) survey/environment.py
+survey: environment+test
+	@PYTHONPATH=scripts $(RUN) survey/environment.py
 	@OMP_NUM_THREADS=1 .survey/bin/python -m survey $(FUNCTION)
 
 # PyTorch's own operations, compiled; the second line needs a C++ compiler.

@@ -72,7 +72,7 @@ def picture(function, *names):
 
 
 def split(sentence):
-    return sentence.replace(", ", ",\n")
+    return sentence.replace(", ", ",\n").replace(" (", "\n(")
 
 
 def statements(sketch, name):

@@ -1,10 +1,15 @@
-"""`python -m survey` runs every call and writes the results; names after it run and store these."""
+"""`python -m survey` runs every call and writes the results; names after it run and store these.
 
+`--into FOLDER` puts the rows there, for `survey.differ`, and leaves all that is stored as it is.
+"""
+
+import argparse
 import csv
 import difflib
 import importlib.metadata
 import os
 import sys
+from pathlib import Path
 
 from . import CALLS, page, published, table
 from .documented import documented, first_order
@@ -13,7 +18,7 @@ from .run import run_all
 NUMBERS = table.HERE / "documented.csv"
 
 
-def main(names):
+def main(names, into=None):
     need_known(names)
     wanted = names or sorted(CALLS, key=lambda name: CALLS[name].package.lower())
     answers = {}
@@ -21,12 +26,16 @@ def main(names):
         answers[name] = answer
         said = answer.get("verdict") or answer["failed"]
         print(f"{len(answers):>3} of {len(wanted)}  {name:<50} {said}", flush=True)
-        if names:
+        if names and not into:
             print(answer.get("text", ""), *answer.get("numbers", ()), sep="\n")
     failed = [name for name in wanted if "failed" in answers[name]]
-    if failed:
+    if failed and not into:
         sys.exit(f"Nothing is stored: no answer from {', '.join(failed)}.")
-    rows = [row(name, answers[name]) for name in wanted]
+    rows = [row(name, answers[name]) for name in wanted if name not in failed]
+    if into:
+        into.mkdir(parents=True, exist_ok=True)
+        table.write(rows, into)
+        return
     if names:
         print(*(f"{each['function']}: {meaning(each)}" for each in rows), sep="\n")
     store(rows, read_numbers() | typed(names))
@@ -94,4 +103,7 @@ def store(rows, numbers):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m survey")
+    parser.add_argument("names", nargs="*", metavar="package:Function")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="write the rows there alone")
+    main(**vars(parser.parse_args()))

@@ -30,7 +30,7 @@ def look_at(name):
         "cause": diagnosis.cause.code if diagnosis.cause else "",
         "reference": "formula" if reference else "differences",
         "verdict": str(diagnosis.verdict),
-        "findings": [finding.code for finding in diagnosis.findings],
+        "findings": [finding.to_dict() for finding in diagnosis.findings],
         "text": str(diagnosis),
         "numbers": numbers,
         "first": first and vars(first) | {"wrong": first.wrong},

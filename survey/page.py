@@ -251,8 +251,9 @@ def folded(summary, rows, folders):
     lines = [
         f"<details><summary>{summary}</summary>",
         "",
-        "| Function | reading | setting | right | autograd | agrees | reached by, when, why |",
-        "|---|---|---|---:|---:|---|---|",
+        "| Function | reading | setting | right | autograd | agrees | reached by, when, why "
+        "| all findings |",
+        "|---|---|---|---:|---:|---|---|---|",
     ]
     for row in rows:
         name = f"{row['package']}:{row['function'].rsplit('.', 1)[1]}"
@@ -266,6 +267,7 @@ def folded(summary, rows, folders):
             row["got"],
             row["agrees"],
             notes(name, row),
+            ", ".join(f"`{code}`" for code in table.codes(row)),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, "", "</details>", ""]
@@ -396,7 +398,8 @@ fn, inputs = call("gpytorch:RBFCovariance")
 print(diagnose(fn, *inputs))
 ```
 
-The reading and the cause are what `diagnose` says, unless a note says what the source shows.
+The reading and the cause are what `diagnose` says, unless a note says what the source shows. The
+last column has the codes of all that it found, `findings.csv` its words.
 `right` and `autograd` are a second opinion that uses nothing of it (`survey/compare.py`): one
 number uᵀHv with fixed u and v, H the second derivative of a loss made from fn `alone`, or with a
 `graph after` it, a `graph before` it, or `both`; the first setting where the two differ is shown.

@@ -1,4 +1,7 @@
-"""results.csv: a row for each Function, from the answers; and what is counted in it."""
+"""results.csv: a row for each Function, from the answers; and what is counted in it.
+
+findings.csv beside it: all that `diagnose` found of each, a line for each, in the report's order.
+"""
 
 import csv
 import datetime
@@ -10,7 +13,7 @@ from .places import places
 from .reached import KNOWN, Known
 
 HERE = Path(__file__).parent
-CSV = HERE / "results.csv"
+CSV, FINDINGS = HERE / "results.csv", HERE / "findings.csv"
 
 RIGHT = "right"
 WRONG = "silently wrong"
@@ -49,10 +52,12 @@ FIELDS = [
     "date",
     "seconds",
 ]
+# kind: "cause", or else the severity; about: the class of the Function that it is about.
+OF_A_FINDING = ["function", "code", "kind", "about", "message"]
 
 
 def row_of(name, answer, version):
-    """A row of the table, all values text, from what `one.look_at` said."""
+    """A row of the table, from what `one.look_at` said: text, and a list of findings."""
     entry = CALLS[name]
     known = KNOWN.get(name, Known())
     reading = reading_of(answer, entry.surrogate)
@@ -77,6 +82,17 @@ def row_of(name, answer, version):
         "reached": known.by or "; ".join(where.applied),
         "date": str(datetime.date.today()),
         "seconds": str(round(answer["seconds"])),
+        "findings": [finding_of(entry.function, each) for each in answer["findings"]],
+    }
+
+
+def finding_of(function, said):
+    return {
+        "function": function,
+        "code": said["code"],
+        "kind": "cause" if said["cause"] else said["severity"],
+        "about": said["function"],
+        "message": said["message"],
     }
 
 
@@ -139,26 +155,61 @@ def digits(number):
     return "0" if abs(number) < 1e-6 else format(number, ".3g")
 
 
-def write(rows):
-    with CSV.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
+def write(rows, folder=HERE):
+    write_lines(folder / CSV.name, FIELDS, rows)
+    findings = [each for row in rows for each in row["findings"]]
+    write_lines(folder / FINDINGS.name, OF_A_FINDING, findings)
+
+
+def write_lines(path, fields, lines):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, fields, lineterminator="\n", extrasaction="ignore")
         table.writeheader()
-        table.writerows(rows)
+        table.writerows(lines)
 
 
-def read():
-    with CSV.open(newline="", encoding="utf-8") as file:
+def read(folder=HERE):
+    findings = read_lines(folder / FINDINGS.name)
+    return [
+        row | {"findings": [each for each in findings if each["function"] == row["function"]]}
+        for row in read_lines(folder / CSV.name)
+    ]
+
+
+def read_lines(path):
+    with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def differences(old, new):
-    """Sentences: what differs between two runs, apart from dates, seconds and a last digit."""
+    """Sentences: what differs between two runs, apart from dates, seconds and a last digit.
+
+    Of the findings their codes are compared, in any order; messages may change.
+    """
     before = {row["function"]: row for row in old}
     for row in new:
         was = before.get(row["function"])
-        for key in FIELDS[:-2]:
-            if was and was[key] != row[key] and not near(was[key], row[key]):
-                yield f"{row['function']}: {key} was {was[key]!r}, is {row[key]!r}"
+        if not was:
+            continue
+        pairs = {key: (was[key], row[key]) for key in FIELDS[:-2]}
+        pairs["first cause"] = first_cause(was), first_cause(row)
+        for key, (a, b) in pairs.items():
+            if a != b and not near(a, b):
+                yield f"{row['function']}: {key} was {a!r}, is {b!r}"
+        a, b = set(codes(was)), set(codes(row))
+        if a != b:
+            changed = (f"{'-' if code in a else '+'}{code}" for code in sorted(a ^ b))
+            yield f"{row['function']}: findings {' '.join(changed)}"
+
+
+def first_cause(row):
+    """What `diagnose` itself names first; "cause" in the table may be what the source shows."""
+    return next((each["code"] for each in row["findings"] if each["kind"] == "cause"), "")
+
+
+def codes(row):
+    """Of all findings, each once, in the report's order."""
+    return list(dict.fromkeys(each["code"] for each in row["findings"]))
 
 
 def near(a, b):

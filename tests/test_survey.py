@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from survey import CALLS, environment, page, published, table
+from survey import CALLS, differ, environment, page, published, table
 from survey import __main__ as main
 from survey.documented import documented, first_order
 from survey.reached import KNOWN
@@ -225,10 +225,55 @@ def test_what_needs_no_package_gives_its_row_again(name):
 
 def test_a_changed_row_is_reported_and_a_last_digit_is_not():
     (row, *_) = csv.DictReader(["function,expected,verdict", "a.B,1.23,supported"])
-    base = dict.fromkeys(table.FIELDS, "") | row
+    base = dict.fromkeys(table.FIELDS, "") | row | {"findings": []}
     assert list(table.differences([base], [base | {"expected": "1.24"}])) == []
     assert len(list(table.differences([base], [base | {"expected": "1.5"}]))) == 1
     assert len(list(table.differences([base], [base | {"verdict": "silently_wrong"}]))) == 1
+
+
+def found(*codes):
+    """A row with these findings: the first is the cause, the others are notes."""
+    kinds = ["cause"] + ["note"] * len(codes)
+    findings = [
+        {"function": "a.B", "code": code, "kind": kind, "about": "B", "message": "a\nb, c"}
+        for code, kind in zip(codes, kinds, strict=False)
+    ]
+    return dict.fromkeys(table.FIELDS, "") | {"function": "a.B", "findings": findings}
+
+
+def test_two_runs_are_compared_by_their_findings(tmp_path, capsys):
+    base, other = tmp_path / "base", tmp_path / "other"
+    for folder, row in ((base, found("w", "x", "y")), (other, found("w", "z", "x"))):
+        folder.mkdir()
+        table.write([row], folder)
+    assert table.read(base) == [found("w", "x", "y")]
+    differ.main(base, other)
+    assert capsys.readouterr().out.startswith("a.B: findings -y +z\n1 of 1 Functions differ.\n")
+    assert list(table.differences([found("w", "x", "y")], [found("w", "y", "x")])) == []
+    said = list(table.differences([found("w", "x")], [found("x", "w")]))
+    assert said == ["a.B: first cause was 'w', is 'x'"]
+
+
+def test_all_findings_of_a_row_are_stored():
+    named = {CALLS[name].function: known.cause for name, known in KNOWN.items()}
+    for row in ROWS:
+        assert row["cause"] == (named.get(row["function"]) or table.first_cause(row)), row
+        assert row["verdict"] == "supported" or row["findings"], row
+    kinds = {each["kind"] for row in ROWS for each in row["findings"]}
+    assert kinds == {"cause", "error", "warning", "note"}
+
+
+def test_a_run_into_a_folder_leaves_what_is_stored(tmp_path, monkeypatch):
+    from survey.one import look_at
+
+    def run_all(names):
+        return [(name, look_at(name) | {"seconds": 0}) for name in names]
+
+    monkeypatch.setattr(main, "run_all", run_all)
+    monkeypatch.setattr(main, "store", None)
+    main.main(["torch:CheckpointFunction"], tmp_path / "new")
+    (row,) = table.read(tmp_path / "new")
+    assert row["verdict"] == "silently_wrong" and "untracked_backward" in table.codes(row)
 
 
 # Of six packages that need little besides: one Function each, called again.

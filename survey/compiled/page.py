@@ -191,11 +191,14 @@ believed only where finite differences of eager's own first derivative say the s
 directions; where they do not, the operation "could not be run".
 
 **What this does not say.** Not that a compiled model is wrong. Where the second pass meets the
-compiled backward on its way to x, PyTorch raises, as for a net with trained weights on 2.13. Silent
-are regions whose first derivative looks like a constant to autograd, because it uses results and
-intermediates that the region kept: a frozen net, an activation, a loss or a matrix function
-compiled by itself, with something else in the formula that leads to x. And not that all others
-are safe: one sample was tried of each, and two operations compiled together keep other things.
+compiled backward on its way to x, PyTorch raises: where the region keeps x itself, as a net with
+trained weights does that is applied to x of shape (N, C). Silent are regions whose first derivative
+looks like a constant to autograd, because it uses results and intermediates that the region kept,
+with something else in the formula that leads to x: a frozen net, an activation, a loss or a matrix
+function compiled by itself; and with trained weights whatever makes something of x first, such as
+net(2x), with both backends. And not that all others are safe: one sample was tried of each, by all
+arguments together, and by one of them alone `true_divide` or `pow` can be silent, too; two
+operations compiled together keep other things.
 Inside `with torch.compiler.set_stance("force_eager"):` an operation runs as it is, not compiled.
 """
 
