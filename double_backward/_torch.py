@@ -32,6 +32,7 @@ NAMES = {  # -> what it is for
     "torch.autograd.function.BackwardCFunction.__init__": "where a call of a Function begins",
     "torch.autograd.function.BackwardCFunction.apply": "where its backward begins",
     "torch.autograd.function.BackwardCFunction.apply_jvp": "where its jvp begins",
+    "torch._C._autograd._get_current_graph_task_keep_graph": "whether backward frees the graph",
     "torch._C._autograd._unsafe_set_version_counter": "to put a counter back",
     "torch._C._dispatch_keys": "whether a tensor is a batch of gradients",
     "torch._C._dynamo.eval_frame._FrameAction": "what Dynamo does with code",
@@ -136,8 +137,9 @@ except ImportError as error:
     raise ImportError(" ".join(missing()) or str(error)) from error
 
 __all__ = [
-    "TorchDispatchMode", "TreeSpec", "checkpoints_allowed", "class_of", "element_count",
-    "engine_replaced", "forward_mode", "functions", "grad_outs_of", "in_forward_mode",
+    "TreeSpec", "Watching", "checkpoints_allowed", "class_of", "element_count",
+    "engine_replaced", "forward_mode", "functions", "grad_outs_of", "graph_is_kept",
+    "in_forward_mode",
     "is_functorch_wrapped_tensor", "is_traced", "levels", "metadata_of", "missing",
     "not_for_dynamo", "number_of", "outside_batches", "plain", "returns_a_view",
     "saved_attributes", "set_eval_frame", "set_grad_enabled", "set_version",
@@ -173,6 +175,11 @@ def checkpoints_allowed() -> Iterator[None]:
         yield
     finally:
         autograd._is_checkpoint_valid = refuses
+
+
+def graph_is_kept() -> bool:
+    """Whether the pass that runs leaves the graph for another one (`retain_graph=True`)."""
+    return torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 # Nodes.
@@ -286,6 +293,50 @@ def not_for_dynamo(hook: Any) -> Any:
     strategy = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT)
     set_code_exec_strategy(hook.__code__, strategy)
     return hook
+
+
+class Watching(TorchDispatchMode):
+    """Sees each operation as it runs.
+
+    What `before` and `after` raise does not come out of the code that is watched, whose author
+    might catch it: it is kept in `error`.
+    """
+
+    error: Exception | None = None
+
+    def before(self, operation: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Called before each operation."""
+
+    def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
+        """Called after it; what this returns takes the place of its result."""
+        return result
+
+
+def _watched(
+    self: Watching, operation: Any, _: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    kwargs, callback = kwargs or {}, set_eval_frame(None)
+    try:
+        with _kept_apart(self):
+            self.before(operation, args, kwargs)
+        result = operation(*args, **kwargs)
+        with _kept_apart(self):
+            result = self.after(operation, args, kwargs, result)
+        return result
+    finally:
+        set_eval_frame(callback)
+
+
+@contextmanager
+def _kept_apart(mode: Watching) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        mode.error = mode.error or error
+
+
+# Given afterwards: what a class brings along is wrapped by torch, in what imports Dynamo.
+Watching.__torch_dispatch__ = not_for_dynamo(_watched)  # type: ignore[method-assign]
 
 
 def is_traced() -> bool:

@@ -227,6 +227,7 @@ class Expected:
     dtype: torch.dtype  # the precision in which the callable computes
     rtol: float
     atol: float
+    linear: bool = True  # G in u; else a clipped gradient, say, and no u that is tied tells more
 
     @property
     def tie(self) -> Tensor:
@@ -260,7 +261,7 @@ def measure(line: Line, rtol: float | None = None, atol: float = 1e-10) -> Expec
     found = Slope(*(part * unit for part in found))
     y, by_input = (Slope(*(part[s] for part in found)) for s in (slice(n), slice(n, None)))
     g = here[n:]
-    by_grad_out = _by_grad_out(line, g, dtype)
+    by_grad_out, linear = _by_grad_out(line, g, dtype)
     size = torch.maximum(g.abs(), by_input.value.abs())
     typical = size.mean() if len(size) else size.sum()
     known = (by_input.error <= KNOWN * (size + 1e-6 * typical)) & (size > 0) & g.isfinite()
@@ -270,7 +271,8 @@ def measure(line: Line, rtol: float | None = None, atol: float = 1e-10) -> Expec
     share = (known | still).double().mean().item() if len(g) else 1.0
     rtol = rtol or RTOL[dtype]
     sizes = tuple(real(grad).numel() for grad in grads)
-    return Expected(line, y, by_input, by_grad_out, g, sizes, weights, share, dtype, rtol, atol)
+    slopes = y, by_input, by_grad_out
+    return Expected(line, *slopes, g, sizes, weights, share, dtype, rtol, atol, linear)
 
 
 def _unit(here):
@@ -289,13 +291,15 @@ def _or_nan(line, h, like):
 
 
 def _by_grad_out(line, g, dtype):
-    """Along e alone, in which G is linear: one step is as good as any."""
+    """Along e alone, and whether G is linear in it: then one step is as good as any."""
     none = torch.zeros_like(g)
     if not line.moving:
-        return Slope(none, none, none)
+        return Slope(none, none, none), True
     up, down = line.gradients(k=1.0), line.gradients(k=-1.0)
+    if ((up + down - 2 * g).abs() > RTOL[dtype] * (up.abs() + down.abs())).any():
+        return slope(lambda k: line.gradients(k=k), dtype, 1.0), False
     error = 16 * torch.finfo(dtype).eps * (up.abs() + down.abs())
-    return Slope((up - down) / 2, error, error)
+    return Slope((up - down) / 2, error, error), True
 
 
 def without_rounding(expected: Expected) -> Expected:
@@ -348,7 +352,9 @@ def ask(line: Line, probes: Collection[Tensor], tie: Tensor | None = None) -> An
         with torch.enable_grad():
             x, u = line.x(), line.grad_outs(lambda u, _: u.detach().clone().requires_grad_())
             grads = line.subject.backward(x, u if tie is None else tied)
-            steps = list(zip(x, line.d, strict=True))
+            # By what does not move nothing is asked: autograd may refuse just that.
+            steps = [(t, d) for t, d in zip(x, line.d, strict=True) if d.any()]
+            count = len(steps)
             if tie is None:
                 steps += [
                     (w, e)
@@ -356,7 +362,7 @@ def ask(line: Line, probes: Collection[Tensor], tie: Tensor | None = None) -> An
                     if w is not None and e is not None
                 ]
             with line.subject.around():
-                vjps = [_vjp_terms(grads, v, steps, len(x)) for v in probes]
+                vjps = [_vjp_terms(grads, v, steps, count) for v in probes]
                 rate = sum(t.sum().item() for t in _terms(h[0], steps)) if h else 0.0
     except Exception as error:  # of the callable, of its backward, or autograd's
         return Answer(error=error)
@@ -398,7 +404,7 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
     line = expected.line if vjp is None else expected.line.asking(vjp)
     probes = expected.probes
     answer, tied = ask(line, probes.values()), None
-    if line.moving and expected.tie.any() and answer.error is None:
+    if line.moving and expected.linear and expected.tie.any() and answer.error is None:
         tied = ask(line, probes.values(), expected.tie)
     error = answer.error or (tied and tied.error)
     if error:
@@ -467,9 +473,10 @@ def first(expected: Expected, rtol: float = 0.0) -> Compared:
 
 
 def is_symmetric(x: Tensor) -> bool:
-    """A matrix, or several, that may have to stay symmetric."""
+    """A matrix, or several, that may have to stay symmetric (Hermitian); not one whose elements are
+    all equal, as in a first try of anything."""
     square = x.layout == torch.strided and x.dim() > 1 and x.shape[-1] == x.shape[-2] > 1
-    return square and torch.equal(x, x.mT)
+    return square and torch.equal(x, x.mH) and not bool((x == x[..., :1, :1]).all())
 
 
 def signed(like: Tensor, generator: torch.Generator, symmetric: bool = False) -> Tensor:
@@ -480,7 +487,7 @@ def signed(like: Tensor, generator: torch.Generator, symmetric: bool = False) ->
         return sign * (0.5 + 0.5 * torch.rand(like.shape, generator=generator).double())
 
     drawn = torch.complex(draw(), draw()) if like.is_complex() else draw()
-    drawn = (drawn + drawn.mT) / 2 if symmetric and is_symmetric(like) else drawn
+    drawn = (drawn + drawn.mH) / 2 if symmetric and is_symmetric(like) else drawn
     return drawn.to(like)
 
 

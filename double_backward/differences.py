@@ -48,6 +48,7 @@ def slope(
     if dtype not in STEPS:
         return _fitted(at, scale)
     zero, best, least = at(0.0), Slope(*[torch.empty(0)] * 3), math.inf
+    tried: list[tuple[Tensor, Tensor]] = []
     eps = 16 * torch.finfo(dtype).eps
     noise = eps * (zero.abs() + zero.abs().mean())
     steps = STEPS[dtype]
@@ -67,12 +68,16 @@ def slope(
         likely = (extrapolated.abs() + kink + rounded).nan_to_num(torch.inf)
         error = ((fine - coarse).abs() + kink + rounded).nan_to_num(torch.inf)
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
+        tried.append((value, error))
         doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
         if doubt < least:
             best, least = Slope(value.nan_to_num(0.0, 0.0, 0.0), error, likely), doubt
         if doubt < AGREED:
             break
-    return best
+    # Between two rounded numbers all is smooth, and the slope that of something else: another pair
+    # of steps knows better.
+    beyond = [((v - best.value).abs() - 5 * e).nan_to_num(0.0, 0.0, 0.0) for v, e in tried]
+    return best._replace(error=torch.stack([best.error, *beyond]).amax(0))
 
 
 def _noise(at, h):

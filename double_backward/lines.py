@@ -1,7 +1,9 @@
-"""Whose line it is that runs, or raises (the reader's, a package's), and what the error says."""
+"""Whose line it is that runs, or raises (the reader's, a package's), and what the error says; and
+how long the lines are in which we say it."""
 
 import linecache
 import sysconfig
+import textwrap
 import traceback
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,10 +13,19 @@ from typing import Any
 
 import torch
 
+WIDTH = 88  # of all that is printed
 OURS = str(Path(__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
 PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
 INSTALLED = {"site-packages", "dist-packages"}
+
+
+def wrapped(text: str, indent: str) -> list[str]:
+    """Lines of at most `WIDTH`, all but the first indented, less so for a long word; only one that
+    is longer than a line is broken."""
+    longest = max(map(len, text.split()), default=0)
+    indent = indent[: max(0, WIDTH - longest)]
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def is_own(filename: str) -> bool:
@@ -38,8 +49,9 @@ def line_of_code(
 ) -> str:
     """The innermost line that runs in backward: "backward, line 7: `return g * x`".
 
-    A line outside installed packages comes first; what called us is no part of backward. For one
-    that is not in `home`, the file of that backward, its file is said, and what led there.
+    A line outside installed packages comes first, unless the innermost is in `home`, the file of
+    that backward; what called us is no part of backward. Of one that is not in `home` its file is
+    said, and what led there.
     """
     found: list[tuple[Any, int]] = []
     while frame and not frame.f_code.co_filename.startswith(OURS):
@@ -48,10 +60,11 @@ def line_of_code(
         elif own(frame.f_code.co_filename) or frame.f_code.co_filename == home:
             found.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
-    outside = [line for line in found if not _installed(line[0].co_filename)]
     if not found:
         return ""
-    code, number = (outside or found)[0]
+    outside = [line for line in found if not _installed(line[0].co_filename)]
+    at_home = found[0][0].co_filename == home
+    code, number = found[0] if at_home else (outside or found)[0]
     if not home or code.co_filename == home:
         return (told or told_line)(code, number)
     led = [f", called from {told_line(*line)}" for line in found if line[0].co_filename == home]

@@ -16,6 +16,7 @@ on them, so that a torch that has moved one of them is an error in words.
 import functools
 import threading
 import weakref
+from collections.abc import Set
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -26,10 +27,12 @@ from ._torch import (
     TESTED,
     class_of,
     functions,
+    graph_is_kept,
     is_traced,
     metadata_of,
     missing,
     not_for_dynamo,
+    outside_batches,
     plain,
     set_eval_frame,
     temporarily_clear_interpreter_stack,
@@ -37,10 +40,12 @@ from ._torch import (
     version,
 )
 from .methods import has_setup_context
-from .regions import Region, is_region, region_here
+from .regions import is_region, region_here
 from .state import State
 
-CALL = "double_backward.call"  # where a node's metadata holds its Call
+# The attribute of a node that is its Call. What hangs on ctx is seen by the garbage collector, as
+# metadata is not: an argument may lead back to the node.
+CALL = "_double_backward_call"
 UNHEARD = "double_backward.unheard"  # set on the nodes that a check makes: nobody listens to those
 # They talk to other processes, or are never differentiated twice: calling one again is no test.
 LEFT_ALONE = ("torch.distributed", "torch._functorch", "torch._dynamo", "torch._inductor")
@@ -53,6 +58,8 @@ _thread = threading.local()
 _drawing_nothing: "weakref.WeakSet[type]" = weakref.WeakSet()
 _rehearsed = False
 _MISSING = object()
+_NO_KEYWORDS: dict[str, Any] = {}  # one for all calls that have none
+_NOWHERE: Set[int] = frozenset()
 
 
 class Alias(Function):
@@ -82,21 +89,30 @@ def _draws(function, before):
 
     While another thread draws it cannot be seen who did, and to look takes time.
     """
-    if function not in _drawing_nothing and before.draws_are_as_now():
+    if before.draws is not None and before.draws.are_as_now():
         _drawing_nothing.add(function)
     return function not in _drawing_nothing
 
 
+def requires_grad(value):
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _aliased(value):
+    with temporarily_clear_interpreter_stack(), outside_batches(), torch.enable_grad():
+        return Alias.apply(value)
+
+
 class Call:
-    """What a Function was called with.
+    """What a Function was called with. There is one for each node, so that it has to be small.
 
     Attributes:
         function: the class.
-        args: list, the arguments of forward; None in the places of `inputs`.
+        given: tuple, the arguments of forward, the objects themselves: what the Function saves of
+            them is alive anyway. In the place of what forward writes into, a copy from before, or
+            an alias with the graph from before.
         kwargs: dict.
-        inputs: dict, place among the arguments -> tensor that requires grad: an alias with the
-            graph of the argument, or a copy where forward writes into it.
-        state: the random generators and autocast as they were when forward began.
+        state: autocast as it was when forward began, and the generators if forward draws.
         written: set of the places that forward has written into.
         draws: True if forward draws random numbers, or if that is not known.
         transformed: True if the inputs are those of a `torch.func` transform.
@@ -104,45 +120,59 @@ class Call:
         region: the compiled `Region` for which the Function stands, or None.
     """
 
+    __slots__ = (
+        "function", "given", "kwargs", "state", "written", "draws", "in_backward", "region",
+        "_inputs", "_lost", "_version",
+    )  # fmt: skip
     transformed = False
-    draws = True
-    region: Region | None = None
 
-    def __init__(self, function, args, kwargs, copies):
-        self.function, self.kwargs, self.state = function, kwargs, State.now()
+    def __init__(self, function, args, kwargs, state):
+        self.function, self.kwargs, self.state = function, kwargs or _NO_KEYWORDS, state
+        self.given, self.draws, self.region = tuple(args), True, None
+        self.written: Set[int] = _NOWHERE
         self.in_backward = getattr(_thread, "backwards", 0) > 0
-        self.args, self.inputs, self._before = list(args), {}, {}
-        with torch.enable_grad():
-            for place, value in enumerate(args):
-                if not isinstance(value, torch.Tensor):
-                    continue
-                self._before[place] = value, version(value)
-                if value.requires_grad:
-                    self.inputs[place] = value.clone() if copies else Alias.apply(value)
-                    self.args[place] = None
-                elif copies:
-                    self.args[place] = value.clone()
-        self._versions = {place: version(x) for place, x in self.inputs.items()}
-        self.written, self.lost = set(), False
+        self._inputs, self._lost, self._version = None, False, 0
 
-    def forward_has_run(self):
+    def forward_has_run(self, args, before):
+        """With these arguments, which had these versions before."""
         self.draws = _draws(self.function, self.state)
-        for place, (value, count) in self._before.items():
-            if version(value) != count:
-                self.written.add(place)
-        self._before = {}
-        self.lost = any(version(x) != self._versions[p] for p, x in self.inputs.items())
-        self._versions = {place: version(x) for place, x in self.inputs.items()}
+        if not self.draws:
+            self.state = self.state.without_draws()
+        written = {p for p, a in enumerate(args) if _version(a) != before[p]}
+        if written:
+            lost = {p for p in written if self.given[p] is args[p] and requires_grad(args[p])}
+            self.written = self.written | written
+            self.given = tuple(_aliased(v) if p in lost else v for p, v in enumerate(self.given))
+            self._lost = bool(lost)
+        self._version = self._count()
+
+    @property
+    def inputs(self):
+        """Dict, place among the arguments -> an alias, with its graph, of what requires grad."""
+        if self._inputs is None:
+            self._inputs = {p: _aliased(v) for p, v in enumerate(self.given) if requires_grad(v)}
+        return self._inputs
+
+    @property
+    def args(self):
+        """List, the arguments of forward; None in the places of `inputs`."""
+        return [None if p in self.inputs else value for p, value in enumerate(self.given)]
+
+    @property
+    def inputs_changed(self):
+        """True if the inputs are no longer what forward was given."""
+        return self._lost or self._count() != self._version
+
+    def _count(self):
+        return sum(_version(value) for value in self.given if requires_grad(value))
 
     def with_all_inputs(self):
         """The same call where every tensor that can be differentiated by is an input."""
-        call = TransformedCall(self.function, (), self.state)
-        call.kwargs, call.args = self.kwargs, [plain(arg) for arg in self.args]
-        for place, arg in enumerate(self.args):
-            x = plain(self.inputs.get(place, arg))
+        args = [plain(value) for value in self.given]
+        for x in args:
             if isinstance(x, torch.Tensor) and is_continuous(x):
-                call.inputs[place], call.args[place] = x.requires_grad_(), None
-        return call
+                x.requires_grad_()
+        return TransformedCall(self.function, args, self.kwargs, self.state)
 
     def again(self, inputs):
         """Call the Function once more, with other tensors for its inputs; a tuple."""
@@ -169,37 +199,31 @@ class Call:
     def hands_over(self, place, tensor):
         """forward is about to be called again with this tensor."""
 
-    @property
-    def inputs_changed(self):
-        """True if the inputs are no longer what forward was given."""
-        return self.lost or any(version(x) != self._versions[p] for p, x in self.inputs.items())
-
 
 class TransformedCall(Call):
     """What a Function was called with at one level of `torch.func` transforms."""
 
+    __slots__ = ()
     transformed = True
 
-    def __init__(self, function, inputs, state):
-        self.function, self.kwargs, self.state = function, {}, state
-        self.in_backward = getattr(_thread, "backwards", 0) > 0
-        self.inputs = {p: x for p, x in enumerate(inputs) if _any_grad([x])}
-        self.args = [None if p in self.inputs else x for p, x in enumerate(inputs)]
-        self.written = set()
+    def __init__(self, function, args, kwargs, state):
+        super().__init__(function, args, kwargs, state)
+        self._inputs = {p: x for p, x in enumerate(self.given) if requires_grad(x)}
 
     @property
     def inputs_changed(self):
         return False
 
-    def forward_has_run(self):
-        pass
-
     def plain(self):
         """The same call with the values behind the transforms; of a batch, the first."""
-        call = TransformedCall(self.function, (), self.state)
-        call.args = [plain(arg) for arg in self.args]
-        call.inputs = {p: plain(x).requires_grad_() for p, x in self.inputs.items()}
-        return call
+        args = [plain(value) for value in self.given]
+        for place in self.inputs:
+            args[place].requires_grad_()
+        return TransformedCall(self.function, args, self.kwargs, self.state)
+
+
+def _version(value):
+    return (version(value) or 0) if isinstance(value, torch.Tensor) else 0
 
 
 def is_continuous(t):
@@ -365,10 +389,13 @@ class _Forward:
                 if not self.waiting:
                     self.take_away()
             call = None if ctx is None else _begin(self.cls, ctx, args, kwargs)
+            versions = [_version(a) for a in args]
             set_eval_frame(before)
             out = self.method(*args, **kwargs)
             set_eval_frame(None)
             if call is not None:
+                skip = len(args) - len(call.given)  # ctx
+                call.forward_has_run(args[skip:], versions[skip:])
                 _tell(call)
         finally:
             set_eval_frame(before)
@@ -389,10 +416,22 @@ def _begin(cls, ctx, args, kwargs):
         return None
     if not has_setup_context(cls):
         args = args[1:]
-    call = metadata_of(ctx)[CALL] = Call(cls, args, kwargs, _writes_into_arguments(cls))
+    writes = _writes_into_arguments(cls)
+    if writes:
+        with torch.enable_grad():
+            args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    call = Call(cls, args, kwargs, State.now(cls not in _drawing_nothing))
+    if writes:  # it may do so past the version counters
+        call.written = {p for p, a in enumerate(args) if isinstance(a, torch.Tensor)}
+    setattr(ctx, CALL, call)
     if is_region(cls):
         call.region = region_here()
     return call
+
+
+def _call_of(node):
+    """The `Call` of a node, None where its forward was not heard."""
+    return getattr(node, CALL, None)
 
 
 def _generate(method):
@@ -409,7 +448,8 @@ def _generate(method):
             if known and is_unheard():
                 metadata_of(ctx)[UNHEARD] = True
             elif known:
-                call = metadata_of(ctx)[CALL] = TransformedCall(function, inputs, State.now())
+                call = TransformedCall(function, inputs, {}, State.now(draws=False))
+                setattr(ctx, CALL, call)
                 _tell(call)
             return result
 
@@ -421,7 +461,6 @@ def _generate(method):
 
 
 def _tell(call):
-    call.forward_has_run()
     for listener in list(_listeners):
         listener.called(call)
 
@@ -437,11 +476,12 @@ def _backward(method):
             _thread.backwards -= 1
         recorded = torch.is_grad_enabled() and not is_traced()
         if not recorded or not _is_heard(self):
+            _let_go(self)
             return grads
         before = set_eval_frame(None)
         try:
             for listener in _once_each():
-                grads = listener.after_backward(self, metadata_of(self).get(CALL), given, grads)
+                grads = listener.after_backward(self, _call_of(self), given, grads)
         finally:
             set_eval_frame(before)
         return grads
@@ -449,15 +489,24 @@ def _backward(method):
     return not_for_dynamo(apply)
 
 
+def _let_go(node):
+    """Where the graph is freed, of an input that was changed in place since: in `x += f(x)` x leads
+    to the node now, a circle that nobody else would end."""
+    call = _call_of(node)
+    if call is not None and not graph_is_kept() and call.inputs_changed:
+        setattr(node, CALL, None)
+
+
 def _forward_mode(method):
     @functools.wraps(method)
     def apply_jvp(self, *tangents):
         outs = method(self, *tangents)
-        if CALL in metadata_of(self) and not is_traced() and _is_heard(self):
+        call = _call_of(self)
+        if call is not None and not is_traced() and _is_heard(self):
             before = set_eval_frame(None)
             try:
                 for listener in _once_each():
-                    listener.after_jvp(metadata_of(self)[CALL], tangents)
+                    listener.after_jvp(call, tangents)
             finally:
                 set_eval_frame(before)
         return outs
@@ -466,10 +515,12 @@ def _forward_mode(method):
 
 
 def _is_heard(node):
-    cls, known = class_of(node), metadata_of(node)
-    if getattr(cls, "is_ours", False) or UNHEARD in known or is_unheard():
+    cls, call = class_of(node), _call_of(node)
+    if getattr(cls, "is_ours", False) or is_unheard():
         return False
-    function = known[CALL].function if CALL in known else cls
+    if call is None and UNHEARD in metadata_of(node):
+        return False
+    function = cls if call is None else call.function
     return is_region(function) or not is_left_alone(function)
 
 
@@ -481,10 +532,6 @@ def _once_each():
     """Listeners without repetitions: nesting the same one changes nothing."""
     with _lock:
         return list(dict.fromkeys(_listeners))
-
-
-def _any_grad(args):
-    return any(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
 
 
 def _writes_into_arguments(function):

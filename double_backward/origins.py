@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._torch import TorchDispatchMode, tree_leaves
+from ._torch import Watching, tree_leaves
 from .differences import same
 from .methods import around, marked
 
@@ -21,7 +21,7 @@ BY_ANOTHER_CALL = (
 )
 
 
-class Origins(TorchDispatchMode):
+class Origins(Watching):
     """Follows numbers from outside torch, such as a NumPy array, into all that is made of them.
 
     Attributes:
@@ -39,14 +39,13 @@ class Origins(TorchDispatchMode):
         self.running = 0
         self.marked: list[Tensor] = []  # outputs that are marked as non-differentiable
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
+    def after(self, operation, args, kwargs, result):
         given = tree_leaves((args, kwargs))
         tensors = [t for t in given if isinstance(t, Tensor)]
         of = set().union(*(self._of(t) for t in tensors)) | {
             self._note(v) for v in given if isinstance(v, float) and v not in self.left
         }
-        name = func.overloadpacket.__name__
+        name = operation.overloadpacket.__name__
         if name == "lift_fresh":  # what torch.tensor, from_numpy and others return
             of.add(self._note(tensors[0].detach().clone()))
         if name == "_local_scalar_dense" and isinstance(result, float):

@@ -6,54 +6,51 @@ memory that it writes into past the version counters (`.data[...] =`, a NumPy vi
 """
 
 import collections
-import dis
 import functools
+import io
+import itertools
+import operator
 import random
 import sys
 import threading
 import types
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
 from ._torch import is_functorch_wrapped_tensor, set_version, version
 
-DEPTH = 8  # steps from an argument, a global or a closure to what it holds
-MOST = 5_000  # objects looked at
-NOT_THE_USERS = ("torch", "numpy", "double_backward")  # packages whose functions are not followed
-# Names in code that writes into memory without anybody's knowledge.
-WRITERS = {
-    "data", "numpy", "data_ptr", "ctypes", "untyped_storage", "storage", "set_", "out", "asarray",
-    "from_numpy", "from_dlpack", "frombuffer", "memmap", "__array_interface__",
-}  # fmt: skip
+MOST = 20_000  # objects looked at
+RUNNERS = ("_pytest", "pluggy", "unittest", "logging")  # their objects compute nothing
+# Packages whose functions are not followed, beside the standard library.
+NOT_THE_USERS = ("torch", "numpy", "scipy", "sympy", "mpmath", "double_backward")
 
 
 @dataclass(frozen=True)
-class State:
-    """The random generators and autocast at one moment."""
+class Draws:
+    """The random generators at one moment."""
 
     torch_cpu: torch.Tensor
     torch_cuda: list
     numpy: tuple
     python: tuple
-    autocast: dict  # device type -> (enabled, dtype)
 
     @classmethod
     def now(cls):
-        used = torch.cuda.is_available() and torch.cuda.is_initialized()
         return cls(
             torch.get_rng_state(),
-            torch.cuda.get_rng_state_all() if used else [],
+            torch.cuda.get_rng_state_all() if _uses_cuda() else [],
             np.random.get_state(legacy=True),  # type: ignore[arg-type]
             random.getstate(),
-            {device: _autocast(device) for device in (["cpu", "cuda"] if used else ["cpu"])},
         )
 
-    def draws_are_as_now(self):
+    def are_as_now(self):
         """Whether nothing has been drawn since."""
-        now = State.now()
+        now = Draws.now()
         before, after = ([s.torch_cpu, *s.torch_cuda] for s in (self, now))
         return (
             len(before) == len(after)  # CUDA may have begun
@@ -63,12 +60,28 @@ class State:
             and np.array_equal(self.numpy[1], now.numpy[1])
         )
 
-    def _put_back(self):
+    def put_back(self):
         torch.set_rng_state(self.torch_cpu)
         if self.torch_cuda:
             torch.cuda.set_rng_state_all(self.torch_cuda)
         np.random.set_state(self.numpy)
         random.setstate(self.python)
+
+
+@dataclass(frozen=True)
+class State:
+    """Autocast at one moment, and the random generators if somebody draws from there on."""
+
+    autocast: tuple  # (device type, enabled, dtype) for each
+    draws: Draws | None = None  # 40 KB
+
+    @classmethod
+    def now(cls, draws=True):
+        autocast = tuple(_autocast(d) for d in (["cpu", "cuda"] if _uses_cuda() else ["cpu"]))
+        return cls(autocast, Draws.now()) if draws else _without_draws(autocast)
+
+    def without_draws(self):
+        return _without_draws(self.autocast)
 
     @contextmanager
     def again(self, draws=True):
@@ -78,52 +91,66 @@ class State:
             draws: False if what is called is not known to draw. The generators are then left alone
                 where other threads are alive: those may be drawing, and there is one for all.
         """
-        now, alone = State.now(), threading.active_count() == 1
-        if draws or alone:
-            self._put_back()
+        now = Draws.now()
+        if self.draws is not None:
+            self.draws.put_back()
         try:
             with self.cast_again():
                 yield
         finally:
-            if draws or alone:
-                now._put_back()
+            if draws or self.draws is not None or threading.active_count() == 1:
+                now.put_back()
 
     @contextmanager
     def cast_again(self):
         """Inside, autocast is as it was then."""
         with ExitStack() as stack:
-            for device, (enabled, dtype) in self.autocast.items():
-                if (enabled, dtype) != _autocast(device):
+            for each in self.autocast:
+                device, enabled, dtype = each
+                if each != _autocast(device):
                     stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
             yield
 
 
+@functools.cache
+def _without_draws(autocast):
+    return State(autocast)  # one for all calls
+
+
+def _uses_cuda():
+    return torch.cuda.is_available() and torch.cuda.is_initialized()
+
+
 def _autocast(device):
-    return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    return device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
 
 class Surroundings:
     """What can be reached from `roots`, to be put back after each time that it may be changed.
 
-    Tensors, their memory and their gradients, buffers of modules, NumPy arrays, lists, dicts, sets
-    and attributes, generators of random numbers; through closures, bound methods and the globals
-    that a function loads.
+    Tensors, their memory and their gradients, buffers of modules, NumPy arrays, lists, dicts, sets,
+    attributes, slots, generators of random numbers; through closures, defaults, methods, the
+    classes of objects and the globals that a function names. `functools.lru_cache`s are replaced by
+    empty ones.
 
     Attributes:
         changed: True if anything has had to be put back.
-        may_be_written_unseen: True if there is more than was looked at, and code among it that can
-            write into memory past the version counters.
+        beyond: what is there that cannot be put back, in words; "" if there is nothing.
     """
 
     def __init__(self, *roots):
-        self._found, cut_off = _reachable(roots)
-        self.may_be_written_unseen = cut_off and any(map(_writes_unseen, self._found))
-        self.changed, self._undo = False, None
+        self._found, self.beyond = _reachable(roots)
+        self.changed, self._undo, self._bindings = False, None, []
 
     @contextmanager
     def unchanged(self):
         if self._undo is None:  # once: between two uses everything is as it was
-            self._undo = [*_keep_memory(self._found), *map(_keep, self._found)]
+            self._bindings = [each for thing in self._found for each in _bindings(thing)]
+            contents = [b.put_back for b in self._bindings]
+            self._undo = [*_keep_memory(self._found), *map(_keep, self._found), *contents]
+            self._empty = {id(c): _emptied(c) for c in self._found if isinstance(c, _CACHED)}
+        for each in self._bindings if self._empty else ():
+            each.replace(self._empty)
         try:
             yield
         finally:
@@ -132,99 +159,105 @@ class Surroundings:
 
 
 def _reachable(roots):
-    """A list of the objects, and whether there are more."""
+    """A list of the objects, and what is beyond reach."""
     found: dict[int, object] = {}
-    level = list(roots)
-    for _ in range(DEPTH):
-        following = []
-        for thing in level:
-            if id(thing) in found or not _may_change(thing):
-                continue
-            if len(found) >= MOST:
-                return list(found.values()), True
-            found[id(thing)] = thing
-            following += _held_by(thing)
-        level = following
-    return list(found.values()), any(id(t) not in found and _may_change(t) for t in level)
+    todo, beyond = collections.deque(roots), ""
+    while todo:
+        thing = todo.popleft()
+        if id(thing) in found or not _may_change(thing):
+            continue
+        if len(found) >= MOST:
+            return list(found.values()), f"what it could change is more than {MOST:,} objects"
+        found[id(thing)] = thing
+        if _only_goes_on(thing):
+            beyond = f"it may go on with a {type(thing).__name__}, which cannot be put back"
+        todo += _held_by(thing)
+    return list(found.values()), beyond
 
 
-_CONTAINERS = list, dict, set, collections.deque
-_PLAIN = str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device
+_METHODS = staticmethod, classmethod
+_CACHED = type(functools.lru_cache(lambda: None))
+_PLAIN = (
+    str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device, np.generic,
+    types.ModuleType, types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType,
+    types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
+)  # fmt: skip
 
 
 def _may_change(thing):
-    if isinstance(thing, (*_PLAIN, types.ModuleType, types.BuiltinFunctionType)):
+    if isinstance(thing, _PLAIN):
         return False
-    if isinstance(thing, (type, types.FunctionType, types.MethodType)):
-        return _package(getattr(thing, "__module__", None) or "") not in NOT_THE_USERS
-    return True
-
-
-def _held_by(thing):
-    if isinstance(thing, (torch.Tensor, np.ndarray)):
-        return []
-    if isinstance(thing, torch.nn.Module):
-        return [*thing.modules(), *thing.parameters(), *thing.buffers(), vars(thing)]
-    if isinstance(thing, types.FunctionType):
-        cells = [c.cell_contents for c in thing.__closure__ or () if _is_filled(c)]
-        used = [thing.__globals__.get(name) for name in _globals_loaded(thing.__code__)]
-        used += [value for module in used for value in _used_of(module, thing.__code__)]
-        wrapped = [thing.__wrapped__] if hasattr(thing, "__wrapped__") else []
-        return cells + used + wrapped
-    if isinstance(thing, types.MethodType):
-        return [thing.__self__, thing.__func__]
-    if isinstance(thing, functools.partial):
-        return [thing.func, *thing.args, *thing.keywords.values()]
-    if isinstance(thing, type):
-        methods = staticmethod, classmethod
-        bases = [base for base in thing.__bases__ if base is not object]
-        return [getattr(v, "__func__", v) if isinstance(v, methods) else v
-                for v in list(vars(thing).values())] + bases  # fmt: skip
-    if isinstance(thing, dict):
-        return list(thing.values())
-    if isinstance(thing, (tuple, *_CONTAINERS)):
-        return list(thing)
-    slots = [n for cls in type(thing).__mro__ for n in vars(cls).get("__slots__", ())]
-    return [*getattr(thing, "__dict__", {}).values(), *(getattr(thing, n, None) for n in slots)]
-
-
-def _used_of(module, code):
-    """What code may use of one of the user's own modules."""
-    if not isinstance(module, types.ModuleType):
-        return []
-    if _package(module.__name__) in (*NOT_THE_USERS, *sys.stdlib_module_names):
-        return []
-    return [vars(module)[name] for name in code.co_names if name in vars(module)]
+    if isinstance(thing, (type, types.FunctionType)):
+        return _is_the_users(getattr(thing, "__module__", None) or "")
+    return _package(type(thing).__module__) not in RUNNERS
 
 
 def _package(name):
     return name.partition(".")[0]
 
 
-@functools.lru_cache(maxsize=1000)
-def _globals_loaded(code):
-    """Names of the globals that this code uses, and the functions inside it."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in _LOADS_GLOBAL}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _globals_loaded(constant)
-    return frozenset(names)
+def _is_the_users(name):
+    package = _package(name)
+    others = package in NOT_THE_USERS or package in sys.stdlib_module_names
+    return not others or package == "__main__"
 
 
-_LOADS_GLOBAL = "LOAD_GLOBAL", "LOAD_NAME"
+def _only_goes_on(thing):
+    """Whether it is an iterator whose state nobody can set: a generator, `itertools.count()`."""
+    if not hasattr(type(thing), "__next__") or isinstance(thing, io.IOBase):
+        return False
+    return not hasattr(thing, "__dict__") and not _slots(thing)
 
 
-def _writes_unseen(thing):
-    code = getattr(thing, "__code__", None) if isinstance(thing, types.FunctionType) else None
-    return code is not None and _names_a_writer(code)
+def _held_by(thing):
+    if isinstance(thing, np.ndarray):
+        return []
+    if isinstance(thing, types.FunctionType):
+        cells = [c.cell_contents for c in thing.__closure__ or () if _is_filled(c)]
+        defaults = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
+        named = [b.before.values() for b in _globals_named(thing)]
+        return [*cells, *defaults, *itertools.chain(*named), *vars(thing).values()]
+    if isinstance(thing, types.MethodType):
+        return [thing.__self__, thing.__func__]
+    if isinstance(thing, (types.BuiltinMethodType, types.MethodWrapperType)):
+        return [thing.__self__]
+    if isinstance(thing, functools.partial):
+        return [thing.func, *thing.args, *thing.keywords.values()]
+    if isinstance(thing, property):
+        return [thing.fget, thing.fset]
+    if isinstance(thing, type):
+        own = [v.__func__ if isinstance(v, _METHODS) else v for v in list(vars(thing).values())]
+        return [*own, *thing.__bases__]
+    held = [] if isinstance(thing, torch.Tensor) else [type(thing)]
+    if isinstance(thing, dict):
+        held += itertools.chain(dict.keys(thing), dict.values(thing))
+    elif isinstance(thing, (tuple, frozenset, list, set, collections.deque)):
+        held += thing
+    attributes = [dict.values(d) for d in _attributes_of(thing)]
+    return [*held, *itertools.chain(*attributes), *_slots(thing).values()]
 
 
-@functools.lru_cache(maxsize=1000)
-def _names_a_writer(code):
-    keywords = [word for c in code.co_consts if isinstance(c, tuple) for word in c]
+def _attributes_of(thing):
+    """[its attributes], or [] where it has none of its own."""
+    attributes = getattr(thing, "__dict__", None)
+    return [attributes] if isinstance(attributes, dict) else []
+
+
+def _slots(thing):
+    """Slot -> what is in it, of an object whose class declares any."""
+    filled = {}
+    for cls in type(thing).__mro__:
+        for slot in vars(cls).values() if "__slots__" in vars(cls) else ():
+            if isinstance(slot, types.MemberDescriptorType):
+                with suppress(AttributeError):  # nothing is in it
+                    filled[slot] = slot.__get__(thing)
+    return filled
+
+
+def _names_in(code):
+    """All names in code and in what is defined inside it, those of attributes, too."""
     inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    named = any(word in WRITERS for word in (*code.co_names, *keywords) if isinstance(word, str))
-    return named or any(map(_names_a_writer, inside))
+    return set(code.co_names).union(*map(_names_in, inside))
 
 
 def _is_filled(cell):
@@ -247,17 +280,11 @@ def _keep(thing):
         return _put_back(thing.set_state, thing.get_state())
     if isinstance(thing, np.random.Generator):
         numbers = thing.bit_generator
-        return _put_back(functools.partial(setattr, numbers, "state"), numbers.state)
+        return _put_back(partial(setattr, numbers, "state"), numbers.state)
     if isinstance(thing, random.Random):
         return _put_back(thing.setstate, thing.getstate())
-    if isinstance(thing, type):
-        return _keep_class(thing)
-    if isinstance(thing, types.FunctionType):
-        return _keep_names(thing)
-    if isinstance(thing, _CONTAINERS):
-        return _keep_container(thing)
-    if isinstance(vars(thing) if hasattr(thing, "__dict__") else None, dict):
-        return _keep_container(vars(thing))
+    if isinstance(thing, (list, set, collections.deque)):
+        return _keep_elements(thing)
     return lambda: False
 
 
@@ -333,67 +360,122 @@ def _keep_array(array):
     return put_back
 
 
-def _keep_class(cls):
-    before = _attributes(cls)
+def _keep_elements(thing):
+    kinds: tuple[Any, ...] = list, set, collections.deque
+    kind = next(kind for kind in kinds if isinstance(thing, kind))
+    before = list(kind.__iter__(thing))
 
     def put_back():
-        now = _attributes(cls)
-        gone = set(now) - set(before)
-        other = {name: value for name, value in before.items() if now.get(name) is not value}
-        for name in gone:
-            delattr(cls, name)
-        for name, value in other.items():
-            setattr(cls, name, value)
-        return bool(gone or other)
+        if len(before) == len(thing) and all(map(operator.is_, before, kind.__iter__(thing))):
+            return False
+        kind.clear(thing)
+        (kind.update if kind is set else kind.extend)(thing, before)
+        return True
 
     return put_back
+
+
+class _Bindings:
+    """Names, keys or slots, and the objects that they are bound to.
+
+    Args:
+        now: gives them as a dict.
+        put, drop: bind one, given its key and the object; take one away, given its key.
+        clear: take all away, where the order matters.
+    """
+
+    def __init__(self, now, put, drop, clear=None):
+        self.now, self.put, self.drop, self.clear = now, put, drop, clear
+        self.before = now()
+
+    def replace(self, others):
+        """In the place of an object another one; `others` has them by id."""
+        for key, value in self.before.items():
+            inside = value.__func__ if isinstance(value, _METHODS) else value
+            if id(inside) in others:
+                other = others[id(inside)]
+                self.put(key, other if inside is value else type(value)(other))
+
+    def put_back(self):
+        before, now = self.before, self.now()
+        moved = [k for k, v in before.items() if now.get(k, _NONE) is not v]
+        if not moved and len(now) == len(before) and (not self.clear or list(now) == list(before)):
+            return False
+        if self.clear:
+            self.clear()
+        for key in () if self.clear else now.keys() - before.keys():
+            self.drop(key)
+        for key in before if self.clear else moved:
+            self.put(key, before[key])
+        return True
+
+
+_NONE = object()
+
+
+def _bindings(thing):
+    """What `thing` binds, to be put back."""
+    if isinstance(thing, type):
+        put, drop = (partial(f, thing) for f in (type.__setattr__, type.__delattr__))
+        return [_Bindings(partial(_attributes, thing), put, drop)]
+    found = [_of_dict(thing)] if isinstance(thing, dict) else []
+    found += map(_of_dict, _attributes_of(thing))
+    if isinstance(thing, types.FunctionType):
+        return [*found, _of_cells(thing), *_globals_named(thing)]
+    if _slots(thing):
+        found.append(
+            _Bindings(
+                partial(_slots, thing),
+                lambda slot, value: slot.__set__(thing, value),
+                lambda slot: slot.__delete__(thing),
+            )
+        )
+    return found
+
+
+def _of_dict(d):
+    """By the methods of its own kind: those of a subclass may do more."""
+    kind = collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict
+    methods = kind.__setitem__, kind.__delitem__, kind.clear
+    return _Bindings(lambda: dict(kind.items(d)), *(partial(method, d) for method in methods))
+
+
+def _of_cells(function):
+    cells = function.__closure__ or ()
+    return _Bindings(
+        lambda: {i: c.cell_contents for i, c in enumerate(cells) if _is_filled(c)},
+        lambda i, value: setattr(cells[i], "cell_contents", value),
+        lambda i: delattr(cells[i], "cell_contents"),
+    )
+
+
+def _globals_named(function):
+    """Those globals whose names stand in its code; the same of the user's modules among them."""
+    names, spaces, found = _names_in(function.__code__), [function.__globals__], []
+    for space in spaces:  # it grows
+        now = partial(_of_these, names, space)
+        found.append(_Bindings(now, space.__setitem__, space.__delitem__))
+        modules = [m for m in found[-1].before.values() if isinstance(m, types.ModuleType)]
+        own = [vars(m) for m in modules if _is_the_users(m.__name__)]
+        spaces += [each for each in own if not any(each is known for known in spaces)]
+    return found
+
+
+def _of_these(names, space):
+    return {name: space[name] for name in names if name in space}
+
+
+def _emptied(cached):
+    """The same function with a cache of its own."""
+    return functools.lru_cache(**cached.cache_parameters())(cached.__wrapped__)
 
 
 def _attributes(cls):
     """Its attributes that are no methods: among those a hook comes and goes."""
-    methods = staticmethod, classmethod, types.FunctionType
     return {
         name: value
         for name, value in vars(cls).items()
-        if not isinstance(value, methods) and not getattr(value, "is_ours", False)
+        if not isinstance(value, (*_METHODS, types.FunctionType))
+        and not getattr(value, "is_ours", False)
+        or isinstance(getattr(value, "__func__", None), _CACHED)
     }
-
-
-def _keep_names(function):
-    """The globals that a function names, and its closure."""
-    names = function.__globals__
-    before = {name: names[name] for name in _globals_loaded(function.__code__) if name in names}
-    cells = [(c, c.cell_contents) for c in function.__closure__ or () if _is_filled(c)]
-
-    def put_back():
-        changed = False
-        for name, value in before.items():
-            if names.get(name) is not value:
-                names[name], changed = value, True
-        for cell, value in cells:
-            if cell.cell_contents is not value:
-                cell.cell_contents, changed = value, True
-        return changed
-
-    return put_back
-
-
-def _keep_container(container):
-    before = container.copy()
-
-    def put_back():
-        if isinstance(container, dict):
-            same = list(container) == list(before) and all(
-                container[key] is value for key, value in before.items()
-            )
-        else:
-            same = len(container) == len(before) and all(
-                a is b for a, b in zip(container, before, strict=True)
-            )
-        if same:
-            return False
-        container.clear()
-        (container.extend if hasattr(container, "extend") else container.update)(before)
-        return True
-
-    return put_back

@@ -43,6 +43,7 @@ UNDOABLE = ("detach", "data", "no_grad", "grad", "backward", "tensor", "memory")
 OF_A_GRAPH = frozenset(STEPS) - {"no_grad", "grad", "backward", "inference"}  # by one tensor
 DEEPEST = 20  # backwards that call each other
 DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
+HOOKS = inspect.getattr_static(torch.Tensor, "_backward_hooks")
 REQUIRES_GRAD = inspect.getattr_static(torch.Tensor, "requires_grad")
 _LOSES = {"detach": "detach", "detach_": "detach", "long": "long", "register_hook": "hook"}
 _LEAVES = {"item": "item", "tolist": "tolist", "numpy": "numpy", "__array__": "numpy"}
@@ -95,6 +96,8 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if func == HOOKS.__set__:  # by torch itself, which holds a lock that grad_fn waits for
+            return func(*args, **kwargs)
         if time.process_time() > self.until:
             raise TimeoutError("backward takes far longer without these steps")
         kind = None if _puts_back(func, sys._getframe(1)) else self.kind(func, args, kwargs)

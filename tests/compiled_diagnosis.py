@@ -3,8 +3,9 @@
     python tests/compiled_diagnosis.py BACKEND
 
 Prints, as JSON, for compiled functions: the second derivative of f(x) + x² as torch gives it before
-`diagnose` and after it, how many graphs `diagnose` had compiled, and what it said; then what
-`diagnose_all` says of a step that calls them.
+`diagnose` and after it, how many graphs `diagnose` had compiled, and what it said, in TRAINED also
+the true number; then what `diagnose_all` says of a step that calls them; then what it says of a
+net with trained weights by itself, and `diagnose` says of a product of two inputs.
 """
 
 import json
@@ -13,7 +14,7 @@ import warnings
 
 import torch
 import torch._dynamo
-from compiled_regions import FUNCTIONS
+from compiled_regions import FUNCTIONS, TRAINED
 from torch.autograd import grad
 
 from double_backward import diagnose, diagnose_all
@@ -45,7 +46,8 @@ def main(backend):
     global inside
     rows = {}
     inside = torch.compile(torch.exp, backend=backend)
-    compiled = {name: torch.compile(f, backend=backend) for name, f in FUNCTIONS.items()}
+    written = FUNCTIONS | TRAINED
+    compiled = {name: torch.compile(f, backend=backend) for name, f in written.items()}
     for name, f in {**compiled, "calls": calls}.items():
         before, count = second(f, points()), graphs()
         diagnosis = diagnose(f, points(), timeout=None)
@@ -53,11 +55,16 @@ def main(backend):
         rows[name] = {
             "before": before,
             "after": second(f, points()),
+            "eager": second(written.get(name), points()) if name in TRAINED else None,
             "compiled anew": counted + graphs() - count,
             **diagnosis.to_dict(),
         }
     table = diagnose_all(lambda: [second(f, points()) for f in compiled.values()], progress=False)
-    print(json.dumps({"rows": rows, "step": table.to_dict(), "table": str(table)}))
+    trained = diagnose_all(lambda: second(compiled["trained"], points()), progress=False)
+    pair = torch.compile(lambda a, b: a.exp() * b, backend=backend)
+    said = {"trained": trained.rows[:1], "pair": [diagnose(pair, points(), points(), timeout=None)]}
+    alone = {name: [one.verdict for one in found] for name, found in said.items()}
+    print(json.dumps({"rows": rows, "step": table.to_dict(), "table": str(table), "alone": alone}))
 
 
 if __name__ == "__main__":

@@ -53,13 +53,45 @@ def recomputes(x):
     return Sinh.apply(x)
 
 
+# Regions that make something of x before the first trained weights: x itself is not kept.
+
+
+def scaled(x):
+    return net(2 * x)
+
+
+def viewed(x):  # as Linear does with three dimensions
+    return net(x[None])
+
+
+def embedded(x):
+    return net(torch.nn.functional.embedding(torch.tensor([2, 0, 2]), x))
+
+
+def normed(x):
+    return net(norm(x.T * torch.tensor([1.0, 2.0, 4.0])).T)
+
+
+def attends(x):
+    x = 3 * x[None]
+    return torch.softmax(queries(x) @ keys(x).mT, -1) @ values(x)
+
+
+norm = torch.nn.LayerNorm(3)
+queries, keys, values = (torch.nn.Linear(1, 3) for _ in range(3))
 FUNCTIONS = {"tanh": torch.tanh, "trained": net, "frozen": frozen, "keeps": keeps,
              "recomputes": recomputes}  # fmt: skip
+TRAINED = {f.__name__: f for f in (scaled, viewed, embedded, normed, attends)}
 TRUE = {"keeps": torch.sinh, "recomputes": torch.sinh}
 SETTINGS = {
     "after": lambda f: lambda x: f(x) ** 2,
     "beside": lambda f: lambda x: f(x) + x**2,
     "before": lambda f: lambda x: f(x**2),
+}
+head = torch.nn.Linear(1, 1)
+ALSO = {
+    "head": lambda f: lambda x: head(f(x)) + x**2,  # grad_out: trained weights, nothing of x
+    "once": lambda f: lambda x: f(x.detach()).square() * x**3,
 }
 REMEDIES = {"detect": detect_intermediates, "recompute": recompute_intermediates}
 
@@ -77,20 +109,29 @@ def graphs():
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
-def main(backend, remedy, when):
-    rows = []
+def cases():
     for name, f in FUNCTIONS.items():
         for setting, wrap in SETTINGS.items():
-            torch._dynamo.reset()
-            row = {"name": name, "setting": setting, "eager": second(wrap(TRUE.get(name, f)))}
-            compiled = torch.compile(f, backend=backend)
-            phases = ("without", "inside", "after") if when == "before" else ("inside", "after")
-            for phase in phases:
-                before = graphs()
-                with REMEDIES[remedy]() if phase == "inside" else nullcontext():
-                    row[phase] = second(wrap(compiled))
-                row["graphs " + phase] = graphs() - before
-            rows.append(row)
+            yield name, f, setting, wrap
+    for name, f in TRAINED.items():
+        yield name, f, "beside", SETTINGS["beside"]
+    for setting, wrap in ALSO.items():
+        yield "frozen", frozen, setting, wrap
+
+
+def main(backend, remedy, when):
+    rows = []
+    for name, f, setting, wrap in cases():
+        torch._dynamo.reset()
+        row = {"name": name, "setting": setting, "eager": second(wrap(TRUE.get(name, f)))}
+        compiled = torch.compile(f, backend=backend)
+        phases = ("without", "inside", "after") if when == "before" else ("inside", "after")
+        for phase in phases:
+            before = graphs()
+            with REMEDIES[remedy]() if phase == "inside" else nullcontext():
+                row[phase] = second(wrap(compiled))
+            row["graphs " + phase] = graphs() - before
+        rows.append(row)
     print(json.dumps(rows))
 
 

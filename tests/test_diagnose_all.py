@@ -105,7 +105,9 @@ def test_forward_backward_modules_and_threads():
     assert [row.name for row in table.rows[:2]] == ["SinhBad", "Guarded"]  # worst first
     assert not table.ok and table["SinhBad"].verdict is Verdict.SILENTLY_WRONG
     assert found["CubeBackward"].in_backward and not found["Cube"].in_backward
-    line = next(line for line in str(table).splitlines() if "SinhBad" in line)
+    lines = str(table).splitlines()
+    at = next(i for i, line in enumerate(lines) if "SinhBad" in line)
+    line = " ".join(lines[at : at + 2])  # a cause that does not fit goes on below
     for word in (
         "silently_wrong",
         "lessons_src/what_not_to_do.py:7",
@@ -380,7 +382,7 @@ def test_what_a_step_raises_is_kept_and_said_last():
     found, table = rows(bad_step)
     assert found["SinhBad"].verdict is Verdict.SILENTLY_WRONG and not table.ok
     assert isinstance(table.error, RuntimeError)
-    last = str(table).splitlines()[-1]
+    last = " ".join(str(table).splitlines()[-2:])
     assert last.startswith("The step raised RuntimeError: element 0 of tensors does not require")
     alone = diagnose_all(lambda: 1 / 0)
     assert isinstance(alone.error, ZeroDivisionError) and not alone.ok
@@ -401,10 +403,8 @@ def test_where_a_function_is_written_and_applied():
 
 
 def test_ignored():
-    table = diagnose_all(residual(SinhBad.apply), ignore=[SinhBad])
-    assert [row.said for row in table.rows] == ["ignored"] and table.rows[0].ok
     table = diagnose_all(lambda: SinhBad.apply(x()), ignore=[SinhBad])
-    assert table.ok and "ignored" in str(table)
+    assert table.rows[0].said == "silently_wrong" and not table.ok  # the rest: test_ignore
     with pytest.raises(TypeError, match="ignore takes Function classes"):
         diagnose_all(lambda: None, ignore=["SinhBad"])
 
@@ -458,12 +458,11 @@ def test_options_are_handed_on(monkeypatch):
 
     monkeypatch.setattr(step_module, "diagnose", noted)
     diagnose_all(residual(Cube.apply), rtol=0.1)
-    assert asked == [(3, {"rtol": 0.1}), (2, {"rtol": 0.1})]
+    assert asked == [(3, {"rtol": 0.1, "ignore": ()}), (2, {"rtol": 0.1, "ignore": ()})]
 
 
 def test_assert_all():
     assert_all_double_backward(residual(Cube.apply))
-    assert_all_double_backward(lambda: SinhBad.apply(x()), ignore=[SinhBad])
     with pytest.raises(AssertionError) as raised:
         assert_all_double_backward(bad_step)
     text = str(raised.value)

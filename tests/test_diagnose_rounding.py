@@ -1,6 +1,8 @@
 """Where numbers cancel, or are computed in few bits: right is never convicted, and what is wrong
 stays so where its digits are known."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -163,3 +165,62 @@ def test_a_large_number_that_pads_hides_no_wrong_first_derivative():
 
     found = diagnose(Padded.apply, point(1.0, torch.float64))
     assert found.first.outcome == "wrong", found
+
+
+PARTS = {
+    "a slice": lambda x: x[:, :2],
+    "a slice of the transpose": lambda x: x.t()[:, :3],
+    "the transpose": lambda x: x.t(),
+    "expanded": lambda x: x[:1].expand(4, 3),
+    "every second": lambda x: x[::2],
+    "a diagonal": lambda x: x[:3].diagonal(),
+    "permuted": lambda x: x.view(2, 2, 3).permute(2, 0, 1),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", ["1 - cos", "exp(x) - 1 - x"])
+def test_what_cancels_in_a_part_that_is_not_contiguous_is_not_convicted(name, part):
+    x = (1e-7 * torch.linspace(0.5, 1.5, 12, dtype=torch.float64).view(4, 3)).requires_grad_()
+    found = diagnose(lambda x: CANCELS[name](PARTS[part](x)), x)
+    assert found.verdict in ("supported", "not_checked"), found
+
+
+def test_what_is_wrong_in_a_slice_stays_wrong():
+    x = (1e-5 * torch.linspace(0.5, 1.5, 12, dtype=torch.float64).view(4, 3)).requires_grad_()
+    found = diagnose(lambda x: DetachedVersine.apply(x[:, :2]), x)
+    assert found.verdict == "silently_wrong", found
+
+
+class Careful(Function):
+    """What backward adds is computed where errors are caught, from a slice: a penalty as speech
+    toolkits have it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        added = torch.zeros_like(x)
+        with suppress(Exception):
+            added = (x.t()[:, :3] - 1).square().mean() * x
+        return grad_out * (1 + added)
+
+
+class Careless(Careful):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * (1 + (x.t()[:, :3] - 1).square().mean() * x)
+
+
+def test_what_fn_does_with_errors_of_its_own_changes_nothing():
+    """No error of ours comes out of the operations of fn, where it might be caught."""
+    x = torch.linspace(-1, 1.3, 12, dtype=torch.float64).view(4, 3).requires_grad_()
+    caught, not_caught = diagnose(Careful.apply, x), diagnose(Careless.apply, x)
+    assert caught.verdict == not_caught.verdict
+    assert codes(caught) == codes(not_caught)
+    assert "lost_in_rounding" not in codes(caught)

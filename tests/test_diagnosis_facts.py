@@ -19,7 +19,6 @@ from lessons_src.what_not_to_do import SinhBad
 
 # Codes that a row does not have to repeat: they say how it was checked, or are true of most rows.
 ASIDE = {
-    "no_setup_context",
     "another_point",
     "seed_fixed",
     "computes_in_float32",

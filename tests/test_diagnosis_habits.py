@@ -88,3 +88,49 @@ def test_a_habit_hides_no_first_derivative_that_is_wrong_without_it(name):
     explained, besides = said(square(with_habit)), said(square(and_wrong))
     assert code in explained and "first_derivative_differs" not in explained
     assert code in besides and "first_derivative_differs" in besides
+
+
+class Root(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.sqrt()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (y,) = ctx.saved_tensors
+        return grad_out / (2 * y)
+
+
+class RootBad(Root):
+    """grad_out is forgotten."""
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (y,) = ctx.saved_tensors
+        return 1 / (2 * y)
+
+
+INFINITE = {
+    "sqrt": (torch.sqrt, (0.0, 0.0)),
+    "power": (lambda x: x**0.5, (0.0, 0.0)),
+    "asin": (torch.asin, (1.0, 1.0)),
+    "acos": (torch.acos, (1.0, -1.0)),
+    "Root": (Root.apply, (0.0, 0.0)),
+    "Root, partly": (Root.apply, (0.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", INFINITE)
+def test_an_infinite_derivative_is_not_one_that_ignores_grad_out(name):
+    fn, values = INFINITE[name]
+    found = diagnose(fn, torch.tensor(values, dtype=torch.float64, requires_grad=True))
+    assert found.verdict == "not_finite", found
+    assert "backward_not_linear" not in [finding.code for finding in found.findings]
+
+
+def test_beside_an_infinite_one_the_others_show_that_grad_out_is_ignored():
+    x = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    found = diagnose(RootBad.apply, x)
+    assert "backward_not_linear" in [finding.code for finding in found.findings], found

@@ -29,14 +29,16 @@ MARK = '-> lesson 4, "What not to do"'
 REPORT = """\
 F: silently wrong at second order
 
+one  A message. (In F, here.py:3.)                         -> lesson 4, "What not to do"
+
 first derivative    right
-second derivative   alone           raises: x x x x x x x x x x x x x x x x x x x x x x x x x x x x
-                                            x x x x x x x x x x x x
+second derivative   alone           raises: x x x x x x x x x x x x x x x x x x x x x x
+                                            x x x x x x x x x x x x x x x x x x
                     graph after     WRONG   expected  1.5000, got 0.0000 at x[0]
-                    graph before    right   (0; autograd raises: nothing there depends on an input)
+                    graph before    right   (0; autograd raises: no input matters there)
                     both            WRONG   not the derivative of what backward returns
-the numbers         from z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z
-                    z z
+the numbers         from z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z z
+                    z z z z z z z z
                     alone           y where y = fn(x)
                     graph after     y + (y - y.detach())**2/2
                     graph before    y where y = fn(x + (x - x.detach())**2/2)
@@ -46,8 +48,7 @@ torch.func          zeros
 saved               intermediate (2,) float64, 16 bytes, ctx.e
                     input (2,) float64, 16 bytes, save_for_backward
 
-one     A message.                                                     -> lesson 4, "What not to do"
-second  Another one.                            -> lesson 5, "A backward that autograd cannot track"
+second  Another one.                -> lesson 5, "A backward that autograd cannot track"
 """
 
 
@@ -55,7 +56,10 @@ def test_the_whole():
     diagnosis = Diagnosis(
         "F",
         SILENT,
-        [Finding("one", "A message.", 4), Finding("second", "Another one.", 5)],
+        [
+            Finding("second", "Another one.", 5),
+            Finding("one", "A message.", 4, cause=True, function="F", file="here.py", line=3),
+        ],
         first=Row(RIGHT),
         settings=SECOND,
         third={Setting.ALONE: Row(NOT_FINITE, where="x[1]")},
@@ -73,7 +77,6 @@ def lines(findings=(), **about):
 
 def test_what_is_not_known_takes_no_line():
     assert lines() == []
-    assert lines(torch_func="must override the setup_context staticmethod") == []
 
 
 @pytest.mark.parametrize(
@@ -95,12 +98,49 @@ def test_nothing_is_told_to_type_where_that_takes_more():
 
 
 def test_what_is_too_long_goes_on_below_its_outcome():
-    words = "word " * 20
+    words = "word " * 14
     beside = dict.fromkeys(Setting, words)
     wrong = dict.fromkeys(Setting, Row(WRONG, where="x"))
     told = lines(first=Row(RAISES, text=words), settings=wrong, recipe=words, formulas=beside)
     below = [line for line in told if line.lstrip().startswith("word")]
     assert [line.index("word") for line in below] == [28, 20, 44, 44, 44, 44]
+    assert max(map(len, told)) <= 88
+
+
+def test_that_torch_func_cannot_use_it_is_a_word():
+    told = lines(torch_func="must override the setup_context staticmethod")
+    assert told == ["torch.func          no setup_context"]
+
+
+def test_an_error_is_told_once():
+    told = lines(settings=dict.fromkeys(Setting, Row(RAISES, text="no")))
+    assert [line[36:] for line in told] == ["raises: no", *["raises the same"] * 3]
+
+
+@pytest.mark.parametrize(
+    "verdict, code",
+    [
+        (Verdict.SILENTLY_WRONG, "cause"),
+        (Verdict.FIRST_DERIVATIVE_WRONG, "first"),
+        (Verdict.SURROGATE_GRADIENT, "first"),
+        (Verdict.SUPPORTED, None),
+        (Verdict.NOT_CHECKED, "cause"),
+    ],
+)
+def test_what_is_read_first(verdict, code):
+    note = Finding("note", "n", 1, severity="note")
+    found = [note, Finding("first", "f", 1), Finding("cause", "c", 4, cause=True)]
+    diagnosis = Diagnosis("F", verdict, found, first=Row(RIGHT))
+    top = str(diagnosis).splitlines()[2].split()[0]
+    assert (diagnosis.read_first and diagnosis.read_first.code) == code
+    assert top == (code or "first") and (code or "first derivative" in str(diagnosis))
+
+
+def test_a_wide_matrix_stands_in_parts():
+    names = [f"a_long_name_{i}" for i in range(8)]
+    told = lines(matrix={name: dict.fromkeys(names, "right") for name in names})
+    assert max(map(len, told)) <= 88 and len(told) == 18
+    assert told[0].split()[2:] + told[9].split()[2:] == names
 
 
 OUTCOMES = [
@@ -153,7 +193,8 @@ def test_what_is_expected_has_the_digits_that_are_known(expected, uncertain, got
 
 def first_line_of(verdict, **about):
     found = [Finding("code", "so", 1)]
-    return str(Diagnosis("F", verdict, found, **about)).splitlines()[2]
+    text = str(Diagnosis("F", verdict, found, **about))
+    return next(line for line in text.splitlines() if line.startswith("first derivative"))
 
 
 def test_the_first_row_says_where_to_look_for_what_the_head_says_and_no_row_shows():
@@ -201,17 +242,19 @@ def finding(length):
 
 
 def test_the_lesson_stands_at_the_right_end():
-    assert finding(69) == ["code  " + "m" * 63 + "  " + MARK]
-    assert finding(70) == ["code  " + "m" * 64, " " * 71 + MARK]
+    assert finding(57) == ["code  " + "m" * 51 + "  " + MARK]
+    assert finding(58) == ["code  " + "m" * 52, " " * 59 + MARK]
 
 
-def test_words_are_not_broken():
-    name = "a-long-name" * 10
+def test_words_are_not_broken_if_a_line_can_hold_them():
+    name = "a-long-name" * 7 + "-longer"
     assert lines([Finding("code", f"see {name} there", 4)]) == [
         "code  see",
-        f"      {name}",
-        "      there".ljust(71) + MARK,
+        f"    {name}",
+        "    there".ljust(59) + MARK,
     ]
+    told = lines([Finding("code", f"see {name * 2} there", 4)])
+    assert max(map(len, told)) <= 88 and name * 2 in "".join(told)
 
 
 def test_a_lesson_has_its_title_and_where_the_package_names_an_address_a_link(monkeypatch):

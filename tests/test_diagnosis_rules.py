@@ -63,7 +63,11 @@ SPEAKS = [  # code, evidence, some of its words
         seen(compiled=Compiled((REGION,), rows(WRONG))),
         "region of f (here.py, line 3). A region keeps",
     ),
-    ("meant", seen(functions=(custom(meant=True),)), "backward of F does is meant"),
+    (
+        "meant",
+        seen(measured(first=WRONG), functions=(custom(meant=True),)),
+        "backward of F returns is meant",
+    ),
     (
         "endless_recursion",
         failing("EndlessRecursion: endless recursion: backward of F differentiates an output of F"),
@@ -301,7 +305,12 @@ SPEAKS = [  # code, evidence, some of its words
         seen(measured(raises_frozen=("b", "no."))),
         "With requires_grad=False for b it raises: no. Ask",
     ),
-    ("third_order_not_tracked", seen(measured(**at_third)), "Diagnose the Function that backward"),
+    ("third_order_not_tracked", seen(measured(**at_third)), "an operation of torch"),
+    (
+        "third_order_not_tracked",
+        seen(measured(**at_third), functions=(sound(),)),
+        "Diagnose the Function that backward",
+    ),
     (
         "third_order_not_tracked",
         seen(measured(third=rows(RAISES)), functions=(sound(inner=("G", "H")), sound())),
@@ -369,7 +378,6 @@ SPEAKS = [  # code, evidence, some of its words
         "ctx.y keeps its own graph alive",
     ),
     ("memory_leak", seen(lifetime=Lifetime.FOREVER), "What forward keeps keeps its own graph"),
-    ("no_setup_context", seen(torch_func="must override the setup_context"), "no setup_context"),
     ("output_used_alone", seen(measured(output_alone=0)), "for output 0 alone"),
     ("only_by_backward", seen(measured(by_backward=True)), ".backward(create_graph=True)"),
     (
@@ -427,6 +435,7 @@ SPEAKS = [  # code, evidence, some of its words
     ("edits_what_it_holds", seen(edited=tuple("abcde")), "changes a, b, c, d, .... That"),
     ("other_leaves", seen(unchecked=("a", "b", "c", "d")), "inputs: a, b, c, d. Derivatives"),
     ("other_leaves", seen(unchecked=tuple("abcde")), "inputs: a, b, c, d, .... Derivatives"),
+    ("stays_symmetric", seen(measured(symmetric=("A", "B"))), "in fn((A + A.mT) / 2): A, B. Moved"),
     ("another_point", seen(moved=True), "the numbers are from beside it"),
 ]
 

@@ -16,6 +16,7 @@ from made_evidence import (
 )
 
 from double_backward.check import Outcome
+from double_backward.diagnosis.compiled import Compiled
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.rules import concluded
@@ -60,6 +61,8 @@ VERDICTS = [
     ("supported", seen(measured(second=nothing_but_zero))),
     ("not_checked", seen(measured(second=unclear_alone))),
     ("not_checked", seen(measured(UNCLEAR))),
+    ("not_checked", seen(compiled=Compiled((), rows(UNCLEAR)))),
+    ("not_checked", seen(measured(WRONG, second=rows(UNCLEAR)), functions=(sound(meant=True),))),
     # Two at once: the worse, or what the other follows from.
     ("first_derivative_wrong", wrong(custom(once=True), habits=Habits(mutates=True))),
     ("once_differentiable", wrong(custom(once=True))),

@@ -134,7 +134,10 @@ RIGHT_IN = {
 def test_what_is_right_has_no_red_path(fn):
     sketch = sketch_of(lambda x: fn(x) ** 2)
     assert missing(sketch) == [] and sketch.findings.lost == []
-    assert verdict(sketch) == ("grad_x leads back to x", RIGHT)
+    assert verdict(sketch) == (
+        "grad_x leads back to x (a picture checks paths, not numbers)",
+        RIGHT,
+    )
 
 
 def test_a_mask_at_its_jump_is_a_mask():

@@ -9,7 +9,7 @@ import torch
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-from double_backward import graphs
+from double_backward import diagnose, graphs
 from double_backward.graphs import draw, layout
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
@@ -52,7 +52,7 @@ class SafeLog(Function):
 def test_outline_of_a_saved_input():
     assert lines(drawn(Square.apply)) == [
         "Graph of grad_x, x and out: 3 operations, 1 leaf",
-        "grad_x leads back to x",
+        "grad_x leads back to x (a picture checks paths, not numbers)",
         "forward",
         "  leaf    a leaf (2,)",
         "  x       made by CloneBackward0 from leaf",
@@ -85,7 +85,7 @@ def test_outline_of_intermediates_that_are_outputs_too():
     outline = lines(drawn(sinh))
     assert "    keeps output 1 of Sinh: output 1, saved" in outline
     assert "  AddBackward0 #1  made from output 1 of Sinh and output 2 of Sinh" in outline
-    assert outline[1] == "grad_x leads back to x"
+    assert outline[1] == "grad_x leads back to x (a picture checks paths, not numbers)"
     assert "intermediate" not in str(outline)
 
 
@@ -374,7 +374,7 @@ def test_a_layout_that_takes_too_long_leaves_the_outline(monkeypatch):
     drawing = drawn(Square.apply)
     assert drawing.svg is None
     assert lines(drawing)[-1] == "No picture: the layout took more than 0.001 seconds."
-    assert "grad_x leads back to x" in lines(drawing)
+    assert "grad_x leads back to x (a picture checks paths, not numbers)" in lines(drawing)
 
 
 def test_a_model_around_a_custom_function():
@@ -384,7 +384,7 @@ def test_a_model_around_a_custom_function():
     (grad_x,) = grad(out, x, create_graph=True)
     drawing = draw(grad_x=grad_x, x=x, out=out)
     assert "5 leaves" in lines(drawing)[0]
-    assert "grad_x leads back to x" in lines(drawing)
+    assert "grad_x leads back to x (a picture checks paths, not numbers)" in lines(drawing)
     assert drawing.svg
 
 
@@ -404,3 +404,26 @@ def test_any_kind_of_tensor_is_drawn(x):
     drawing = draw(out=Square.apply(x), x=x)
     assert "    keeps x: input, saved" in lines(drawing)
     assert drawing.svg
+
+
+class Forgets(Function):
+    """All paths are there; the gradient of the second output is ignored."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y.square(), y
+
+    @staticmethod
+    def backward(ctx, grad_out, grad_y):
+        (y,) = ctx.saved_tensors
+        return 2 * grad_out * y * y
+
+
+def test_a_headline_without_a_missing_path_does_not_say_that_all_is_right():
+    assert not diagnose(lambda x: Forgets.apply(x)[0], leaf()).ok
+    drawing = drawn(lambda x: Forgets.apply(x)[0])
+    assert lines(drawing)[1].endswith("(a picture checks paths, not numbers)")
+    bad = drawn(SinhBad.apply)
+    assert "numbers" not in lines(bad)[1]

@@ -73,7 +73,6 @@ WORDS = {
     "output_on_ctx": "output_on_ctx",
     "reference_cycle": "reference_cycle",
     "memory_leak": "memory",
-    "no_setup_context": "no_setup_context",
     "output_used_alone": "outputs",
     "raises_if_frozen": "needs_input_grad",
     "only_by_backward": "backward()",
@@ -87,6 +86,7 @@ WORDS = {
     "seed_fixed": "random draw",
     "edits_what_it_holds": "in place",
     "other_leaves": "make it an input",
+    "stays_symmetric": "gradcheck",
     "another_point": "Test at several x",
     "meant": "first derivative",
 }

@@ -2,6 +2,8 @@
 
 import re
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,10 +19,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FRONT = (ROOT / "site" / "front.md").read_text(encoding="utf-8")
 
 
-def test_the_example_prints_what_the_readme_says(capsys):
+def test_the_example_prints_what_the_readme_says(tmp_path):
     code, output = re.search(r"```python\n(.*?)```\n\s*```\n(.*?)```", README, re.DOTALL).groups()
-    exec(code, {"__name__": "__main__"})
-    assert capsys.readouterr().out.rstrip() == output.rstrip()
+    (script := tmp_path / "quad_form.py").write_text(code)
+    run = [sys.executable, script.name]
+    printed = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True).stdout
+    assert printed.rstrip() == output.rstrip()
 
 
 def test_every_link_and_picture_is_there():

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import traceback
 import warnings
 
 import numpy as np
@@ -462,7 +463,7 @@ class RightMember(Family):
 def test_classmethods():
     with detect_intermediates():
         near(second(RightMember.apply, x()), second(torch.sinh, x()))
-        with pytest.raises(SecondDerivativeError, match="Member: .* ctx.kept"):
+        with pytest.raises(SecondDerivativeError, match=r"Member:\n[\s\S]* ctx\.kept"):
             second(Member.apply, x())
     with recompute_intermediates():
         near(second(Member.apply, x()), second(torch.sinh, x()))
@@ -511,9 +512,11 @@ def test_the_message_names_function_what_it_keeps_and_lesson():
         second(SinhBad.apply, x())
     for word in ("SinhBad", "ctx.expx", "ctx.expnegx", "lesson 4"):
         assert word in str(error.value)
+    printed = "".join(traceback.format_exception_only(error.value))
+    assert max(map(len, printed.splitlines())) <= 88
     with (
         detect_intermediates(),
-        pytest.raises(SecondDerivativeError, match="itself .e, n."),
+        pytest.raises(SecondDerivativeError, match=r"itself .e,\sn."),
     ):
         second(WRONG["saved"][0], x())
 
@@ -671,7 +674,7 @@ def test_what_cannot_be_called_again():
         second(lambda x: f(x) ** 2, x())
     with (
         recompute_intermediates(),
-        pytest.raises(SecondDerivativeError, match="another result when it is called again"),
+        pytest.raises(SecondDerivativeError, match=r"another\sresult"),
     ):
         second(lambda x: f(x) ** 2, x())
 
@@ -852,6 +855,62 @@ def test_a_torch_that_has_moved_its_hooks(monkeypatch):
     assert not hooked() and not meet._listeners
 
 
+# A gradient from outside, and what forward writes into by NumPy.
+
+
+def handed(forward, backward=lambda ctx, g: (g * ctx.saved_tensors[0], None, None)):
+    def keeping(ctx, x, value, slope):
+        ctx.save_for_backward(slope)
+        return forward(x, value, slope)
+
+    return function(keeping, backward)
+
+
+VALUE = handed(lambda x, value, slope: value.clone())
+ENERGY = handed(lambda x, value, slope: x**3)
+SCALED = handed(lambda x, value, slope: x * slope)
+ROUNDED = handed(lambda x, value, slope: value.clone(), lambda ctx, g: (g, None, None))
+
+
+@pytest.mark.parametrize("f", [VALUE, ENERGY], ids=["value", "energy"])
+def test_a_gradient_that_was_computed_outside_is_said(f):
+    def cube(x):
+        outside = x.detach()
+        return f(x, outside**3, 3 * outside**2)
+
+    with detect_intermediates(), pytest.warns(UncheckedFunctionWarning, match="handed to apply"):
+        second(lambda x: cube(x) ** 2, x())
+    with recompute_intermediates(), pytest.raises(SecondDerivativeError, match="handed to apply"):
+        second(lambda x: cube(x) ** 2, x())
+
+
+@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
+@pytest.mark.parametrize("f", [SCALED, ROUNDED], ids=["scaled", "rounded"])
+def test_a_tensor_that_is_handed_as_well_is_no_such_gradient(f, remedy):
+    def g(x):
+        return f(x**2, x.detach().round(), torch.tensor([2.0, 3.0], dtype=x.dtype)) ** 2
+
+    expected = second(g, x())
+    with warnings.catch_warnings(), remedy():
+        warnings.simplefilter("error", UncheckedFunctionWarning)
+        near(second(g, x()), expected)
+
+
+@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
+def test_an_input_that_numpy_writes_into(remedy):
+    def exp_(ctx, x):
+        np.exp(x.detach().numpy(), out=x.detach().numpy())
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    f = function(exp_, lambda ctx, g: g * ctx.saved_tensors[0])
+    (expected,) = second(lambda x: torch.exp(x * 1) ** 2, x())
+    with warnings.catch_warnings(), remedy():
+        warnings.simplefilter("error", UncheckedFunctionWarning)
+        near(second(lambda x: f(x * 1) ** 2, x()), [expected])
+
+
 # What could not be checked is said.
 
 
@@ -882,7 +941,8 @@ def test_what_could_not_be_checked_is_said_once():
     assert said[0].filename == __file__
     with detect_intermediates(), pytest.warns(UncheckedFunctionWarning):
         second(lambda x: f(x) ** 2, point)  # in the next block, again
-    with recompute_intermediates(), pytest.raises(SecondDerivativeError, match="not on the grid"):
+    said_so = pytest.raises(SecondDerivativeError, match=r"not\son the grid")
+    with recompute_intermediates(), said_so:
         second(lambda x: f(x) ** 2, point)
 
 

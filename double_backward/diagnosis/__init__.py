@@ -58,7 +58,6 @@
     output_on_ctx                  2
     reference_cycle                2
     memory_leak                    2
-    no_setup_context               1
     output_used_alone              3
     raises_if_frozen               1
     only_by_backward               5
@@ -72,6 +71,7 @@
     seed_fixed                     1
     edits_what_it_holds            1
     other_leaves                   1
+    stays_symmetric                1
     another_point                  4
 
 and, all of lesson 1, why nothing was checked: no_input_requires_grad, no_elements, meta_input,
@@ -104,6 +104,8 @@ from .smaller import LARGE, change_of, cut_down, elements, runs, shapes
 from .undisturbed import undisturbed
 from .verdict import Verdict
 
+OF_THE_FIRST = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT
+
 __all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
 
 
@@ -125,6 +127,7 @@ class Diagnosis:
     # "unclear". Only with several inputs, where something is wrong.
     matrix: dict[str, dict[str, str]] = field(default_factory=dict)
     functions: tuple[str, ...] = ()  # the custom Functions in fn
+    meant: tuple[str, ...] = ()  # those whose first derivative is another one, by ignore=
 
     @property
     def ok(self) -> bool:
@@ -136,15 +139,39 @@ class Diagnosis:
         return next((finding for finding in self.findings if finding.cause), None)
 
     @property
+    def read_first(self) -> Finding | None:
+        """The cause of what the headline says, or what comes nearest; None where all is right."""
+        if self.ok or not self.findings:
+            return None
+        if self.cause and self.verdict not in OF_THE_FIRST:
+            return self.cause
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        return (errors or self.findings)[0]
+
+    @property
     def headline(self) -> str:
         """The name and the verdict in words."""
         second_is_right = all(row.outcome is Outcome.RIGHT for row in self.settings.values())
         order = "third" if self.third and second_is_right else "second"
         words = self.verdict.headline.replace("second", order)
         first_is_wrong = self.first is not None and self.first.outcome is Outcome.WRONG
-        if self.verdict is Verdict.SILENTLY_WRONG and first_is_wrong:
+        if self.meant:
+            words = f"{self._meant}{', and' if self.ok else ';'} {words}"
+        elif self.verdict is Verdict.SILENTLY_WRONG and first_is_wrong:
             words = f"{Verdict.SURROGATE_GRADIENT.headline}, and {words}"
+        rows = [*self.settings.values(), *self.third.values()]
+        if self.verdict is Verdict.FIRST_DERIVATIVE_WRONG and any(
+            row.outcome is Outcome.WRONG for row in rows
+        ):
+            words += f", and {Verdict.SILENTLY_WRONG.headline.replace('second', order)}"
         return f"{self.name}: {words}"
+
+    @property
+    def _meant(self):
+        """ "its gradient is meant", or whose."""
+        its = self.meant == (self.name,)
+        names = ", ".join(self.meant)
+        return "its gradient is meant" if its else f"the gradient of {names} is meant"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, for JSON; what is no number is None."""
@@ -159,6 +186,7 @@ class Diagnosis:
             "third": {str(setting): row.to_dict() for setting, row in self.third.items()},
             "matrix": {name: dict(row) for name, row in self.matrix.items()},
             "functions": list(self.functions),
+            "meant": list(self.meant),
             "torch_func": self.torch_func,
         }
 
@@ -194,8 +222,9 @@ def diagnose(
         rtol: how exact fn is, relative, where it is no closed formula: 0.02 for a solver that stops
             at 1e-2, or for 16 bits. None: as exact as its dtype.
         atol: the same, absolute, in the units of the numbers that are shown.
-        ignore: classes of Functions whose backward is meant as it is, such as a surrogate: what it
-            does is not judged.
+        ignore: classes of Functions whose gradient is meant as it is, such as a surrogate: that it
+            is not the derivative of forward is no error then. The second derivative is judged, as
+            the derivative of what backward returns.
         timeout: seconds, after which it is "not_checked", and what was running is told; None for
             no limit. A single call of compiled code is waited for. Of large inputs, what is wrong
             with smaller ones is told then, for which some seconds are added.
@@ -207,7 +236,8 @@ def diagnose(
         changes is not.
 
     What is about 100,000 times smaller than the largest part of an output, or of a derivative, is
-    lost beside it: hand such parts over by themselves.
+    lost beside it: hand such parts over by themselves. A symmetric matrix with which something is
+    wrong is moved once more, so that it stays symmetric: fn may be made for such.
     """
     name, known = _name_of(written(fn)), list[Evidence]()
     try:
@@ -301,6 +331,7 @@ def _answer(name, evidence, **more):
         saved=[saved for function in evidence.functions for saved in function.saved],
         torch_func=evidence.torch_func,
         functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
+        meant=() if verdict in OF_THE_FIRST else evidence.meant,
         **more,
     )
 

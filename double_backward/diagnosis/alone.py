@@ -41,11 +41,11 @@ class Backward:
     as a large one.
     """
 
-    def __init__(self, node: Node, number: int, seed: int):
+    def __init__(self, node: Node, number: int, seed: int, size: float = 1.0):
         self.node, self.number, self.seed = node, number, seed
         self.kept = node.tensors, node.attributes
         self.recorded = False  # grad_out has a graph; some backwards look whether it has
-        self.u = [weights(like, number, k) for k, like in enumerate(_grad_outs(node))]
+        self.u = [size * weights(like, number, k) for k, like in enumerate(_grad_outs(node))]
         self.sizes = self._measured_sizes()
         if len(self.u) > 1:
             self.u = self._of_one_size()

@@ -39,10 +39,12 @@ def blocks(measured: Measured) -> dict[str, dict[str, str]]:
     one, two = (
         _words(measured, probe, after, *weights) for weights in ((probe.d, other), (other, probe.d))
     )
-    return {
+    found = {
         name: {by: min(one[i][j], two[i][j], key=WORDS.index) for j, by in enumerate(names)}
         for i, name in enumerate(names)
     }
+    said = {word for row in found.values() for word in row.values()}
+    return found if said - {RIGHT, ZERO} else {}  # it tells nothing of what is wrong
 
 
 def _words(measured, probe, after, d, e):

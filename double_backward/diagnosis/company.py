@@ -1,4 +1,4 @@
-"""Which Functions are right at first order in company only: each beside its own forward."""
+"""Whose first derivative is right: each Function by itself, beside its own forward."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,16 +16,19 @@ from .target import Target
 MOST = 8  # Functions
 
 
-def not_their_own(target: Target) -> set[type]:
-    """The Functions of which backward is not the derivative of their forward. Raises what fn does.
+def each_at_first(target: Target, sizes: Sequence[float] = (1.0,)) -> dict[type, Outcome]:
+    """For each Function, whether backward is the derivative of its forward. Raises what fn does.
 
-    Where all of fn is right, gradients are handed over in a convention of their own, as those by a
-    step on a group are.
+    Where it is not and all of fn is right, gradients are handed over in a convention of their own,
+    as those by a step on a group are.
+
+    Args:
+        sizes: of the grad_outs; several of them find one that clips.
     """
     met = _Calls()
     with listening(met):
         target.start()
-    return {function for function, call in list(met.calls.items())[:MOST] if _is_wrong(call)}
+    return {function: _first(call, sizes) for function, call in list(met.calls.items())[:MOST]}
 
 
 class _Calls(Listener):
@@ -37,7 +40,8 @@ class _Calls(Listener):
             self.calls.setdefault(call.function, call)
 
 
-def _is_wrong(call: Call) -> bool:
+def _first(call: Call, sizes: Sequence[float]) -> Outcome:
+    """The first that is not right."""
     x = tuple(x.detach() for x in call.inputs.values())
 
     def function(x: Sequence[Tensor]) -> list[Tensor]:
@@ -47,6 +51,10 @@ def _is_wrong(call: Call) -> bool:
     with suppress(Exception):  # of the Function
         generator = torch.Generator().manual_seed(5)
         u = tuple(signed(y, generator) for y in function(x))
-        expected = check.measure(Line.of(Subject(function, x, u)))
-        return check.first(expected, NOISE).outcome is Outcome.WRONG
-    return False
+        for size in sizes:
+            subject = Subject(function, x, tuple(size * v for v in u))
+            found = check.first(check.measure(Line.of(subject)), NOISE).outcome
+            if found is not Outcome.RIGHT:
+                break
+        return found
+    return Outcome.NOT_ASKED

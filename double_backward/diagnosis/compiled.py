@@ -6,9 +6,9 @@ afterwards it would not be what it was before.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -134,7 +134,7 @@ class _Said:
 
     values: Tensor | None = None
     first: Tensor | None = None
-    second: Tensor | None = None
+    second: Tensor | None = None  # beside a text: NaN by what autograd refuses
     apart: float = 0.0  # what rounding may make of them, relative
     text: str = ""
     raised_in: str = ""
@@ -148,17 +148,24 @@ class Twice:
     inputs: tuple
     leaves: list[Tensor]
     names: list[str]
+    given: list[Tensor]  # those of the leaves that are no parameters
 
     @classmethod
-    def of(cls, fn: Callable, inputs: tuple) -> "Twice":
+    def of(cls, fn: Callable, inputs: tuple, parameters: Collection[int] = ()) -> "Twice":
+        """
+        Args:
+            parameters: places of tensors among the inputs that are parameters of a module.
+        """
         inputs = tree_map_only(Tensor, copied, inputs)
         given = [x for x in tree_leaves(inputs) if isinstance(x, Tensor)]
         names = ["x"] if len(given) == 1 else [f"input {i}" for i in range(len(given))]
         named = [pair for pair in zip(names, given, strict=True) if pair[1].requires_grad]
+        trained = [x for i, x in enumerate(given) if i in parameters]
+        own = [x for _, x in named if not any(x is t for t in trained)]
         module = written(fn)
         if isinstance(module, torch.nn.Module):
             named += [pair for pair in module.named_parameters() if pair[1].requires_grad]
-        return cls(fn, inputs, [x for _, x in named], [name for name, _ in named])
+        return cls(fn, inputs, [x for _, x in named], [name for name, _ in named], own)
 
     def call(self, setting: Setting) -> list[Tensor]:
         """The outputs that have a graph, as real numbers."""
@@ -172,14 +179,29 @@ class Twice:
         return [real(y) for y in tree_leaves(out) if isinstance(y, Tensor) and y.requires_grad]
 
     def second(self, setting: Setting) -> _Said:
-        """As a reader would ask for it; `allow_unused` where some of several inputs are not."""
-        said = self._second(setting, strict=True)
+        """As a reader would ask for it; `allow_unused` where some of several inputs are not.
+
+        Where autograd refuses that, by each input alone: it may be silent there.
+        """
+        said = self._second(setting, self.leaves)
         if UNUSED in said.text and len(self.leaves) > 1:
-            loose = self._second(setting, strict=False)
+            loose = self._second(setting, self.leaves, strict=False)
             return said if loose.second is not None and not loose.second.any() else loose
+        if said.second is None and said.first is not None and len(self.leaves) > 1:
+            return replace(said, second=self._by_each(setting))
         return said
 
-    def _second(self, setting: Setting, strict: bool) -> _Said:
+    def _by_each(self, setting: Setting) -> Tensor | None:
+        """By each input alone, NaN where autograd refuses; None if it does so throughout."""
+        found = {id(x): self._second(setting, [x]).second for x in self.given}
+        if all(vector is None for vector in found.values()):
+            return None
+        parts = [found.get(id(x)) for x in self.leaves]
+        nothing = [torch.full_like(real(x.detach()), torch.nan).flatten() for x in self.leaves]
+        pairs = zip(parts, nothing, strict=True)
+        return torch.cat([(b if a is None else a).double() for a, b in pairs])
+
+    def _second(self, setting: Setting, by: list[Tensor], strict: bool = True) -> _Said:
         values, first, apart = None, None, 0.0
         try:
             ys = self.call(setting)
@@ -190,11 +212,11 @@ class Twice:
             grads = torch.autograd.grad(loss, self.leaves, create_graph=True, allow_unused=True)
             first = filled(grads, self.leaves)
             given = [real(g) for g in grads if g is not None]
-            along = _sum(uneven_direction(g) * g for g in given)
-            seconds = torch.autograd.grad(along, self.leaves, allow_unused=not strict)
+            along = _sum(uneven_direction(g).view(g.shape) * g for g in given)
+            seconds = torch.autograd.grad(along, by, allow_unused=not strict)
         except Exception as error:  # whatever torch or fn raises is the answer
             return _Said(values, first, None, apart, first_line(error), raised_in(error))
-        return _Said(values, first, filled(seconds, self.leaves), apart)
+        return _Said(values, first, filled(seconds, by), apart)
 
     def place(self, index: int) -> str:
         """Where an element of the flat derivative is."""
@@ -215,23 +237,26 @@ def _row(asked: Twice, got: _Said, right: _Said) -> Row:
     """What is said by fn as it is called, beside what it says as it was written."""
     if right.second is None or right.first is None:
         return _row_of_nothing(got, right)
+    refused = Row(Outcome.RAISES, text=got.text, raised_in=got.raised_in)
     if got.second is None:
-        return Row(Outcome.RAISES, text=got.text, raised_in=got.raised_in)
-    off = (got.second - right.second).abs()
-    if _close(got.second, right.second, right.apart, BESIDE_FIRST * right.first.norm()):
-        return Row(Outcome.RIGHT, elements=off.numel())
+        return refused
+    asked_for = ~(got.second.isnan() & bool(got.text))
+    second = torch.where(asked_for, got.second, right.second)
+    off = (second - right.second).abs()
+    if _close(second, right.second, right.apart, BESIDE_FIRST * right.first.norm()):
+        return refused if got.text else Row(Outcome.RIGHT, elements=off.numel())
     if not (_close(got.values, right.values, right.apart) and
             _close(got.first, right.first, right.apart)):  # fmt: skip
         return Row(Outcome.NOT_ASKED, text=OTHER_NUMBERS)
     worst = int(off.argmax())
-    expected, seen = right.second[worst].item(), got.second[worst].item()
+    expected, seen = right.second[worst].item(), second[worst].item()
     return Row(Outcome.WRONG, off.max().item(), 0.0, expected, seen, asked.place(worst))
 
 
 def _row_of_nothing(got: _Said, right: _Said) -> Row:
     """The same where fn, as it was written, raises: nothing depends on an input, or it is wrong."""
-    if not says_unused(right.text):
-        return Row(Outcome.UNCLEAR, elements=1)  # the rest of `diagnose` tells of it
+    if not says_unused(right.text):  # where `diagnose` met the same, it tells of it
+        return Row(Outcome.NOT_ASKED, text=f"as it was written, fn raises: {right.text}")
     if got.second is None and not says_unused(got.text):
         return Row(Outcome.RAISES, text=got.text, raised_in=got.raised_in)
     return Row(Outcome.RIGHT, text=got.text, zero=True)

@@ -38,6 +38,7 @@ from .settings import Setting
 from .sources import with_sources
 
 COPIES = 8  # of an object that may be a key
+SMALL = 1e-3  # of the usual size: a grad_out that nobody clips
 
 
 def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...]:
@@ -46,6 +47,9 @@ def follow(measured: Measured, customs: tuple[Custom, ...]) -> tuple[Custom, ...
     Asked where grad_out has a graph and, if that tells nothing, where it has none.
     """
     found = _followed(measured, customs, recorded=True)
+    if any(custom.by_grad_out is Path.UNUSED for custom in found):  # as one that is clipped
+        pairs = zip(found, _followed(measured, customs, recorded=True, size=SMALL), strict=True)
+        found = tuple(replace(c, by_grad_out=small.by_grad_out) for c, small in pairs)
     if not any(custom.suspect for custom in found):
         other = _followed(measured, customs, recorded=False)
         if any(custom.suspect for custom in other):
@@ -68,12 +72,12 @@ def _with_no_graph(measured, customs):
     return (replace(customs[0], **missing),)
 
 
-def _followed(measured, customs, recorded):
+def _followed(measured, customs, recorded, size=1.0):
     target = measured.probe.target
     try:
         beside = seen_at(target, uneven_step(target))
         here = look(target)
-        backwards = [Backward(node, i, target.seed) for i, node in enumerate(here.nodes)]
+        backwards = [Backward(node, i, target.seed, size) for i, node in enumerate(here.nodes)]
         asked = [ask_autograd(b, matching(beside, b), recorded) for b in backwards]
         changes = _changes(measured, backwards, asked)
         again = seen_at(target)
@@ -83,7 +87,8 @@ def _followed(measured, customs, recorded):
         ):
             clear = CLEAR[measured.dtype]
             keys = _keys(backward, matching(again, backward))
-            custom = _with_paths(custom, backward, answer, change, clear, keys)
+            there = matching(beside, backward).attributes
+            custom = _with_paths(custom, backward, answer, change, clear, keys, there)
             moved = abs(change.state.value) > 10 * change.state.error + 1e-9
             if moved or custom.hidden is not None:
                 custom = replace(custom, hidden=changed_state(target, backward, custom))
@@ -172,7 +177,7 @@ def _changes(measured, backwards, asked):
     return found
 
 
-def _with_paths(custom, backward, answer, change, clear, keys):
+def _with_paths(custom, backward, answer, change, clear, keys, there):
     size = max(change.size, *(abs(n.value) for n in [change.everything, *change.parts.values()]))
     paths = {
         slot: path_of(change.seen[slot], part, size, clear) for slot, part in change.parts.items()
@@ -201,11 +206,11 @@ def _with_paths(custom, backward, answer, change, clear, keys):
                 continue
             kind = type(backward.node.attributes[slot]).__name__
             held = [thing for _, thing in reachable(backward.node.attributes[slot])]
-            if _leads_on(held):
+            if _leads_on(held, [thing for _, thing in reachable(there.get(slot))]):
                 continue
             holder = any(isinstance(thing, Tensor) for thing in held)
-            there = Saved(slot, Kind.INTERMEDIATE, (), kind, 0)
-            saved.append(replace(there, slot=slot, path=path, holder=holder))
+            new = Saved(slot, Kind.INTERMEDIATE, (), kind, 0)
+            saved.append(replace(new, slot=slot, path=path, holder=holder))
     seen = Number(*map(sum, zip(*change.seen.values(), strict=True))) if paths else Number(0.0, 0.0)
     by_inputs, by_grad_out = path_of(seen, change.everything, size, clear), Path.UNKNOWN
     if answer.by_grad_out is not None:
@@ -232,10 +237,12 @@ def _keys(backward, again):
     return {name for name, value in plain.items() if there.get(name, value) != value}
 
 
-def _leads_on(held):
-    """Whether an object on ctx is no constant: what it holds has a graph of its own."""
-    tensors = [t for t in held if differentiable(t)]
-    return bool(tensors) and all(t.requires_grad for t in tensors)
+def _leads_on(held, beside):
+    """Whether an object on ctx is no constant: what it holds, and is another beside the point, has
+    a graph of its own."""
+    pairs = zip(held, beside, strict=False)
+    moving = [t for t, other in pairs if differentiable(t) and not same(t, other)]
+    return bool(moving) and all(t.requires_grad for t in moving)
 
 
 def _is_key(backward, slot):

@@ -75,25 +75,23 @@ class Evidence:
         return m.first.relative > INEXACT[m.dtype]
 
     @property
-    def meant(self) -> bool:
-        """What is wrong is the doing of Functions of which the caller said that they mean it."""
-        if not any(f.meant for f in self.functions):
-            return False
-        if self.first_is_wrong or self.not_linear:
-            return True
-        blamed = [f for f in self.functions if f.suspect or f.once]
-        return bool(blamed) and all(f.meant for f in blamed)
+    def meant(self) -> tuple[str, ...]:
+        """The Functions whose first derivative is another one, as the caller means it, where no
+        other's is wrong by itself; () where there are none."""
+        differs = self.first_is_wrong or self.not_linear or self.habits.not_repeatable
+        if not differs or any(f.first is Outcome.WRONG for f in self.not_meant):
+            return ()
+        return tuple(dict.fromkeys(f.name for f in self.functions if f.meant))
 
     @property
-    def not_apart(self) -> bool:
-        """Another Function is beside one that is meant, and its first derivative cannot be told."""
-        return self.meant and not all(f.meant for f in self.functions)
+    def not_meant(self) -> list[Custom]:
+        return [f for f in self.functions if not f.meant]
 
     @property
-    def is_excused(self) -> bool:
-        """What is meant is all that can be said, since no other Function is wrong by itself."""
-        beside = any(not f.meant and (f.suspect or f.once) for f in self.functions)
-        return self.meant and not (self.not_apart and beside)
+    def not_apart(self) -> list[str]:
+        """Others beside what is meant, of whose first derivative by itself nothing is known."""
+        known = Outcome.RIGHT, Outcome.WRONG
+        return [f.name for f in self.not_meant if self.meant and f.first not in known]
 
     @property
     def not_linear(self) -> bool:

@@ -47,9 +47,7 @@ def judge_first(
     compared = _by_parts(probe, parts, dtype, rounding)
     row = _judge_parts(compared, names)
     if rounding is not None and row.outcome is Outcome.RIGHT:
-        expected, got, error, _, terms = torch.stack(compared).T
-        beyond = ((expected - got).abs() - 5 * error).clamp(min=0) / terms.clamp(min=1e-30)
-        row = replace(row, relative=beyond.max().item())
+        row = replace(row, relative=_beyond(compared))
     if row.outcome is not Outcome.RIGHT or row.relative <= max(close, 10 * TOLERANCE[dtype]):
         return row
     if row.error is not None and row.error <= target.atol:
@@ -64,6 +62,20 @@ def judge_first(
     expected, got, _, likely, _ = compared[worst].tolist()
     shown = Row(Outcome.WRONG, row.error, row.relative, expected, got, names(worst))
     return replace(shown, uncertain=likely)
+
+
+def inexact_by(probe: Probe, dtype: torch.dtype) -> tuple[float, Tensor]:
+    """By how much the first derivative is off, relative, in the part of the inputs where that is
+    most, and the size of the second, all parts together: what they add up to may be far smaller."""
+    found = list(_along_parts(probe, _parts(probe.target)[1], dtype))
+    return _beyond([row for row, _ in found]), sum(a.value.abs() for _, a in found)
+
+
+def _beyond(compared):
+    """The largest relative error, less what differences may be off by."""
+    expected, got, error, _, terms = torch.stack(compared).T
+    beyond = ((expected - got).abs() - 5 * error).clamp(min=0) / terms.clamp(min=1e-30)
+    return beyond.max().item()
 
 
 def is_off(probe: Probe, gradient: Tensor, dtype: torch.dtype, doubt: Tensor | None = None) -> bool:
@@ -119,16 +131,20 @@ def _bends_alike(probe, a, dtype):
 
 
 def _by_parts(probe, parts, dtype, rounding=None):
+    return [row for row, _ in _along_parts(probe, parts, dtype, rounding)]
+
+
+def _along_parts(probe, parts, dtype, rounding=None):
+    """For each part, the change of the loss and that of the first derivative."""
     call = probe.target.start()
     gradient, n = vjp(call.ys, call.t, probe.w, probe.by_backward), len(flat(probe.y0))
-    rows = []
     for part in parts:
         along = probe.d * part
         at = partial(probe.values_and_gradient, along)
         both = slope(at, dtype, probe.target.scale, rounding)
-        dy, of_gradient = Slope(*(v[:n] for v in both)), None if rounding is None else rounding[n:]
-        rows.append(_change_of_loss(probe, gradient, dy, along, of_gradient))
-    return rows
+        dy, a = Slope(*(v[:n] for v in both)), Slope(*(v[n:] for v in both))
+        of_gradient = None if rounding is None else rounding[n:]
+        yield _change_of_loss(probe, gradient, dy, along, of_gradient), a
 
 
 def _deviations(probe, parts, dtype, shift):

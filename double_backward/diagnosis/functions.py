@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import element_count, version
+from double_backward.check import Outcome
 from double_backward.differences import flat, same
 from double_backward.graphs import walk
 from double_backward.names import argument_names, returned_names
@@ -126,7 +127,8 @@ class Custom:
     place: Place | None = None  # where the class is written
     in_new_tensors: bool = False  # what is known of it is so if none that is saved is written into
     in_company: bool = False  # its first derivative is right as part of fn, and not by itself
-    meant: bool = False  # the caller said so: what its backward does is not judged
+    meant: bool = False  # the caller said so: its first derivative is not judged
+    first: Outcome | None = None  # its first derivative by itself; None: that was not asked
     hidden: tuple[str, ...] | None = None  # where the state is that is not on ctx; None: no state
 
     @property

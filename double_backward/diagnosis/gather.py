@@ -10,7 +10,7 @@ from double_backward.lines import first_line
 from double_backward.second_functions import second_gradients
 
 from .blocks import blocks
-from .company import not_their_own
+from .company import each_at_first
 from .cuts import case_of, undoing
 from .dependence import follow
 from .evidence import Evidence
@@ -39,9 +39,13 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
     prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
     measured, moved = measured_where_it_tells(prepared, order)
     evidence, measured = _gather(measured, prepared, known)
+    if order > 2 and measured.first.outcome is Outcome.WRONG and not measured.wrong:
+        unasked = Row(Outcome.NOT_ASKED, text="the first derivative is not that of forward")
+        numbers = replace(evidence.measured, third=dict.fromkeys(Setting, unasked))
+        evidence = replace(evidence, measured=numbers)
     evidence = replace(
         evidence,
-        functions=with_meant(evidence.functions, ignore),
+        functions=_each_at_first(measured, with_meant(evidence.functions, ignore)),
         moved=moved,
         unchecked=prepared.unchecked,
         forgotten=prepared.forgotten,
@@ -64,6 +68,19 @@ def with_meant(functions, ignore):
 def _places(classes):
     """By which a class is known, also where each call of fn makes it anew."""
     return {(c.__name__, place_of(c)) for c in classes}
+
+
+def _each_at_first(measured, functions):
+    """The same, with the first derivative of each by itself, where some are meant, and not all."""
+    if len({f.meant for f in functions}) < 2:
+        return functions
+    with suppress(Exception):  # of fn
+        found = each_at_first(measured.probe.target, sizes=(1.0, 1e-3, 1e3))
+        first = {(c.__name__, place_of(c)): outcome for c, outcome in found.items()}
+        return tuple(
+            replace(f, first=first.get((f.name, f.place), Outcome.NOT_ASKED)) for f in functions
+        )
+    return tuple(replace(f, first=Outcome.NOT_ASKED) for f in functions)
 
 
 def _gather(
@@ -105,7 +122,8 @@ def _in_company(target, functions):
     if len(functions) < 2:
         return functions
     with suppress(Exception):  # of fn
-        places = _places(not_their_own(target))
+        found = each_at_first(target)
+        places = _places(c for c, outcome in found.items() if outcome is Outcome.WRONG)
         return tuple(replace(f, in_company=(f.name, f.place) in places) for f in functions)
     return functions
 

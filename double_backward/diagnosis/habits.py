@@ -10,6 +10,7 @@ from double_backward._torch import EDITED, version
 from double_backward.check import Outcome
 from double_backward.differences import filled, flat, same, shaped, vjp
 from double_backward.lines import first_line
+from double_backward.meet import Listener, listening
 
 from .besides import wrong_at_first, wrong_for_other_grad_outs, wrong_without_writing
 from .functions import Kind, custom_functions, look, uneven_step
@@ -17,6 +18,7 @@ from .judge import TOLERANCE
 from .linearity import FACTORS, LINEAR, Bend, bend_of
 from .measure import Measured, differs
 from .overwritten import Writes, memory
+from .settings import Setting
 from .ways import WRONG_NUMBER, agree, gives_the_same, grad_out_layouts, input_layouts, strided
 
 SAME = "the same result"
@@ -85,7 +87,7 @@ def _through_one_graph(measured):
     target = probe.target.in_units(probe.target.units, ())  # else backward gets a quotient
     t, xs, ys = target.start()
     edits = any(version(x) and x.grad_fn.name().startswith("Add") for x in xs)
-    edits = edits and _writes_into_an_input(target)
+    edits = (edits or measured.wrong) and _writes_into_an_input(target, edits)
     before, given = [v.detach().clone() for v in [*xs, *ys]], [v.clone() for v in probe.w]
     found, text = Habits(edits_input=edits), ""
     expected = got = torch.empty(0)
@@ -145,16 +147,29 @@ def _wrong_besides(found, measured):
     return bool(found.not_linear) and wrong_for_other_grad_outs(measured)
 
 
-def _writes_into_an_input(target):
-    """Its numbers. x1.set_() of a part of it moves its counter, and changes nothing of it."""
+class _Edited(Listener):
+    """Where the inputs lie into which a forward has written that does not mark them as dirty."""
+
+    def __init__(self):
+        self.memory = set()
+
+    def called(self, call):
+        if call.inputs_changed:
+            self.memory |= {memory(x) for x in call.inputs.values()}
+
+
+def _writes_into_an_input(target, moved):
+    """Into the numbers of an input of a Function, or of fn if the counters of these have `moved`:
+    x1.set_() of a part of it moves its counter, and changes nothing of it."""
+    met = _Edited()
     try:
-        with Writes() as writes:
+        with listening(met), Writes() as writes:
             t, xs, _ = target.start()
-        own = {memory(x) for x in xs}
+        own = {memory(x) for x in xs if moved} | met.memory
     except Exception:  # of fn, watched so closely; or a sparse input
-        return True
+        return moved
     written = any(write.memory in own and write.numbers for write in writes.seen)
-    return written or not all(map(same, xs, target.inputs(t)))
+    return written or (moved and not all(map(same, xs, target.inputs(t))))
 
 
 def _matters(target, i, ys):
@@ -190,7 +205,7 @@ def _try_scaled(measured, expected, ask, anew):
     w = measured.probe.w
     for factor in FACTORS[measured.dtype]:
         got, text = ask([factor * v for v in w])
-        if got is not None and expected.any() and torch.equal(got, expected):
+        if got is not None and _unmoved(got, expected):
             return SAME
         # An inexact solver may be inexact here, but it is linear.
         tolerance = LINEAR[measured.dtype]
@@ -199,6 +214,12 @@ def _try_scaled(measured, expected, ask, anew):
                 return SMALL
             return text or WRONG_NUMBER
     return ""
+
+
+def _unmoved(got, expected):
+    """Whether a vector is still the same; of what is infinite that says nothing."""
+    finite = expected.isfinite()
+    return bool(expected[finite].any()) and torch.equal(got[finite], expected[finite])
 
 
 def _copies(target):
@@ -236,8 +257,13 @@ def _anew(target, w):
 
 
 def torch_func(measured: Measured) -> str:
-    """What torch.func.grad of torch.func.grad gives: "right", "zeros", "wrong" or the error."""
+    """What torch.func.grad of torch.func.grad gives: "right", "zeros", "wrong" or the error.
+
+    Where backward means something else than the derivative of forward, beside what autograd gives.
+    """
     probe, truth = measured.probe, measured.a
+    if measured.first.outcome is Outcome.WRONG:
+        truth = measured.said[Setting.ALONE].vector
     if truth is None:
         return ""
 

@@ -20,7 +20,7 @@ from double_backward.check import BAD, Outcome
 from double_backward.differences import Slope, apart, flat, shaped, slope, vjp
 from double_backward.lines import first_line, raised_in
 
-from .first import judge_first
+from .first import inexact_by, judge_first
 from .judge import SURROGATE, TOLERANCE, Row, judge, limits_of_second
 from .rounding import in_16_bits, scatter
 from .settings import (
@@ -38,6 +38,7 @@ from .ways import Situation, Way, as_models_call
 ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
 MANY = 1e6  # elements; from here on one probe has to do
 SECOND = {**TOLERANCE, torch.float64: 3e-4}  # relative; its quotients of small numbers lose digits
+SLIGHT = 1e-5  # relative; a first derivative off by more is no closed formula in float64
 COARSE = 1e-3  # relative; from here on what the caller says is looked at as 16 bits are
 FEW = 4  # outputs; with more, they are not tried one by one
 GRAVITY = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
@@ -62,6 +63,7 @@ class Numbers:
     rtol: float | None = None  # what the caller said; None: nothing
     idle: bool = False  # the first derivative by some input is 0 altogether
     grad_out_not_finite: bool = False  # the derivative of the first one by grad_out itself
+    symmetric: tuple[str, ...] = ()  # names of matrices that were moved so that they stay so
     drowned: bool = False  # the numbers of fn are mostly what rounding leaves of larger ones
 
     @property
@@ -289,10 +291,24 @@ def _compared(probe, order, gradient, said, dtype, rounding=None):
         return Measured(second=unjudged(said), **common)
     b = _with_change_of_y(probe, dy)
     second = _judge_second(probe, said, gradient, a, b, tolerance, rounding)
+    if _little_is_wrong(second):
+        off, size = inexact_by(probe, dtype)
+        if off > SLIGHT:
+            if rtol is None:
+                tolerance = min(SURROGATE, max(tolerance, 10 * off))
+            second = _judge_second(probe, said, gradient, a, b, tolerance, rounding, size)
+            more = {"first": replace(first, relative=max(first.relative, off))}
+            common = {**common, **more, "tolerance": tolerance}
     found = Measured(second=second, **common)
     if order < 3 or found.wrong:
         return found
     return Measured(second=second, third=_judge_third(probe, dtype, tolerance), **common)
+
+
+def _little_is_wrong(rows):
+    """As little as what an inexact first derivative might explain."""
+    wrong = [row for row in rows.values() if row.outcome is Outcome.WRONG]
+    return bool(wrong) and all(row.relative <= SURROGATE for row in wrong)
 
 
 def _about(probe):
@@ -349,8 +365,10 @@ def unjudged(said: dict[Setting, Reported]) -> dict[Setting, Row]:
     return rows
 
 
-def _judge_second(probe, said, gradient, a, b, tolerance, rounding=None):
+def _judge_second(probe, said, gradient, a, b, tolerance, rounding=None, size=None):
+    """Row for row; `size` of the terms that make up a, where more is known than their sum."""
     target, c, rows = probe.target, gradient * probe.d, {}
+    size = a.value.abs() if size is None else size
     sizes = [x.numel() for x in target.point]
     for setting in Setting:
         after, before = setting.after, setting.before
@@ -359,7 +377,7 @@ def _judge_second(probe, said, gradient, a, b, tolerance, rounding=None):
             a.error + after * b.error.abs(),
             a.likely + after * b.likely.abs(),
         )
-        terms = a.value.abs() + after * b.value.abs() + before * c.abs()
+        terms = size + after * b.value.abs() + before * c.abs()
         limits = limits_of_second(terms, expected.error, gradient.abs(), sizes, tolerance)
         limits = replace(limits, noise=limits.noise + target.atol)
         own = rounding.said.get(setting) if rounding else None

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from double_backward._torch import TorchDispatchMode, metadata_of, tree_leaves
+from double_backward._torch import Watching, metadata_of, tree_leaves
 from double_backward.check import Outcome
 from double_backward.differences import shaped
 from double_backward.graphs import walk
@@ -33,18 +33,20 @@ class Broken:
     where: str  # its line, "" where none of the reader's is known
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(Watching):
     """Notes the lines in which finite numbers become others."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
+        self.was_finite = True
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        finite = _finite(tree_leaves((args, kwargs)))
-        result = func(*args, **(kwargs or {}))
-        if finite and not _finite(tree_leaves(result)):
-            self.lines.append(line_of_code(sys._getframe(1), told=told_in_file))
+    def before(self, operation, args, kwargs):
+        self.was_finite = _finite(tree_leaves((args, kwargs)))
+
+    def after(self, operation, args, kwargs, result):
+        if self.was_finite and not _finite(tree_leaves(result)):
+            self.lines.append(line_of_code(sys._getframe(2), told=told_in_file))
         return result
 
 

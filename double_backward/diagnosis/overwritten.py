@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from double_backward._torch import EDITED, TorchDispatchMode, version, written_by
+from double_backward._torch import EDITED, Watching, version, written_by
 from double_backward.lines import line_of_code, told_in_file
 
 from .measure import Measured
@@ -36,21 +36,19 @@ class Write(NamedTuple):
     line: str  # of the code
 
 
-class Writes(TorchDispatchMode):
+class Writes(Watching):
     """Notes each `Write`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[Write] = []
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        for given in written_by(func, args, kwargs):
+    def before(self, operation, args, kwargs):
+        for given in written_by(operation, args, kwargs):
             if isinstance(given, Tensor) and given.layout == torch.strided:
-                line = line_of_code(sys._getframe(1), told=told_in_file)
-                numbers = torch.Tag.inplace_view not in func.tags
+                line = line_of_code(sys._getframe(2), told=told_in_file)
+                numbers = torch.Tag.inplace_view not in operation.tags
                 self.seen.append(Write(memory(given), numbers, line))
-        return func(*args, **kwargs)
 
 
 class _Kept(NamedTuple):

@@ -9,21 +9,39 @@ from torch import Tensor
 from double_backward.check import Outcome
 
 from .measure import Measured, measure, measure_elsewhere
-from .prepare import Prepared, raised
+from .prepare import NotChecked, Prepared, raised
 from .target import Target
 
 
 def measured_where_it_tells(prepared: Prepared, order: int) -> tuple[Measured, bool]:
     """The numbers, and whether they are from beside the given point."""
     try:
-        found, moved = _at_a_telling_point(prepared.target, order)
+        found, moved = _told_both_ways(prepared.target, order)
         if prepared.functions and found.telling and not found.gravity:
             found = measure_elsewhere(found, order)
         if found.dtype is torch.float32 and not prepared.functions:
             found = _doubted(found)
         return found, moved
+    except NotChecked:
+        raise
     except Exception as error:  # of fn, which has worked before
         raise raised(error) from error
+
+
+def _told_both_ways(target: Target, order: int) -> tuple[Measured, bool]:
+    """With a symmetric matrix moved as any other and, where something is wrong then, or unclear,
+    so that it stays symmetric: fn may be made for such."""
+    found, moved = _at_a_telling_point(target, order)
+    if found.telling and not found.gravity:
+        return found, moved
+    symmetric = target.symmetric()
+    if not symmetric.stays_symmetric:
+        return found, moved
+    kept, there = _at_a_telling_point(symmetric, order)
+    one, other = ([row.outcome for row in [m.first, *m.rows]] for m in (found, kept))
+    if one == other:
+        return found, moved
+    return replace(kept, symmetric=symmetric.stays_symmetric), there
 
 
 def _doubted(found: Measured) -> Measured:

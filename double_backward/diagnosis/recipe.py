@@ -16,7 +16,8 @@ def typed(probe: Probe) -> tuple[str, dict[Setting, str]]:
     plain = [not x.is_complex() and x.layout == torch.strided for x in given]
     outer = {_outer(y) for y in target.returned(target.inputs(_zeros(target)))}
     pairs = all(plain) or one and given[0].is_complex() and not _scaled(target)
-    if probe.by_backward or target.is_linked or not pairs or len(outer) > 1:
+    moved = target.is_linked or target.stays_symmetric
+    if probe.by_backward or moved or not pairs or len(outer) > 1:
         return "", FORMULAS  # not by grad, or the values of sparse tensors, or of several kinds
     return _recipe(probe, one, all(plain)), _formulas(target, outer.pop(), all(plain))
 

@@ -1,4 +1,4 @@
-"""A `Diagnosis` as text: a headline, a table of what was measured, then the findings."""
+"""A `Diagnosis` as text: a headline, its cause, what was measured, then the other findings."""
 
 import math
 import textwrap
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from double_backward.check import Outcome
 from double_backward.lessons import lesson_mark
+from double_backward.lines import WIDTH, wrapped
 
 from .functions import Saved
 from .judge import Row
 from .rules import Finding
 from .verdict import Verdict
 
-WIDTH = 100
 TITLE = 20  # columns: "second derivative"
 SETTING = 16  # "graph before"
 OUTCOME = 8  # "WRONG"
@@ -28,9 +28,15 @@ class TableLine(NamedTuple):
 
 
 def text_of(diagnosis):
-    findings = _findings(diagnosis.findings, several=len(diagnosis.functions) > 1)
-    table = _table(_lines(diagnosis))
-    parts = [[diagnosis.headline], table, _matrix(diagnosis.matrix), findings]
+    first = diagnosis.read_first
+    rest = [finding for finding in diagnosis.findings if finding is not first]
+    parts = [
+        wrapped(diagnosis.headline, "  "),
+        _findings([first], placed=True) if first else [],
+        _table(_lines(diagnosis)),
+        _matrix(diagnosis.matrix),
+        _findings(rest, placed=len(diagnosis.functions) > 1),
+    ]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
@@ -46,9 +52,22 @@ def _lines(diagnosis):
         lines += [TableLine("the numbers", s, diagnosis.formulas[s]) for s in diagnosis.settings]
     for setting, row in diagnosis.third.items():
         lines.append(TableLine("third derivative", setting, outcome_text(row)))
-    if diagnosis.torch_func and "setup_context" not in diagnosis.torch_func:
-        lines.append(TableLine("torch.func", "", diagnosis.torch_func))
-    return lines + [TableLine("saved", "", text) for text in _saved_texts(diagnosis.saved)]
+    if diagnosis.torch_func:
+        missing = "must override the setup_context" in diagnosis.torch_func
+        said = "no setup_context" if missing else diagnosis.torch_func
+        lines.append(TableLine("torch.func", "", said))
+    return _once(lines) + [TableLine("saved", "", text) for text in _saved_texts(diagnosis.saved)]
+
+
+def _once(lines):
+    """What torch raises, in words only where it is new."""
+    texts = [line.text for line in lines]
+    return [
+        line._replace(text="raises the same")
+        if line.text.startswith("raises: ") and line.text in texts[:i]
+        else line
+        for i, line in enumerate(lines)
+    ]
 
 
 HEADS = {  # what at least one row shows under such a head
@@ -61,13 +80,16 @@ HEADS = {  # what at least one row shows under such a head
 def _first_text(diagnosis):
     """Also where it is right as measured, and the head speaks of another call of backward."""
     first, rows = diagnosis.first, [diagnosis.first]
+    if diagnosis.meant and first.outcome is Outcome.WRONG:
+        expected, got = _digits(first)
+        return f"{'meant':{OUTCOME}}forward's is {expected}, backward's {got} at {first.where}"
     if diagnosis.verdict is not Verdict.FIRST_DERIVATIVE_WRONG:
         rows += [*diagnosis.settings.values(), *diagnosis.third.values()]
     wanted = HEADS.get(diagnosis.verdict)
     shown = wanted is None or any(row.outcome is wanted for row in rows)
     if shown or first.outcome is not Outcome.RIGHT:
         return outcome_text(first)
-    return f"{'right':{OUTCOME}}here, but not always: {diagnosis.findings[0].code}"
+    return f"{'right':{OUTCOME}}here, but not always: {diagnosis.read_first.code}"
 
 
 def _second_text(row, first):
@@ -85,7 +107,7 @@ def outcome_text(row: Row) -> str:
     if row.outcome is Outcome.NOT_ASKED:
         return f"not asked: {row.text}"
     if row.outcome is Outcome.RIGHT and row.text:
-        return f"{'right':{OUTCOME}}(0; autograd raises: nothing there depends on an input)"
+        return f"{'right':{OUTCOME}}(0; autograd raises: no input matters there)"
     if row.outcome is Outcome.RAISES:
         return f"raises: {row.text}"
     if row.outcome is Outcome.NOT_FINITE:
@@ -134,13 +156,6 @@ def _saved_text(saved: Saved) -> str:
     return f"{saved.kind} {saved.shape} {saved.dtype}, {saved.bytes} bytes, {by}"
 
 
-def wrapped(text: str, indent: str) -> list[str]:
-    """Lines of at most `WIDTH`, all but the first indented; words and names stay whole."""
-    return textwrap.wrap(
-        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-
-
 def _table(lines: list[TableLine]) -> list[str]:
     """Every title once; what does not fit into a line goes on below its outcome."""
     table, last = [], ""
@@ -155,34 +170,37 @@ def _table(lines: list[TableLine]) -> list[str]:
 
 
 def _matrix(matrix: dict[str, dict[str, str]]) -> list[str]:
-    """A line for the gradient of each input, a column for each input."""
+    """A line for the gradient of each input, a column for each input; wide ones in parts."""
     if not matrix:
         return []
     names = list(matrix)
     width = max(7, *map(len, names)) + 2
     title = max(TITLE, *(len(name) + 7 for name in names))
-    head = f"{'differentiated by':{title}}" + "".join(f"{name:{width}}" for name in names)
-    rows = [
-        f"{'grad_' + name:{title}}" + "".join(f"{matrix[name][by]:{width}}" for by in names)
-        for name in names
-    ]
-    return [line.rstrip() for line in [head, *rows]]
+    lines, count = [], max(1, (WIDTH - title) // width)
+    for part in (names[i : i + count] for i in range(0, len(names), count)):
+        lines.append(f"{'differentiated by':{title}}" + "".join(f"{by:{width}}" for by in part))
+        for name in names:
+            words = "".join(f"{matrix[name][by]:{width}}" for by in part)
+            lines.append(f"{'grad_' + name:{title}}{words}")
+    return [short for line in lines for short in wrapped(line.rstrip(), "  ")]
 
 
-def _findings(findings: list[Finding], several: bool) -> list[str]:
+def _findings(findings: list[Finding], placed: bool) -> list[str]:
     """The code, its message beside it, and the lesson at the right end of the last line.
 
-    With several Functions in fn, the one it is about besides.
+    With the Function that each is about, and its line, if they are to be `placed`.
     """
     code = max((len(finding.code) for finding in findings), default=0) + 2
     lines = []
     for finding in findings:
         mark = lesson_mark(finding.lesson)
-        where = f" (In {finding.where}.)" if several and finding.function else ""
+        where = f" (In {finding.where}.)" if placed and finding.function else ""
         head = f"{finding.code:{code}}{finding.message}{where}"
         text = wrapped(head, " " * code)
-        if len(text[-1]) + len(mark) > WIDTH - 2:
-            text.append("")
-        text[-1] = text[-1].ljust(WIDTH - len(mark)) + mark
+        if len(text[-1]) + len(mark) <= WIDTH - 2:
+            text[-1] = text[-1].ljust(WIDTH - len(mark)) + mark
+        else:  # an address may be a long one
+            whole = textwrap.wrap(mark, WIDTH, break_long_words=False, break_on_hyphens=False)
+            text += [line.rjust(WIDTH) for line in whole]
         lines += text
     return lines

@@ -13,35 +13,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from double_backward._torch import (
-    TorchDispatchMode,
-    returns_a_view,
-    tree_leaves,
-    tree_map_only,
-)
+from double_backward._torch import Watching, returns_a_view, tree_leaves, tree_map_only
+from double_backward.lines import described
+
+from .prepare import NotChecked
 
 RUNS = 3
 LARGE = 100_000  # elements; of larger results nobody asks whether they are those of an argument
 WHOLE = {"round", "floor", "ceil", "trunc", "sign", "heaviside"}  # exact, by what they are
 SIXTEEN = {torch.float16, torch.bfloat16}
+ROUNDED = SIXTEEN | {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 
-class _Precisions(TorchDispatchMode):
+class _Precisions(Watching):
     """Collects the dtypes in which operations of torch compute, backward's among them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.met: set[torch.dtype] = set()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.met |= {t.dtype for t in tree_leaves(out) if _is_rounded(t)}
-        return out
+    def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
+        self.met |= {t.dtype for t in tree_leaves(result) if _is_rounded(t)}
+        return result
 
 
-class _Moved(TorchDispatchMode):
+class _Moved(Watching):
     """Moves each result by a random part of its last digit.
 
     What an operation sums (a product of matrices, a softmax) is as inexact as its largest element.
@@ -52,21 +48,17 @@ class _Moved(TorchDispatchMode):
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+    def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        random = torch.Tag.nondeterministic_seeded in func.tags
-        name = func.overloadpacket.__name__
-        if not given or returns_a_view(func) or random or name in WHOLE:
-            return out
-        by_element = torch.Tag.pointwise in func.tags or name == "_to_copy"  # to another dtype
-        return tree_map_only(Tensor, lambda t: self._moved(t, given, by_element), out)
+        random = torch.Tag.nondeterministic_seeded in operation.tags
+        name = operation.overloadpacket.__name__
+        if not given or returns_a_view(operation) or random or name in WHOLE:
+            return result
+        by_element = torch.Tag.pointwise in operation.tags or name == "_to_copy"  # to another dtype
+        return tree_map_only(Tensor, lambda t: self._moved(t, given, by_element), result)
 
     def _moved(self, result: Tensor, given: list[Tensor], by_element: bool) -> Tensor:
-        if not _is_rounded(result) or result.layout != torch.strided or not result.numel():
+        if not _is_rounded(result) or not result.numel():
             return result
         if result.numel() <= LARGE and any(_holds(t, result) for t in given):
             return result
@@ -80,14 +72,19 @@ class _Moved(TorchDispatchMode):
 
 
 def _is_rounded(tensor: object) -> bool:
-    return isinstance(tensor, Tensor) and (tensor.is_floating_point() or tensor.is_complex())
+    if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.is_nested:
+        return False
+    return tensor.dtype in ROUNDED
 
 
 def _holds(tensor: Tensor, result: Tensor) -> bool:
     """Whether all elements of the result are elements of the tensor."""
-    if tensor.dtype != result.dtype or result.is_complex() or tensor.layout != torch.strided:
+    if tensor.dtype != result.dtype or result.is_complex() or not _is_rounded(tensor):
         return False
-    return tensor.numel() <= LARGE and bool(torch.isin(result, tensor).all())
+    if tensor.numel() > LARGE:
+        return False
+    # In memory of their own: of a slice, isin raises.
+    return bool(torch.isin(result.contiguous(), tensor.contiguous()).all())
 
 
 def in_16_bits(run: Callable[[], object]) -> bool:
@@ -101,16 +98,20 @@ def in_16_bits(run: Callable[[], object]) -> bool:
 def scatter(run: Callable[[], Tensor | None]) -> Tensor | None:
     """By how much the elements of a vector change with the last digits of all that leads to them.
 
-    0 where that cannot be seen: in NumPy, in compiled code. None where there is no vector.
+    0 where that cannot be seen: in NumPy, in compiled code. None where there is no vector. Raises
+    `NotChecked` where it cannot look.
     """
     plain = run()
     if plain is None:
         return None
     largest = torch.zeros_like(plain)
     for seed in range(RUNS):
-        with suppress(Exception), _Moved(seed):  # of what runs
+        moved = None
+        with suppress(Exception), _Moved(seed) as mode:  # of what runs
             moved = run()
-            if moved is not None:
-                off = (moved - plain).abs().nan_to_num(0.0, 0.0, 0.0)
-                largest = torch.maximum(largest, off)
+        if mode.error is not None:
+            raise NotChecked("beyond_diagnose", described(mode.error))
+        if moved is not None:
+            off = (moved - plain).abs().nan_to_num(0.0, 0.0, 0.0)
+            largest = torch.maximum(largest, off)
     return largest

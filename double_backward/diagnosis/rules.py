@@ -150,15 +150,9 @@ def _here(value, e):
     return value(e) if callable(value) else value
 
 
-def _severity(rule, e):
-    """Nothing is an error of what is meant."""
-    severity = _here(rule.severity, e)
-    return NOTE if severity == ERROR and e.is_excused and not e.not_apart else severity
-
-
 def _finding(code, text, evidence):
     rule, about = RULES[code], _about(code, evidence)
-    severity, cause = _severity(rule, evidence), _here(rule.cause, evidence)
+    severity, cause = _here(rule.severity, evidence), _here(rule.cause, evidence)
     if code == "compiled_region":
         region = evidence.compiled.regions[0]
         where = region.name, region.file or "", region.line
@@ -190,7 +184,6 @@ def _about(code, e):
         "gradients_by_convention": lambda f: f.in_company,
         "in_place_without_mark_dirty": lambda f: any(s.edited for s in f.saved),
         "memory_leak": lambda f: any(s.circular for s in f.saved),
-        "meant": lambda f: f.meant,
     }
     if code in kept:
         found = [f for f in e.functions if any(s.on_ctx and s.kind is kept[code] for s in f.saved)]
@@ -200,6 +193,8 @@ def _about(code, e):
             found = found or [f for f in e.functions if f.untracked_calls]
         if code == "gradients_by_convention" and len(found) > 1:  # it may be any of them
             return None
+        if code == "in_place_without_mark_dirty" and len(e.functions) == 1:
+            found = list(e.functions)
     elif _here(RULES[code].severity, e) != ERROR:
         found = []
     else:
@@ -212,7 +207,8 @@ def _short(file):
     try:
         return Path_(file).relative_to(Path_.cwd()).as_posix()
     except (ValueError, OSError):
-        return "<notebook>" if "ipykernel" in file else "/".join(Path_(file).parts[-2:])
+        in_cell = "ipykernel_" in file or file.startswith("<ipython")
+        return "<notebook>" if in_cell else "/".join(Path_(file).parts[-2:])
 
 
 # What comes of compiling.
@@ -267,7 +263,7 @@ def backward_works_once(e: Evidence) -> str | None:
 
 @rule(lesson=1, verdict=FIRST)
 def backward_not_linear(e: Evidence) -> str | None:
-    if not e.habits.not_linear:
+    if not e.habits.not_linear or e.meant:
         return None
     seen = e.habits.not_linear
     if seen == SAME:
@@ -303,7 +299,7 @@ def _bent(e):
 
 @rule(lesson=1, cause=True, verdict=FIRST, minor=lambda e: not e.first_is_wrong)
 def backward_not_repeatable(e: Evidence) -> str | None:
-    if not e.habits.not_repeatable:
+    if not e.habits.not_repeatable or (e.meant and not e.habits.changes_ctx):
         return None
     changed = _listed(f"ctx.{name}" for name in e.habits.changes_ctx)
     given = e.habits.not_repeatable.replace("a wrong number", "another number")
@@ -338,7 +334,7 @@ def leaf_without_gradient(e: Evidence) -> str | None:
 
 @rule(lesson=1)
 def returns_none(e: Evidence) -> str | None:
-    if not e.first_is_wrong or not e.habits.no_gradient:
+    if not e.first_is_wrong or not e.habits.no_gradient or e.meant:
         return None
     return (
         f"backward returns None for {e.habits.no_gradient}, but the output depends on it: "
@@ -353,15 +349,17 @@ def first_derivative_differs(e: Evidence) -> str | None:
     explained = habit and not habits.wrong_besides
     if not e.first_is_wrong or explained or habits.no_gradient or _situation(e, "linked"):
         return None
+    if e.meant:
+        return None
     first = e.measured.first
     size = max(abs(first.expected), abs(first.got))
     off = abs(first.expected - first.got) / size if size else 0.0
     if 0 < off <= 0.1:
         return (
-            f"The first derivative is off by {off:.1%}. If fn solves to about that, "
+            f"The first derivative is off by {_percent(off)}. If fn solves to about that, "
             f"pass rtol={_rounded_up(2 * off)}; if not, backward is wrong."
         )
-    names = _listed(f.name for f in e.functions)
+    names = _listed(f.name for f in e.not_meant if f.first is not Outcome.RIGHT)
     meant = f"; pass ignore=[{names}] then" if names else ""
     return (
         "The first derivative is not that of forward. If you meant that (straight-through, "
@@ -378,10 +376,15 @@ def _rounded_up(number):
 
 @rule(lesson=1, severity=NOTE)
 def meant(e: Evidence) -> str | None:
-    names = _listed(f.name for f in e.functions if f.meant)
-    if not names:
+    if not e.meant:
         return None
-    return f"What backward of {names} does is meant (ignore=), and was not judged."
+    open_ = _listed(e.not_apart)
+    others = f" Whether that of {open_} is right cannot be told here: diagnose it by itself."
+    return (
+        f"What backward of {_listed(e.meant)} returns is meant (ignore=): its first derivative was "
+        "not judged, and its second one as the derivative of what backward returns."
+        f"{others * bool(open_)}"
+    )
 
 
 @rule(lesson=1, severity=lambda e: ERROR if e.inexact else NOTE)
@@ -398,9 +401,14 @@ def inexact_first_derivative(e: Evidence) -> str | None:
     if e.inexact:
         told += f"If fn is meant to be so inexact, pass rtol={_rounded_up(2 * first.relative)}. "
     return told + (
-        f"So the second derivative was judged to {e.measured.tolerance:.0%} "
-        "only; a more exact fn tells more."
+        f"So the second derivative was judged to {_percent(e.measured.tolerance)} only; a more "
+        "exact fn tells more."
     )
+
+
+def _percent(part):
+    """Two digits: "12%", "1.2%", "0.03%"."""
+    return f"{float(f'{100 * part:.2g}'):g}%"
 
 
 # Causes of a wrong second derivative.
@@ -615,12 +623,12 @@ def grad_out_path_cut(e: Evidence) -> str | None:
     bad = Path.MISSING, Path.WRONG
     cut = [f for f in e.functions if f.by_grad_out in bad and not f.inner_has_grad_out]
     known = cut or _mended(e, "by_grad_out")
-    if not (e.wrong and known) or e.habits.not_linear or e.habits.not_repeatable:
+    if not (e.wrong and known) or (e.habits.not_linear and not e.meant) or e.habits.not_repeatable:
         return None
     partly = cut and all(f.by_grad_out is Path.WRONG for f in cut)
     how = "is differentiated wrongly by grad_out" if partly else "has no graph to grad_out"
     steps = _steps(e, cut, "by_grad_out")
-    if _by_guard(cut, steps):
+    if _by_guard(cut, steps) or (not steps and _in_place(e)):
         return None
     return (
         f"What backward returns {how}{_seen(steps)}. Anything non-linear that follows needs that: "
@@ -631,10 +639,8 @@ def grad_out_path_cut(e: Evidence) -> str | None:
 @rule(lesson=5, cause=True)
 def untracked_backward(e: Evidence) -> str | None:
     lost = [f for f in e.functions if f.untracked and (f.untracked_calls or not f.refused)]
-    habits = e.habits
-    spoilt = habits.edits_input or habits.mutates or habits.mutates_saved or habits.not_repeatable
     seen = any(f.untracked_calls for f in lost)
-    if not (e.wrong and (lost or _mended(e, "by_input"))) or (lost and spoilt and not seen):
+    if not (e.wrong and (lost or _mended(e, "by_input"))) or (lost and _in_place(e) and not seen):
         return None
     steps, things = _steps(e, lost, "by_input"), [s for f in lost for s in f.untracked]
     if _by_guard(lost, steps):
@@ -642,7 +648,7 @@ def untracked_backward(e: Evidence) -> str | None:
     if steps and all(step.kind in OF_A_GRAPH for step in steps):  # a constant has none to lose
         things = [s for s in things if s.kind is not Kind.INTERMEDIATE]
     names = [s.title for s in things] or ["what it is given"]
-    if habits.mutates_saved and all(step.kind == "data" for step in steps):
+    if e.habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
     fact = f"backward computes with {_listed(names)} where autograd cannot follow{_seen(steps)}."
     if steps and e.undone and _mended(e, "by_input"):
@@ -664,6 +670,15 @@ def untracked_forward(e: Evidence) -> str | None:
         "the first derivative may be right without that part, the second is not. Without it, all "
         "is right."
     )
+
+
+def _in_place(e):
+    """Something is another number in a second call, or after a write: that explains what is not
+    followed where no step is seen."""
+    habits = e.habits
+    spoilt = habits.edits_input or habits.mutates or habits.mutates_saved or habits.not_repeatable
+    edited = any(s.edited for f in e.functions for s in f.saved)
+    return spoilt or edited or _error_says(e, EDITED)
 
 
 def _by_guard(cut, steps):
@@ -729,7 +744,10 @@ def in_place_without_mark_dirty(e: Evidence) -> str | None:
             "whoever uses that input afterwards, as in fn(x) + x**2, gets the changed one, "
             "without its graph: make a new tensor, or return it and call ctx.mark_dirty(x)."
         )
-    return "forward changes an input in place and does not say so: call ctx.mark_dirty(x)."
+    return (
+        "forward changes an input in place and does not say so: to autograd it is still what it "
+        "was before. Make a new tensor, or return it and call ctx.mark_dirty(x)."
+    )
 
 
 @rule(lesson=5, cause=True)
@@ -774,7 +792,7 @@ def inputs_of_one_another(e: Evidence) -> str | None:
 
 @rule(lesson=5, cause=True)
 def sign_of_grad_out(e: Evidence) -> str | None:
-    if not _situation(e, "negative"):
+    if not _situation(e, "negative") or e.meant:
         return None
     return (
         "The numbers are for a negative grad_out, or a negative gradient in the second backward; "
@@ -806,6 +824,12 @@ def third_order_not_tracked(e: Evidence) -> str | None:
     early = any(row.outcome is not Outcome.RIGHT for row in e.measured.second.values())
     if early or not late:
         return None
+    if not e.functions:
+        return (
+            "Right at second order, not at third: in the second derivative of an operation of "
+            "torch something is taken for a constant, as in those of layer_norm and batch_norm. "
+            "Write it from plain operations (mean, var, sqrt)."
+        )
     inner = _listed(name for f in e.functions for name in f.inner)
     return (
         "Right at second order, not at third: the backward of your backward keeps intermediates or "
@@ -1121,13 +1145,6 @@ def memory_leak(e: Evidence) -> str | None:
     )
 
 
-@rule(lesson=1, severity=NOTE)
-def no_setup_context(e: Evidence) -> str | None:
-    if "must override the setup_context" not in e.torch_func:
-        return None
-    return "torch.func cannot use it: it has no setup_context."
-
-
 @rule(lesson=3)
 def output_used_alone(e: Evidence) -> str | None:
     alone = e.measured.output_alone
@@ -1204,7 +1221,7 @@ def raises_beside(e: Evidence) -> str | None:
     return (
         "fn raises where its input is moved a little, as finite differences need: "
         f"{e.raises_beside.rstrip('.')}. Hand in a point inside its domain, or a fn that leads "
-        "back there: lambda x: fn(x.clamp(0, 1)), or lambda a: fn((a + a.mT) / 2)."
+        "back there: lambda x: fn(x.clamp(0, 1))."
     )
 
 
@@ -1237,7 +1254,7 @@ def computes_in_float32(e: Evidence) -> str | None:
 def computes_in_16_bits(e: Evidence) -> str | None:
     if e.measured.dtype is not torch.bfloat16:
         return None
-    hidden = f"so errors below {_within(e):.0%} do not show" if _within(e) < 1 else _beyond(e)
+    hidden = f"so errors below {_percent(_within(e))} do not show" if _within(e) < 1 else _beyond(e)
     return (
         f"An operation in fn or its backward computes in 16 bits (float16, bfloat16), {hidden}. "
         f"{'If it is meant to, pass rtol=0.02. ' if e.inexact else ''}"
@@ -1281,6 +1298,18 @@ def other_leaves(e: Evidence) -> str | None:
         "fn also depends on tensors that require grad and are no inputs: "
         f"{_several(e.unchecked)}. Derivatives by these were not checked: hand them in, or a "
         "smaller module that holds them."
+    )
+
+
+@rule(lesson=1, severity=WARNING)
+def stays_symmetric(e: Evidence) -> str | None:
+    if not e.measured.symmetric:
+        return None
+    names = _several(e.measured.symmetric)
+    return (
+        f"Symmetric and moved as such, in fn((A + A.mT) / 2): {names}. Moved otherwise, it shows "
+        "other derivatives than these. If fn is meant for any matrix, hand in one that is not "
+        "symmetric."
     )
 
 

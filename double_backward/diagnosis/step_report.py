@@ -1,29 +1,30 @@
 """A `StepDiagnosis` as text: a headline, a table of the Functions, then what is wrong with them."""
 
 from double_backward.lessons import lesson_mark
-from double_backward.lines import message_of
+from double_backward.lines import message_of, wrapped
 from double_backward.regions import Region
 
-from .report import wrapped
 from .verdict import Verdict
 
 NOTHING = "The step applies no custom Function."
 
 
 def text_of(step):
-    said = [[_headline(step.rows), "", *_table(step.rows)] if step.rows else [NOTHING]]
+    table = [*wrapped(_headline(step.rows), "  "), "", *_table(step.rows)] if step.rows else []
+    said = [table or [NOTHING]]
     said.append([line for row in step.rows for line in _told(row)])
     if step.error is not None:
-        said.append([f"The step raised {error_line(step.error)}"])
+        said.append(wrapped(f"The step raised {error_line(step.error)}", "  "))
     return "\n\n".join("\n".join(part) for part in said if part)
 
 
 def error_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {message_of(error)}".strip().removesuffix(":")
+    said = " ".join(message_of(error).splitlines())
+    return f"{type(error).__name__}: {said}".strip().removesuffix(":")
 
 
 def _headline(rows):
-    right = sum(row.diagnosis.ok for row in rows if not row.ignored)
+    right = sum(row.diagnosis.ok for row in rows)
     wrong = [row for row in rows if not row.ok]
     unknown = sum(row.verdict is Verdict.NOT_CHECKED for row in wrong)
     regions = sum(isinstance(row.function, Region) for row in rows)
@@ -41,12 +42,12 @@ def _headline(rows):
 def _table(rows):
     cells = [("verdict", "Function", "written in", "calls", "order", "cause")]
     for row in rows:
-        cause = row.cause.code if row.cause and not row.ignored else ""
+        cause = row.cause.code if row.cause else ""
         numbers = str(row.calls), str(row.order)
         cells.append((row.said, row.name, str(row.place), *numbers, cause))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(f"{c:<{w}}" for c, w in zip(cell, widths, strict=True)) for cell in cells]
-    return [line.rstrip() for line in lines]
+    return [short for line in lines for short in wrapped(line.rstrip(), "  ")]
 
 
 def _told(row):

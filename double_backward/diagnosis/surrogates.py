@@ -11,7 +11,7 @@ from double_backward.differences import apart
 
 from .functions import Custom, Path
 from .judge import Row
-from .measure import Measured
+from .measure import SECOND, Measured
 from .settings import Setting
 
 
@@ -33,7 +33,7 @@ def right_together(measured: Measured) -> bool:
     got, true = measured.said[Setting.ALONE].vector, measured.a
     if got is None or true is None or not true.any():
         return False
-    return not apart(got, true, measured.tolerance).any()
+    return not apart(got, true, max(SECOND[measured.dtype], measured.rtol or 0.0)).any()
 
 
 def convict_surrogates(

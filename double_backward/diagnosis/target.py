@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import TreeSpec, tree_flatten, tree_unflatten, version
+from double_backward.check import is_symmetric
 from double_backward.differences import flat, real, shaped
 from double_backward.names import call_names
 
@@ -37,7 +38,7 @@ class Target:
 
     Everything but the inputs is handed over as a copy, the parameters and buffers of a module too.
     `at`, `in_layout`, `in_units`, `with_leaves`, `with_seed`, `with_outputs`, `output_alone`,
-    `reading_as`, `frozen` and `linked` return new ones.
+    `reading_as`, `frozen`, `linked` and `symmetric` return new ones.
     """
 
     fn: Callable
@@ -53,6 +54,7 @@ class Target:
     output_units: tuple[float, ...] = ()  # one for each output looked at; (): 1
     layout: Callable[[Tensor], Tensor] | None = None  # how arguments lie in memory; None: as given
     reading: Callable[[Tensor], Tensor] | None = None  # what is made of each output; None: nothing
+    stays_symmetric: tuple[str, ...] = ()  # by name, the inputs that are moved so that they do
     is_linked: bool = False  # the mean change of the first input is added to the others
     takes_leaves: bool = False  # fn takes inputs that are leaves, and leaves them as they are
     seed: int = 0
@@ -145,6 +147,13 @@ class Target:
         """The other inputs are made from the first, at the same point."""
         return replace(self, is_linked=True, takes_leaves=False)
 
+    def symmetric(self) -> "Target":
+        """The inputs that are symmetric matrices are moved so that they stay so, as in
+        fn((x + x.mT) / 2)."""
+        given = [build(x) for build, x in zip(self.builds, self.point, strict=True)]
+        names = tuple(n for n, x in zip(self.names, given, strict=True) if is_symmetric(x))
+        return replace(self, stays_symmetric=names, takes_leaves=False)
+
     @property
     def constants(self) -> list[Tensor]:
         """The tensors that fn gets and that are not differentiated."""
@@ -189,6 +198,11 @@ class Target:
     def point_at(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
         """The point, moved by t units, or by t + t**2/2 of them."""
         steps = [s + s * s / 2 if bent else s for s in t]
+        if self.stays_symmetric:
+            steps = [
+                _symmetric(s, build) if name in self.stays_symmetric else s
+                for s, build, name in zip(steps, self.builds, self.names, strict=True)
+            ]
         if self.units:
             steps = [unit * step for unit, step in zip(self.units, steps, strict=True)]
         return [x + step for x, step in zip(self.point, steps, strict=True)]
@@ -261,6 +275,12 @@ def _copy(slot, dtype):
     elif dtype and slot.is_complex():
         wanted = dtype.to_complex()
     return slot.detach().clone().to(wanted).requires_grad_(slot.requires_grad)
+
+
+def _symmetric(step: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
+    """The symmetric part; the Hermitian one of complex numbers that are handed over as pairs."""
+    step = build(step)
+    return real((step + step.mH) / 2)
 
 
 def _as_real(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

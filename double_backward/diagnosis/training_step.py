@@ -74,7 +74,6 @@ class Row:
     order: int  # how often it is differentiated: 3 for the activation behind a loss on u_xx
     diagnosis: Diagnosis  # to that order, at least to the second
     in_backward: bool = False  # applied by backwards only
-    ignored: bool = False
     notes: tuple[str, ...] = ()  # what the table has to add: cut down inputs, a reason
 
     @property
@@ -91,9 +90,14 @@ class Row:
         return self.diagnosis.verdict
 
     @property
+    def meant(self) -> bool:
+        """Its first derivative is not that of forward, and `ignore` says that it is meant."""
+        return bool(self.diagnosis.meant)
+
+    @property
     def ok(self) -> bool:
-        """Whether it is right as often as the step differentiates it, or ignored."""
-        if self.ignored or self.order == 0:
+        """Whether it is right as often as the step differentiates it."""
+        if self.order == 0:
             return True
         if self.order == 1:
             return self.verdict not in NOT_EVEN_ONCE
@@ -102,10 +106,8 @@ class Row:
     @property
     def said(self) -> str:
         """The verdict as the table has it; what goes wrong further than the step goes is right."""
-        if self.ignored:
-            return "ignored"
         if not self.ok or self.diagnosis.ok:
-            return self.verdict.value
+            return self.verdict.value + ", meant" * (self.diagnosis.ok and self.meant)
         if self.order == 0:
             return "not differentiated"
         return UP_TO_SECOND if self.in_backward else "right at first order"
@@ -113,10 +115,7 @@ class Row:
     @property
     def cause(self) -> Finding | None:
         """What to read first, or None for a Function that is right."""
-        findings = self.diagnosis.findings
-        return next((f for f in findings if f.cause), None) or (
-            findings[0] if findings and self.verdict is not Verdict.SUPPORTED else None
-        )
+        return self.diagnosis.read_first
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, for JSON."""
@@ -128,7 +127,7 @@ class Row:
             "calls": self.calls,
             "order": self.order,
             "in_backward": self.in_backward,
-            "ignored": self.ignored,
+            "meant": self.meant,
             "ok": self.ok,
             "verdict": self.verdict.value,
             "cause": self.cause.code if self.cause else None,
@@ -200,7 +199,8 @@ def diagnose_all(
 
     Args:
         step: callable without arguments, such as one training step. Called once.
-        ignore: Function classes that are meant as they are, such as surrogates.
+        ignore: Function classes whose gradient is meant as it is, such as surrogates: their second
+            derivative is judged as that of what backward returns.
         progress: False to say nothing meanwhile. Otherwise, where it takes more than some seconds,
             a terminal or a notebook shows which Function is looked at.
         **options: for `diagnose`, such as rtol, atol and timeout.
@@ -248,6 +248,7 @@ class _Kind:
     keywords: dict
     elements: int
     function: Any  # the class; one region may have several
+    parameters: tuple[int, ...]  # which of the tensors are a module's
 
 
 @dataclass
@@ -289,7 +290,7 @@ class Met(Listener):
         if not call.inputs or call.inputs_changed or is_alone:
             return
         uses.order = max(uses.order, 1, sum(levels()) if call.transformed else 0)
-        if len(uses.kinds) < KINDS and call.function not in self.ignored:
+        if len(uses.kinds) < KINDS:
             with outside(call):
                 call = call.plain() if isinstance(call, TransformedCall) else call
                 kind = _kind(call)
@@ -321,9 +322,9 @@ class Met(Listener):
         for number, (function, uses) in enumerate(found, start=1):
             said.say(f"diagnose_all: {number} of {len(found)}, {_name(function)}")
             order = uses.order if second or uses.in_backward else max(uses.order, 2)
-            rows.append(_row(function, uses, order, function in self.ignored, options))
+            rows.append(_row(function, uses, order, {**options, "ignore": self.ignored}))
         said.done()
-        rows.sort(key=lambda r: (r.ignored, r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
+        rows.sort(key=lambda r: (r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
         return StepDiagnosis(rows, error)
 
 
@@ -347,18 +348,19 @@ class _Progress:
 
 
 def _kept(call: Call) -> _Kind:
-    args = [call.inputs.get(place, arg) for place, arg in enumerate(call.args)]
+    args = list(call.given)
     size = elements(args)
     smaller = [] if size <= LARGE else list(cut_down(args))
     kept = [] if size > TOO_LARGE else [copied(arg) for arg in args]
-    return _Kind(kept, smaller, shapes(args), dict(call.kwargs), size, call.function)
+    tensors = [arg for arg in args if isinstance(arg, Tensor)]
+    own = tuple(i for i, x in enumerate(tensors) if isinstance(x, torch.nn.Parameter))
+    return _Kind(kept, smaller, shapes(args), dict(call.kwargs), size, call.function, own)
 
 
 def _kind(call):
     """What can make one call of a Function right and another wrong; sizes do not."""
     described: list[object] = []
-    for place, arg in enumerate(call.args):
-        value = call.inputs.get(place, arg)
+    for place, value in enumerate(call.given):
         if isinstance(value, Tensor):
             contiguous = value.layout is torch.strided and value.is_contiguous()
             described.append((value.dim(), value.dtype, contiguous, place in call.inputs))
@@ -370,14 +372,10 @@ def _kind(call):
 # Each Function by itself.
 
 
-def _row(function: type | Region, uses: _Uses, order: int, ignored: bool, options: dict) -> Row:
-    notes: tuple[str, ...] = ()
-    if ignored:
-        diagnosis = _not_checked(function, "it is ignored, as asked.")
-    else:
-        diagnosis, notes = _worst(function, uses, order, options)
-        if diagnosis.verdict is Verdict.NOT_CHECKED:
-            notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
+def _row(function: type | Region, uses: _Uses, order: int, options: dict) -> Row:
+    diagnosis, notes = _worst(function, uses, order, options)
+    if diagnosis.verdict is Verdict.NOT_CHECKED:
+        notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
     if uses.in_backward and not diagnosis.ok:
         notes += ("applied in backward only. Its second derivative is a third one of the step.",)
     if order > HIGHEST:
@@ -386,9 +384,7 @@ def _row(function: type | Region, uses: _Uses, order: int, ignored: bool, option
         place = Place(function.file or "", function.line, function.module)
     else:
         place = place_of(function)
-    return Row(
-        function, place, uses.called, uses.calls, order, diagnosis, uses.in_backward, ignored, notes
-    )
+    return Row(function, place, uses.called, uses.calls, order, diagnosis, uses.in_backward, notes)
 
 
 def _worst(
@@ -403,7 +399,7 @@ def _worst(
         return min(found, key=lambda d: WORST_FIRST.index(d.verdict)), ()
     options = {**options, "order": min(max(order, 2), HIGHEST)}
     diagnosed = [_diagnose(function, kind, options) for kind in uses.kinds.values()]
-    if all(d.ok and d.first is not None and d.first.zero for d, _ in diagnosed):
+    if all(d.ok and not d.meant and d.first and d.first.zero for d, _ in diagnosed):
         text = (
             "its output does not change with the tensors that it was handed; perhaps it takes a "
             "module's own parameters. Hand `diagnose` a function of these."
@@ -416,7 +412,9 @@ def _of_region(region: Region, kind: _Kind) -> Diagnosis:
     if not kind.args:
         text = f"its inputs have {kind.elements:,} elements, too many to keep a copy."
         return _not_checked(region, text)
-    outcome, text = diagnosed_region(region, kind.function, kind.args, kind.keywords)
+    outcome, text = diagnosed_region(
+        region, kind.function, kind.args, kind.keywords, kind.parameters
+    )
     verdict = OF_REGION[outcome]
     about = region.name, region.file or "", region.line
     findings = [Finding("compiled_region", text, 4, True, "error", *about)] if text else []

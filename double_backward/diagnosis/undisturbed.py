@@ -60,12 +60,13 @@ class Held:
 def undisturbed(fn: Callable) -> Iterator[SideEffects]:
     """Put back what a call of fn may change.
 
-    Gradients, generators, the default dtype, grad mode, anomaly mode, warning filters; and of what
-    fn holds (in its closure, among its globals and attributes) the tensors and the hooks of
-    modules. Gives what was met; `SideEffects.edited` is filled at the end.
+    Gradients, generators, the default dtype, grad mode, anomaly mode, warning filters, the number
+    of torch's threads; and of what fn holds (in its closure, among its globals and attributes) the
+    tensors and the hooks of modules. Gives what was met; `SideEffects.edited` is filled at the end.
     """
     default, python, numpy = torch.get_default_dtype(), random.getstate(), np.random.get_state()
     anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    threads = torch.get_num_threads()  # Numba's, which share a library with torch, set them too
     held, leaves, hooks = _holdings(fn)
     kept = [_keep(leaf) for leaf in leaves]
     found = SideEffects()
@@ -79,6 +80,8 @@ def undisturbed(fn: Callable) -> Iterator[SideEffects]:
         finally:
             torch.set_default_dtype(default)
             torch.set_anomaly_enabled(*anomaly)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
             random.setstate(python)
             np.random.set_state(numpy)
             for each in reversed(kept):  # so that what was kept first comes last

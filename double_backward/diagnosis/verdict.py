@@ -38,7 +38,7 @@ def of_numbers(e: Evidence) -> Iterator[Verdict]:
         yield Verdict.NOT_FINITE
     if Outcome.RAISES in {first, *second}:
         yield Verdict.RAISES
-    if first is Outcome.WRONG:
+    if first is Outcome.WRONG and not e.meant:
         yield Verdict.SURROGATE_GRADIENT
 
 
@@ -49,11 +49,10 @@ def verdict_of(e: Evidence, convicted: Iterable[Verdict], minor: Iterable[Verdic
         convicted: what findings say, each by itself.
         minor: the same, of those that count only where all else is right.
     """
-    if e.is_excused:
-        return Verdict.NOT_CHECKED if e.not_apart else Verdict.SUPPORTED
+    unclear = {row.outcome for row in e.second.values()} == {Outcome.UNCLEAR}
     against = [*convicted, *of_numbers(e)] or list(minor)
     if against:
         return min(against, key=list(Verdict).index)
     unasked = any(row.outcome is Outcome.NOT_ASKED for row in e.rows)
-    known = e.measured.telling and not e.inexact and not unasked
+    known = e.measured.telling and not (e.inexact or unasked or unclear or e.not_apart)
     return Verdict.SUPPORTED if known else Verdict.NOT_CHECKED

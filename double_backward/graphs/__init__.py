@@ -81,7 +81,9 @@ def draw(*unnamed: Values, legend: bool = True, **named: Values) -> Drawing:
 
     With a gradient and `out` among them, the custom Functions are run once more on copies, to see
     which paths are missing: where one keeps a tensor that changes with its inputs and gets it back
-    without a graph, the path that should leave it is drawn in red.
+    without a graph, the path that should leave it is drawn in red. Paths are all that is seen: a
+    backward that ignores the gradient of an output, or returns a wrong number, has them all, and is
+    for `diagnose`.
 
     Args:
         legend: whether the picture says what its looks mean.

@@ -26,6 +26,7 @@ Colour = Literal["right", "wrong", "open"]
 RIGHT: Final = "right"
 WRONG: Final = "wrong"
 OPEN: Final = "open"
+PATHS_ONLY = " (a picture checks paths, not numbers)"
 MOST_SENTENCES = 2  # below a picture and below an outline
 NO_PATH = "no path: taken for a constant"
 Row = str | tuple[str, str]  # a line, or a name and what there is to say about it
@@ -57,7 +58,8 @@ def outline_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
 def verdict(sketch: Sketch) -> tuple[str, Colour]:
     """Whether the gradients lead back to the inputs, in one sentence, and how it is to look.
 
-    Right: by every path that was asked for. Open: not everything could be asked.
+    Right: by every path that was asked for, which says nothing of the numbers: a backward that
+    ignores the gradient of an output has all its paths. Open: not everything could be asked.
     """
     words: list[str] = []
     colours: list[Colour] = []
@@ -72,7 +74,7 @@ def verdict(sketch: Sketch) -> tuple[str, Colour]:
     for colour in (WRONG, OPEN):
         if colour in colours:
             return "; ".join(words), colour
-    return "; ".join(words), RIGHT
+    return "; ".join(words) + PATHS_ONLY * bool(words), RIGHT
 
 
 def _but(sketch: Sketch, name: str) -> str:

@@ -20,9 +20,10 @@ from double_backward._torch import (
     plain,
     unbatched,
 )
+from double_backward.check import is_symmetric
 from double_backward.differences import close
 from double_backward.lessons import lesson_named
-from double_backward.lines import first_line
+from double_backward.lines import first_line, wrapped
 from double_backward.meet import (
     Listener,
     is_listening,
@@ -36,7 +37,7 @@ from double_backward.state import Surroundings
 from . import messages
 from .again import WAYS, fitting
 from .known import recall
-from .truth import AnotherResult, Truth, Unknown, tangents_out
+from .truth import AnotherResult, LeftAlone, Truth, Unknown, tangents_out
 
 __all__ = [
     "SecondDerivativeError",
@@ -48,6 +49,14 @@ __all__ = [
 
 class SecondDerivativeError(RuntimeError):
     """A second derivative was asked for that would have been a wrong number."""
+
+    def __str__(self) -> str:
+        """In lines of a readable length, also behind the name that Python prints in front."""
+        who, _, said = super().__str__().partition(": ")
+        if " " in who:
+            name = f"{type(self).__module__}.{type(self).__qualname__}:"
+            return "\n".join(wrapped(f"{name} {super().__str__()}", ""))[len(name) + 1 :]
+        return "\n".join([f"{who}:", *wrapped(said, "")])
 
 
 class UncheckedFunctionWarning(UserWarning):
@@ -73,13 +82,15 @@ def detect_intermediates() -> Iterator[None]:
     until a trial meets such a value; of one that is called with more than 32 sizes, further sizes
     are trusted.
 
-    A region that `torch.compile` has made is judged like a Function; torch's own refusals stay as
-    they are, and nothing is compiled anew. A derivative of a Function's jvp raises where it would
-    be wrong, at once; so does forward mode over forward mode, which torch itself gets wrong for
-    every Function that is not linear.
+    A region that `torch.compile` has made is judged like a Function, and nothing is compiled anew:
+    it raises where it would be silent on one of the ways to its inputs or to grad_out; where torch
+    refuses on all of them, torch's own error comes. A derivative of a Function's jvp raises where
+    it would be wrong, at once; so does forward mode over forward mode, which torch itself gets
+    wrong for every Function that is not linear.
 
-    Nothing of yours is changed by a trial: memory, running statistics, random numbers and gradients
-    are put back, also where a Function writes past the version counters (`.data[...] =`, NumPy).
+    Nothing of yours is changed by a trial: memory, running statistics, random numbers, gradients,
+    and the objects that a Function changes (a cache, a counter, a tree) are put back, also where
+    it writes past the version counters (`.data[...] =`, NumPy).
 
     Covers all threads. May be nested. Where a Function draws random numbers, the generators are set
     back for the moment in which it is called again: threads that draw meanwhile get other numbers.
@@ -90,6 +101,8 @@ def detect_intermediates() -> Iterator[None]:
     Warns:
         UncheckedFunctionWarning: once for each Function that could not be called again, or not with
             the same result, or that ran before the `with`: its second derivative is torch's own.
+            Also of one that is not called again because it may change what cannot be put back, such
+            as a generator (`yield`).
     """
     with listening(_DETECT):
         yield
@@ -114,6 +127,10 @@ def recompute_intermediates() -> Iterator[None]:
         SecondDerivativeError: where that cannot be had: forward leaves torch (NumPy, a kernel), it
             gives another result when it is called again, its inputs were changed in place since,
             or it ran before the `with`.
+
+    Warns:
+        UncheckedFunctionWarning: once for each Function that is left alone, since to call it again
+            may change what cannot be put back, such as a generator (`yield`).
     """
     uncompiled.begin()
     try:
@@ -191,6 +208,18 @@ def _wait(text, wrong, call, grad_outs, grads, node=None):
 
 
 class _Remedy(Listener):
+    def __init__(self):
+        self.said = set()
+
+    def begins(self):
+        self.said.clear()
+
+    def warn(self, text):
+        """Once for each Function and reason, from when the first block is entered."""
+        if text not in self.said:
+            self.said.add(text)
+            messages.warn(text, UncheckedFunctionWarning)
+
     def after_jvp(self, call, tangents):
         """A derivative of a jvp by the inputs, in either mode: right, or an error at once."""
         forward, reverse = levels()
@@ -224,12 +253,6 @@ def _wrong_in_forward_mode(call, tangents):
 
 
 class _Detect(_Remedy):
-    def __init__(self):
-        self.said = set()
-
-    def begins(self):
-        self.said.clear()
-
     def after_backward(self, node, call, grad_outs, grads):
         if is_listening(_RECOMPUTE):
             return grads
@@ -238,19 +261,13 @@ class _Detect(_Remedy):
                 raise Unknown("its forward ran before detect_intermediates() began")
             problem, memory = _found(_problem, call, grad_outs)
         except Unknown as reason:
-            self.warn(_name(node, call), str(reason))
+            self.warn(messages.not_checked(_name(node, call), reason))
             return grads
         if problem is None:
             return grads
         memory.next_trial = 0  # an error is worth being sure of
         text, places = problem
         return _wait(text, places, call, grad_outs, grads)
-
-    def warn(self, name, reason):
-        """Once for each Function and reason, from when the first block is entered."""
-        if (name, reason) not in self.said:
-            self.said.add((name, reason))
-            messages.warn(messages.not_checked(name, reason), UncheckedFunctionWarning)
 
 
 def _name(node, call):
@@ -271,6 +288,9 @@ class _Recompute(_Remedy):
             if objections is None:
                 return grads
             return _again(call, grad_outs, grads, objections, memory)
+        except LeftAlone as reason:
+            self.warn(messages.left_alone(_name(node, call), reason))
+            return grads
         except Unknown as reason:
             text = messages.not_had(_name(node, call), reason)
             if call is None and any(n is not None and not hasattr(n, "variable")
@@ -287,15 +307,20 @@ def _found(find, call, grad_outs):
     grad_outs = [unbatched(g) for g in grad_outs]
     memory = recall(find, call, grad_outs)
     with memory.lock:
-        if memory.is_due():
+        if memory.is_due() or _is_another_matrix(memory, call):
             with outside(call), outside_batches():
                 if call.transformed:
                     call, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
                 memory.outcome = _try(find, call, grad_outs, memory)
     call.written |= memory.written
     if isinstance(memory.outcome, _NotFound):
-        raise Unknown(memory.outcome.reason)
+        raise memory.outcome.kind(memory.outcome.reason)
     return memory.outcome, memory
+
+
+def _is_another_matrix(memory, call):
+    """Where a trial has only told of symmetric ones."""
+    return memory.symmetric and not any(is_symmetric(plain(x)) for x in call.inputs.values())
 
 
 def _try(find, call, grad_outs, memory):
@@ -304,15 +329,18 @@ def _try(find, call, grad_outs, memory):
         try:
             return find(truth)
         finally:
-            memory.written |= call.written
+            memory.written |= truth.call.written
             memory.touches |= truth.around.changed
             memory.draws |= truth.call.drew
+            memory.symmetric = truth.symmetric
     except Unknown as reason:
-        return _NotFound(str(reason))
+        kind = LeftAlone if isinstance(reason, LeftAlone) else Unknown
+        return _NotFound(kind, str(reason))
 
 
 @dataclass(frozen=True)
 class _NotFound:
+    kind: type[Unknown]
     reason: str  # the error itself would keep what its frames hold
 
 
@@ -325,15 +353,22 @@ def _with_graph(grad_out):
 
 def _problem(truth):
     """(text, places of the wrong gradients), or None for a Function that is right."""
-    judged = truth.judge()
+    judged = _judged(truth)
     if judged.right or (judged.raised and not is_once_differentiable(truth.call.function)):
         return None  # what autograd raises by itself is heard
     return messages.wrong(truth, judged), judged.wrong or None
 
 
+def _judged(truth):
+    judged = truth.judge()
+    if judged.right and truth.is_handed_its_gradient():
+        raise Unknown("its gradient is computed outside and handed to apply")
+    return judged
+
+
 def _objections(truth):
     """Way -> why it cannot be used, or None; None for a Function that is right."""
-    judged = truth.judge()
+    judged = _judged(truth)
     if judged.earned:
         return None
     if truth.call.region is not None:
@@ -354,7 +389,7 @@ def _objection(truth, way):
     if judged.raised is not None:
         return f"autograd says: {first_line(judged.raised)}"
     if judged.doubtful:
-        return "what it depends on is too little to be seen, or differs where symmetry is lost"
+        return "what it depends on is too little to be seen"
     if judged.wrong:
         where = f"forward or backward leaves torch ({lesson_named(5)})"
         return f"computed once more it is still wrong: {where}"

@@ -34,6 +34,7 @@ class Known:
         touches: True if it changes something besides what it returns, so that this has to be put
             back when it is called again.
         draws: True if random numbers are drawn, by forward or by backward.
+        symmetric: True if that holds for symmetric matrices only.
         calls: how many there have been.
     """
 
@@ -41,6 +42,7 @@ class Known:
     written: set[int] = field(default_factory=set)
     touches: bool = False
     draws: bool = False
+    symmetric: bool = False
     calls: int = 0
     next_trial: int = 1
     lock: Any = field(default_factory=threading.RLock)  # other threads wait for a trial's outcome
@@ -103,10 +105,10 @@ def _code(method: Any) -> Any:
 
 
 def _kind(call: Any, grad_outs: Any) -> tuple:
-    args = tuple(_described(call.inputs.get(p, arg)) for p, arg in enumerate(call.args))
+    args = tuple(map(_described, call.given))
     given = tuple(_described(g) for g in grad_outs)
     keywords = tuple((name, _described(value)) for name, value in sorted(call.kwargs.items()))
-    return args, given, keywords, tuple(call.state.autocast.items()), call.transformed
+    return args, given, keywords, call.state.autocast, call.transformed
 
 
 def _described(value: Any, depth: int = DEPTH) -> tuple:

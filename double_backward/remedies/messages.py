@@ -24,8 +24,9 @@ def wrong(truth, verdict):
 def compiled(region):
     """What is said of a compiled region through which a second derivative would be wrong."""
     return (
-        f"A second derivative through {region} would be wrong. The region keeps results and "
-        f"intermediates, which come back without a graph. {NOT_COMPILED}"
+        f"A second derivative through {region} would be wrong, where torch does not refuse it. "
+        "The region keeps results and intermediates, which come back without a graph. "
+        f"{NOT_COMPILED}"
     )
 
 
@@ -52,6 +53,14 @@ def name_of(function, call):
 def not_had(name, reason):
     """What `recompute_intermediates` says where it has no number."""
     return f"{name}: its second derivative could not be had, because {reason}."
+
+
+def left_alone(name, reason):
+    """What `recompute_intermediates` says of a Function that it cannot call again."""
+    return (
+        f"recompute_intermediates() left {name} alone, because {reason}. A second derivative "
+        "through it is torch's own number, right or wrong."
+    )
 
 
 def not_checked(name, reason):

@@ -29,16 +29,21 @@ from double_backward.check import (
 from double_backward.differences import flat, real
 from double_backward.lines import first_line
 from double_backward.meet import Call, is_continuous, unheard
-from double_backward.state import State, Surroundings
+from double_backward.state import Draws, Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
 SHARE = 0.5  # of the elements that must be smooth, or nothing is known
 FIRST = 1e-2  # what first derivative and values may disagree by
+FAR, BENT = 0.1, 1e-3  # a step along the line; what an even change is off by there
 LEFT = 1e-3  # less than this share of what there was in float64 is as good as nothing
 
 
 class Unknown(Exception):
     """Nothing can be said: the Function could not be called again, or not with the same result."""
+
+
+class LeftAlone(Unknown):
+    """To call the Function again could change something of the user's that is not put back."""
 
 
 class AnotherResult(Unknown):
@@ -60,8 +65,7 @@ class Judgement:
             differentiates wrongly.
         raised: the error that autograd raises where the gradients are differentiated, or None.
         recording_matters: True if backward returns other gradients where it is recorded.
-        doubtful: True if it may be wrong all the same, too little to be seen here, or where a
-            symmetric input does not stay symmetric.
+        doubtful: True if it may be wrong all the same, too little to be seen here.
     """
 
     wrong: frozenset = frozenset()
@@ -106,9 +110,14 @@ class _OnTrial(Call):
     here; its place is then in `written`, as one is whose version counter has moved.
     """
 
+    args: list = []  # no property here
+    inputs: dict = {}
+    written: set[int]
+
     def __init__(self, call):
-        self.__dict__.update(vars(call))
+        super().__init__(call.function, call.given, call.kwargs, call.state)
         self.region, self.draws, self.drew = call.region, call.draws, False
+        self.written, self.inputs = set(call.written), call.inputs
         self.args = [copied(a) if isinstance(a, torch.Tensor) else a for a in call.args]
         self._handed = []
 
@@ -159,10 +168,11 @@ class Truth:
 
     def __init__(self, call, grad_outs, way=plainly):
         self.call, self.grad_outs, self.way = _OnTrial(call), grad_outs, way
+        self.symmetric = False  # what was found holds only as long as symmetric inputs stay so
         held = [arg for arg in call.args if not isinstance(arg, torch.Tensor)]
         self.around = Surroundings(call.function, *held, call.kwargs)
-        if self.around.may_be_written_unseen:
-            raise Unknown("it could write into memory that is not its own, and may hold too much")
+        if self.around.beyond:
+            raise LeftAlone(self.around.beyond)
         kinds = [x.dtype for x in call.inputs.values()]
         self.double = all(d in (torch.float64, torch.complex128) for d in kinds)
         precisions = [torch.float64] if self.double else [torch.float64, torch.float32]
@@ -222,6 +232,32 @@ class Truth:
             x.append(torch.where(inside, at, 2 * given.detach().to(at.dtype) - at))
         return subject.at(x)
 
+    def is_handed_its_gradient(self):
+        """Whether backward returns a tensor that apply was handed, and that is not forward's slope.
+
+        The gradient was then computed outside: what it depends on is not seen.
+        """
+        g = self.expected.g
+        if self.way is not plainly or self.expected.by_input.value.any() or self._is_straight():
+            return False
+        for place, arg in enumerate(self.call.args):
+            if not isinstance(arg, torch.Tensor) or not is_continuous(arg):
+                continue
+            self.call.args[place] = 2 * arg
+            try:
+                doubled = self.line.gradients()
+            finally:
+                self.call.args[place] = arg
+            changed = doubled != g
+            if changed.any() and torch.equal(doubled[changed], 2 * g[changed]):
+                return arg.numel() > 1 or len(g) == 1
+        return False
+
+    def _is_straight(self):
+        """Whether forward changes along the line, and evenly."""
+        down, here, up = (flat(self.line.both(h)[0]) for h in (-FAR, 0.0, FAR))
+        return (up + down - 2 * here).norm() < BENT * (up - down).norm()
+
     def depends(self):
         """Whether what it gives changes with the inputs."""
         return bool(self.expected.by_input.value.any())
@@ -233,6 +269,8 @@ class Truth:
         """
         way = way or self.way
         found = self._second(self.expected, way)
+        if found.error is not None and self.call.region is not None:
+            found = self._where_not_refused(way) or found
         if found.wrong:
             self.expected = without_rounding(self.expected)
             found = self._second(self.expected, way)
@@ -245,10 +283,35 @@ class Truth:
         wrong = {self.places[i] for i in found.wrong}
         if not wrong and not self.double and self.expected.dtype is torch.float64:
             wrong = self._lost_in_cast(way)
-        return Judgement(frozenset(wrong), doubtful=not wrong and self._is_doubtful(way, found))
+        self.symmetric |= not wrong and self._needs_symmetry(way)
+        return Judgement(frozenset(wrong), doubtful=not wrong and found.unresolved)
 
     def _second(self, expected, way):
         return check(expected, _vjp(self.call, way))
+
+    def _where_not_refused(self, way):
+        """What is found by those inputs and grad_outs alone for which autograd does not refuse.
+
+        A compiled region refuses on the way to the inputs that it keeps, and to grad_out. On the
+        way to the others it may be silent. None if it refuses throughout.
+        """
+        line = self.line
+        try:
+            with torch.enable_grad():
+                x, u = line.x(), line.grad_outs(lambda u, _: copied(u).requires_grad_())
+                grads = line.asking(_vjp(self.call, way)).subject.backward(x, u)
+        except Exception:  # of torch: it refuses before that
+            return None
+        total = sum(real(g).sum() for g in grads if g.requires_grad)
+        given = zip(x, line.d, strict=True), zip(u, line.e, strict=True)
+        with line.subject.around():
+            d, e = ([None if _refuses(total, t) else s for t, s in pairs] for pairs in given)
+        if all(step is None for step in (*d, *e)):
+            return None
+        still = [torch.zeros_like(t) if s is None else s for t, s in zip(x, d, strict=True)]
+        line = replace(line, d=tuple(still), e=tuple(e))
+        self.expected = measure(line)
+        return self._second(self.expected, way)
 
     def _lost_in_cast(self, way):
         """Places whose gradient has lost a part in the Function's own precision."""
@@ -268,9 +331,7 @@ class Truth:
             if _has_lost(a.split(sizes), b.split(sizes))
         }
 
-    def _is_doubtful(self, way, found):
-        if found.unresolved:
-            return True
+    def _needs_symmetry(self, way):
         if not any(map(is_symmetric, self.line.subject.x)):
             return False
         with suppress(Exception):  # of the Function
@@ -293,6 +354,15 @@ class Truth:
             return True
         expected = measure(Line.of(replace(self.line.subject, u=asked)))
         return first(expected, FIRST).outcome is not Outcome.WRONG
+
+
+def _refuses(total, x):
+    """Whether autograd raises where a number is differentiated by x."""
+    try:
+        torch.autograd.grad(total, x, retain_graph=True, allow_unused=True)
+    except Exception:  # of torch
+        return True
+    return False
 
 
 def _outputs(call, x):
@@ -328,9 +398,9 @@ def _apart(call, around):
     """Nobody listens, nothing stays changed, and random draws are those of the call."""
     try:
         with unheard(), around.unchanged(), call.state.again(call.draws):
-            before = State.now()
+            before = Draws.now()
             yield
-            call.drew |= not before.draws_are_as_now()
+            call.drew |= not before.are_as_now()
     finally:
         call.look_for_writes()
 

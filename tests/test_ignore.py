@@ -1,0 +1,302 @@
+"""ignore=: the first derivative of a Function is meant as it is, its second one is judged.
+
+Surrogates, right and wrong, in each verb that a reader calls.
+"""
+
+import pytest
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from double_backward import (
+    SecondDerivativeError,
+    assert_all_double_backward,
+    assert_double_backward,
+    detect_intermediates,
+    diagnose,
+    diagnose_all,
+)
+from lessons_src.what_not_to_do import SinhBad
+
+
+class Spike(Function):
+    """A step forwards, backwards the slope of a sigmoid: right, of a saved input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        s = torch.sigmoid(4 * ctx.saved_tensors[0])
+        return grad_out * 4 * s * (1 - s)
+
+
+class SpikeBad(Spike):
+    """The same slope, made in forward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.s = torch.sigmoid(4 * x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * 4 * ctx.s * (1 - ctx.s)
+
+
+class StraightThrough(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out
+
+
+class StraightThroughBad(StraightThrough):
+    @staticmethod
+    def backward(ctx, grad_out):
+        return 1 * grad_out.detach()
+
+
+class Reversal(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return -0.5 * grad_out
+
+
+class ReversalBad(Reversal):
+    @staticmethod
+    def backward(ctx, grad_out):
+        return -0.5 * grad_out.data
+
+
+class Clips(Function):
+    """A gradient that is no larger than 0.1: backward is not linear, and that is meant."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out.clamp(-0.1, 0.1)
+
+
+class ClipsBad(Clips):
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out.detach().clamp(-0.1, 0.1)
+
+
+class Guarded(StraightThrough):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out):
+        return grad_out
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * 3 * ctx.saved_tensors[0] ** 2
+
+
+class CubeWrong(Cube):
+    """Its first derivative is wrong, and nobody meant that."""
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * 2 * ctx.saved_tensors[0] ** 2
+
+
+RIGHT = [Spike, StraightThrough, Reversal, Clips]
+WRONG = [SpikeBad, StraightThroughBad, ReversalBad, ClipsBad]
+AROUND = {
+    "alone": lambda f, x: f.apply(x),
+    "behind operations": lambda f, x: f.apply(x * x),
+    "before operations": lambda f, x: f.apply(x) ** 3,
+    "between": lambda f, x: torch.sin(f.apply(x * x)) * x,
+    "behind a right Function": lambda f, x: f.apply(Cube.apply(x)),
+    "before a right Function": lambda f, x: Cube.apply(f.apply(x) + x),
+    "of a part": lambda f, x: f.apply(x.expand(2, 3).t()[:, :1]),
+}
+
+
+def x(*values, dtype=torch.float64):
+    values = values or (0.3, -0.4, 0.8)
+    return torch.tensor(values, dtype=dtype, requires_grad=True)
+
+
+def found(f, around, given=None, **options):
+    return diagnose(lambda x: AROUND[around](f, x), given or x(), **options)
+
+
+def codes(diagnosis):
+    return [finding.code for finding in diagnosis.findings]
+
+
+def text_of(diagnosis):
+    return " ".join(str(diagnosis).split())
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("f", RIGHT, ids=lambda f: f.__name__)
+def test_what_is_meant_and_right_at_second_order_is_supported(f, around):
+    assert not found(f, around).ok
+    meant = found(f, around, ignore=[f])
+    assert meant.verdict == "supported", meant
+    words = f"<lambda>: the gradient of {f.__name__} is meant, and double backward is right"
+    assert meant.headline == words
+    assert "pass ignore" not in text_of(meant) and "WRONG" not in str(meant)
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("f", WRONG, ids=lambda f: f.__name__)
+def test_what_is_meant_and_wrong_at_second_order_is_so(f, around):
+    meant = found(f, around, ignore=[f])
+    assert meant.verdict == "silently_wrong" and not found(f, around).ok, meant
+    words = f"<lambda>: the gradient of {f.__name__} is meant; silently wrong at second order"
+    assert meant.headline == words and not meant.ok
+    assert meant.cause is not None and meant.cause.severity == "error"
+    assert "pass ignore" not in text_of(meant)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_headline_of_the_function_itself(dtype):
+    given = x(dtype=dtype)
+    meant = diagnose(SpikeBad.apply, given, ignore=[SpikeBad])
+    assert meant.headline == "SpikeBad: its gradient is meant; silently wrong at second order"
+    assert meant.cause.code == "intermediate_on_ctx"
+    meant = diagnose(Spike.apply, given, ignore=[Spike])
+    assert meant.headline == "Spike: its gradient is meant, and double backward is right"
+
+
+def test_the_row_of_the_first_derivative_says_that_it_is_meant():
+    row = str(diagnose(Reversal.apply, x(), ignore=[Reversal])).splitlines()[2]
+    assert row == ("first derivative    meant   forward's is 1.0000, backward's -0.5000 at x = 0.3")
+
+
+class Rectified(Function):
+    """As guided backpropagation has it: what comes back is never negative."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out.clamp(min=0) * (ctx.saved_tensors[0] > 0)
+
+
+class Writes(StraightThrough):
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out.mul_(2)
+
+
+def test_a_gradient_that_looks_at_its_sign_is_meant_one_that_writes_into_others_is_not():
+    meant = diagnose(Rectified.apply, x(), ignore=[Rectified])
+    assert meant.ok and codes(meant) == ["meant"]
+    writes = diagnose(Writes.apply, x(), ignore=[Writes])
+    assert writes.headline == "Writes: the first derivative is wrong"
+    assert writes.read_first.code == "mutates_grad_out"
+
+
+def test_a_guard_is_no_matter_of_the_first_derivative():
+    meant = diagnose(Guarded.apply, x(), ignore=[Guarded])
+    assert meant.verdict == "once_differentiable"
+    words = "Guarded: its gradient is meant; declared differentiable only once"
+    assert meant.headline == words
+
+
+@pytest.mark.parametrize("f", [*RIGHT, *WRONG], ids=lambda f: f.__name__)
+def test_another_function_that_is_wrong_is_not_excused(f):
+    for fn in (
+        lambda x: f.apply(SinhBad.apply(x)),
+        lambda x: SinhBad.apply(f.apply(x) + x),
+        lambda x: f.apply(x) + SinhBad.apply(x),
+    ):
+        both = diagnose(fn, x(), ignore=[f])
+        assert both.verdict == "silently_wrong"
+        assert "ctx.expx" in both.cause.message or f in WRONG
+
+
+@pytest.mark.parametrize("f", RIGHT, ids=lambda f: f.__name__)
+def test_another_wrong_first_derivative_is_named_and_no_other(f):
+    both = diagnose(lambda x: f.apply(x) + CubeWrong.apply(x), x(), ignore=[f])
+    assert not both.ok and both.verdict in ("surrogate_gradient", "first_derivative_wrong")
+    assert f"pass ignore=[{CubeWrong.__name__}]" in text_of(both)
+    assert "is meant" not in both.headline
+    assert diagnose(lambda x: f.apply(x) + CubeWrong.apply(x), x(), ignore=[f, CubeWrong]).ok
+
+
+class Refuses(Cube):
+    """It cannot be called by itself."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.grad_fn is None or "Mul" not in x.grad_fn.name():
+            raise ValueError("behind a product only")
+        return Cube.forward(ctx, x)
+
+
+def test_a_function_whose_first_derivative_cannot_be_told_leaves_it_open():
+    both = diagnose(lambda x: Refuses.apply(3 * x) + Spike.apply(x), x(), ignore=[Spike])
+    assert both.verdict == "not_checked" and "Refuses" in text_of(both)
+
+
+def test_a_function_that_is_right_or_only_wrong_at_second_order_is_not_excused():
+    assert diagnose(Cube.apply, x(), ignore=[Cube]).headline == "Cube: double backward is right"
+    assert diagnose(SinhBad.apply, x(), ignore=[SinhBad]).verdict == "silently_wrong"
+
+
+def test_the_third_derivative_of_what_is_meant_is_not_said_to_be_right():
+    third = diagnose(Spike.apply, x(), order=3, ignore=[Spike])
+    assert third.verdict == "not_checked"
+    assert all(row.outcome == "right" for row in third.settings.values())
+    assert all(row.outcome == "not asked" for row in third.third.values())
+
+
+@pytest.mark.parametrize("f", [*RIGHT, *WRONG], ids=lambda f: f.__name__)
+def test_every_verb_says_the_same(f):
+    wrong = f in WRONG
+
+    def step():
+        point = x()
+        (g,) = torch.autograd.grad((f.apply(point * point) ** 3).sum(), point, create_graph=True)
+        (g**2).sum().backward()
+
+    (row,) = diagnose_all(step, ignore=[f]).rows
+    assert row.ok is row.diagnosis.ok is not wrong
+    assert row.said == ("silently_wrong" if wrong else "supported, meant")
+    for asserted in (
+        lambda: assert_all_double_backward(step, ignore=[f]),
+        lambda: assert_double_backward(f.apply, x(), ignore=[f]),
+    ):
+        if wrong:
+            with pytest.raises(AssertionError, match="its gradient is meant; silently wrong"):
+                asserted()
+        else:
+            asserted()
+    with detect_intermediates():
+        if wrong:
+            with pytest.raises(SecondDerivativeError, match=f.__name__):
+                step()
+        else:
+            step()
