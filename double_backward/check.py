@@ -25,11 +25,13 @@ from torch import Tensor
 from .differences import Slope, apart, flat, real, slope
 from .lines import first_line
 
-RTOL = {torch.float64: 3e-4, torch.float32: 2e-2}  # a path that is lost is off by far more
+# Relative; a path that is lost is off by far more. bfloat16: of whatever computes in 16 bits.
+RTOL = {torch.float64: 3e-4, torch.float32: 2e-2, torch.bfloat16: 1e-1}
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-7), torch.float32: (1e-6, 1e-4)}
 TINIEST = 1e-300
-KNOWN = 1e-2  # relative: an element of G whose change is known less precisely is left out
+# Relative: an element of G whose change is known less precisely is left out.
+KNOWN = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 1e-1}
 
 
 class Outcome(StrEnum):
@@ -163,6 +165,11 @@ class Line:
         )
         return cls(subject, d, e)
 
+    def by_input_only(self, place: int) -> "Line":
+        """The same, where nothing but the input at this place moves."""
+        d = tuple(d if i == place else torch.zeros_like(d) for i, d in enumerate(self.d))
+        return replace(self, d=d, e=(None,) * len(self.e))
+
     def asking(self, vjp: Vjp) -> "Line":
         """The same, where another way is asked for the gradients."""
         return replace(self, subject=replace(self.subject, vjp=vjp))
@@ -249,13 +256,21 @@ class Expected:
         return {p: v for p, v in found.items() if v.any()}
 
 
-def measure(line: Line, rtol: float | None = None, atol: float = 1e-10) -> Expected:
-    """Take the differences. Raises what the callable or its backward raises at the point."""
+def measure(
+    line: Line,
+    rtol: float | None = None,
+    atol: float = 1e-10,
+    dtype: torch.dtype | None = None,
+) -> Expected:
+    """Take the differences. Raises what the callable or its backward raises at the point.
+
+    Args:
+        dtype: the precision in which the callable computes, where that is not that of its tensors:
+            float32, or bfloat16 for 16 bits.
+    """
     outs, grads = line.both()
     here, n = flat([*outs, *grads]), len(flat(outs))
-    tensors = [*line.subject.x, *(u for u in line.subject.u if u is not None)]
-    single = any(t.dtype in (torch.float32, torch.complex64) for t in tensors)
-    dtype = torch.float32 if single else torch.float64
+    dtype = dtype or _precision([*line.subject.x, *line.subject.u])
     unit = torch.cat([_unit(here[:n]), _unit(here[n:])])  # small elements count as much
     found = slope(lambda h: (here if h == 0.0 else _or_nan(line, h, here)) / unit, dtype, 1.0)
     found = Slope(*(part * unit for part in found))
@@ -264,7 +279,8 @@ def measure(line: Line, rtol: float | None = None, atol: float = 1e-10) -> Expec
     by_grad_out, linear = _by_grad_out(line, g, dtype)
     size = torch.maximum(g.abs(), by_input.value.abs())
     typical = size.mean() if len(size) else size.sum()
-    known = (by_input.error <= KNOWN * (size + 1e-6 * typical)) & (size > 0) & g.isfinite()
+    sure = by_input.error <= KNOWN[dtype] * (size + 1e-6 * typical)
+    known = sure & (size > 0) & g.isfinite()
     draw = signed(g, torch.Generator().manual_seed(3))
     weights = torch.where(known, draw / size.clamp(min=TINIEST), torch.zeros_like(g))
     still = (g == 0) & (by_input.value == 0)
@@ -273,6 +289,11 @@ def measure(line: Line, rtol: float | None = None, atol: float = 1e-10) -> Expec
     sizes = tuple(real(grad).numel() for grad in grads)
     slopes = y, by_input, by_grad_out
     return Expected(line, *slopes, g, sizes, weights, share, dtype, rtol, atol, linear)
+
+
+def _precision(tensors):
+    single = any(t is not None and t.dtype in (torch.float32, torch.complex64) for t in tensors)
+    return torch.float32 if single else torch.float64
 
 
 def _unit(here):

@@ -273,6 +273,18 @@ def listening(listener):
                 _take_hooks()
 
 
+@contextmanager
+def listening_alone(listener):
+    """Tell `listener`, and nobody else, of what this thread calls; also where that is unheard."""
+    before = is_unheard(), getattr(_thread, "only", None)
+    with listening(listener):
+        _thread.unheard, _thread.only = False, listener
+        try:
+            yield
+        finally:
+            _thread.unheard, _thread.only = before
+
+
 def is_listening(listener):
     return listener in _listeners
 
@@ -429,7 +441,7 @@ def _begin(cls, ctx, args, kwargs):
     return call
 
 
-def _call_of(node):
+def call_of(node):
     """The `Call` of a node, None where its forward was not heard."""
     return getattr(node, CALL, None)
 
@@ -461,7 +473,8 @@ def _generate(method):
 
 
 def _tell(call):
-    for listener in list(_listeners):
+    only = getattr(_thread, "only", None)
+    for listener in [only] if only else list(_listeners):
         listener.called(call)
 
 
@@ -481,7 +494,7 @@ def _backward(method):
         before = set_eval_frame(None)
         try:
             for listener in _once_each():
-                grads = listener.after_backward(self, _call_of(self), given, grads)
+                grads = listener.after_backward(self, call_of(self), given, grads)
         finally:
             set_eval_frame(before)
         return grads
@@ -492,7 +505,7 @@ def _backward(method):
 def _let_go(node):
     """Where the graph is freed, of an input that was changed in place since: in `x += f(x)` x leads
     to the node now, a circle that nobody else would end."""
-    call = _call_of(node)
+    call = call_of(node)
     if call is not None and not graph_is_kept() and call.inputs_changed:
         setattr(node, CALL, None)
 
@@ -501,7 +514,7 @@ def _forward_mode(method):
     @functools.wraps(method)
     def apply_jvp(self, *tangents):
         outs = method(self, *tangents)
-        call = _call_of(self)
+        call = call_of(self)
         if call is not None and not is_traced() and _is_heard(self):
             before = set_eval_frame(None)
             try:
@@ -515,7 +528,7 @@ def _forward_mode(method):
 
 
 def _is_heard(node):
-    cls, call = class_of(node), _call_of(node)
+    cls, call = class_of(node), call_of(node)
     if getattr(cls, "is_ours", False) or is_unheard():
         return False
     if call is None and UNHEARD in metadata_of(node):
@@ -530,8 +543,9 @@ def _is_boxed(node, grad_outs):
 
 def _once_each():
     """Listeners without repetitions: nesting the same one changes nothing."""
+    only = getattr(_thread, "only", None)
     with _lock:
-        return list(dict.fromkeys(_listeners))
+        return [only] if only else list(dict.fromkeys(_listeners))
 
 
 def _writes_into_arguments(function):

@@ -1,11 +1,10 @@
 """The methods of a Function: which of them it declares, and each of them wrapped for a while."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
@@ -30,6 +29,16 @@ def is_once_differentiable(function: Any) -> bool:
             return True
         backward = getattr(backward, "__wrapped__", None)
     return False
+
+
+def without_guard(backward: Any) -> Any:
+    """A backward without `once_differentiable`; other decorators may stand around that."""
+    inner = backward
+    while inner is not None:
+        if getattr(inner, "__code__", None) is _GUARD:
+            return inner.__wrapped__
+        inner = getattr(inner, "__wrapped__", None)
+    return backward
 
 
 @contextmanager
@@ -58,23 +67,3 @@ def recorded(cls: Any, method: str) -> Iterator[list[tuple[tuple, Any]]]:
 
     with around(cls, method, wrapper):
         yield calls
-
-
-@contextmanager
-def marked(classes: Iterable[Any]) -> Iterator[list[Tensor]]:
-    """The outputs that these Functions mark as non-differentiable, while forward runs."""
-    found: list[Tensor] = []
-
-    def wrapper(function):
-        def recording(*args):
-            result = function(*args)
-            found.extend(getattr(args[0], "non_differentiable", None) or ())
-            return result
-
-        return recording
-
-    with ExitStack() as stack:
-        for cls in dict.fromkeys(classes):
-            method = "setup_context" if has_setup_context(cls) else "forward"
-            stack.enter_context(around(cls, method, wrapper))
-        yield found

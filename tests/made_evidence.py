@@ -1,8 +1,8 @@
 """Evidence made up for the tests of the rules and of the verdict: nothing is differentiated."""
 
-from double_backward.check import Outcome
+from double_backward.check import Checked, Compared, Outcome
 from double_backward.diagnosis.evidence import Evidence
-from double_backward.diagnosis.functions import Custom, Extra, Kind, Path, Saved
+from double_backward.diagnosis.functions import Custom, Extra, Kind, Saved, Second
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.measure import Numbers, unusual
@@ -38,28 +38,35 @@ def failing(text, raised_in="", **about):
     return seen(measured(second=rows(RAISES, text=text, raised_in=raised_in)), **about)
 
 
-def kept(name="", kind=Kind.INTERMEDIATE, path=Path.MISSING, **about):
+def kept(name="", kind=Kind.INTERMEDIATE, used=True, **about):
     """Something that forward keeps; with a name, on ctx."""
     about = {"slot": name or 0, **about}
-    return Saved(name, kind, (2,), "float64", 16, path=path, **about)
+    return Saved(name, kind, (2,), "float64", 16, used=used, **about)
 
 
-def custom(*saved, once=False, by_inputs=Path.MISSING, by_grad_out=Path.RIGHT, **about):
-    return Custom("F", once, saved, by_inputs, by_grad_out, **about)
+def custom(*saved, once=False, by_input=WRONG, by_grad_out=RIGHT, tied=RIGHT, got=0.0, **about):
+    """A Function whose backward was checked by itself."""
+    by_grad_out = Compared(by_grad_out, expected=1.0, got=got)
+    checked = Checked(Compared(by_input), by_grad_out, Compared(tied))
+    return Custom("F", once, saved, checked, **about)
 
 
 def sound(*saved, **about):
-    return custom(*saved, by_inputs=Path.RIGHT, **about)
+    return custom(*saved, by_input=RIGHT, **about)
 
 
-def extra(by, variable="up", times_grad_out=False, **about):
-    return custom(extras=(Extra(1, variable, by, times_grad_out),), **about)
+def cutting(*saved, **about):
+    """Its backward does not follow x."""
+    return custom(*saved, cut=("x",), **about)
 
 
-def second_function(by_grad_out=Path.RIGHT, path=Path.RIGHT):
-    """Its backward applies another one, which gets grad_out and the saved input."""
-    x = kept(kind=Kind.INPUT, path=path, reached=True, variable="x")
-    return custom(x, by_grad_out=by_grad_out, inner=("G",), reaches_grad_out=True)
+def extra(ignored=True, title="up", **about):
+    return custom(extras=(Extra(title, ignored),), **about)
+
+
+def second_function(**lacks):
+    """Its backward applies another one, which returns something wrong."""
+    return custom(inner=("G",), seconds=(Second("G", **lacks),) if lacks else ())
 
 
 def habit(**seen_there):

@@ -3,7 +3,6 @@
 The evidence is made up. That real Functions lead to such evidence is what other tests show.
 """
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -15,6 +14,7 @@ from made_evidence import (
     UNCLEAR,
     WRONG,
     custom,
+    cutting,
     extra,
     failing,
     habit,
@@ -28,7 +28,7 @@ from made_evidence import (
 )
 
 from double_backward.diagnosis.compiled import Compiled
-from double_backward.diagnosis.functions import Extra, Kind, Path
+from double_backward.diagnosis.functions import Handed, Kind
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.lifetime import Lifetime
@@ -43,17 +43,17 @@ from double_backward.steps import Step
 
 e, n = kept("e"), kept("n")
 number = replace(kept("r"), bytes=0, shape=())
-detached_input = kept(kind=Kind.INPUT, variable="x")
 only_after = {
     Setting.ALONE: Row(RAISES),
     Setting.AFTER: Row(WRONG),
     Setting.BEFORE: Row(RAISES),
     Setting.BOTH: Row(WRONG),
 }
-twice = {"counts_twice": True, "by_inputs": Path.RIGHT}
+twice = {"tied": WRONG, "by_input": RIGHT}
 one_bad = rows() | {Setting.BEFORE: Row(WRONG)}
 one_not_finite = rows() | {Setting.BEFORE: Row(NOT_FINITE)}
 at_third = {"third": rows(WRONG)}
+ONCE_MORE = Habits(not_repeatable="a wrong number")
 FLOAT32 = {"dtype": torch.float32, "tolerance": 0.01}
 
 REGION = Region("f", "here.py", 3, "here")
@@ -131,61 +131,36 @@ SPEAKS = [  # code, evidence, some of its words
     ("once_differentiable", wrong(sound(once=True), custom(once=True)), "Do not delete"),
     (
         "once_differentiable",
-        wrong(sound(once=True, in_new_tensors=True)),
+        wrong(custom(once=True, refused="modified by an inplace operation")),
         "make a new tensor there, delete the decorator, and",
     ),
     (
-        "once_differentiable",
-        wrong(custom(once=True, in_new_tensors=True)),
-        "Do not delete the decorator, not even with new tensors",
-    ),
-    (
         "extra_output_gradient_ignored",
-        wrong(extra({"x": 0.0, "y": 0.5, "z": 0.0})),
-        "of: up, by x, z. That gradient arrives in the second backward: add it, times the "
+        wrong(extra(), extra(title="down")),
+        "of: up, down. That gradient arrives in the second backward: add it, times the "
         "derivative of up.",
     ),
-    (
-        "extra_output_gradient_ignored",
-        wrong(extra({"x": 0.0}, variable=""), extra({"y": 0.0})),
-        ": output 1, by x; up, by y. That gradient arrives in the second backward: add it, times "
-        "the derivative of output 1.",
-    ),
-    (
-        "extra_output_gradient_wrong",
-        wrong(extra({"x": 0.0, "y": 0.5, "z": math.nan})),
-        "up (by y it is 0.5 times the true one; wrong by z)",
-    ),
-    (
-        "extra_output_gradient_wrong",
-        wrong(extra({"x": 0.0}, times_grad_out=True)),
-        "up (its gradient is multiplied by that of another output)",
-    ),
-    (
-        "extra_output_gradient_wrong",
-        wrong(custom(kept("up", Kind.OUTPUT), extras=(Extra(1, "up", {"x": 0.5}, whole=True),))),
-        "outputs that it saved (ctx.up), and returns another",
-    ),
+    ("extra_output_gradient_wrong", wrong(extra(ignored=False)), "an extra output is wrong: up."),
     (
         "intermediate_saved",
-        wrong(custom(kept(), in_company=True)),
+        wrong(custom(kept(), first=WRONG), sound()),
         "by Functions that hand gradients over in the same convention",
     ),
     (
         "gradients_by_convention",
-        wrong(sound(in_company=True), sound()),
+        wrong(sound(first=WRONG), sound()),
         "not the derivative of forward in F, and all of fn is right",
     ),
     ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT))), "Convert the input before apply"),
     (
         "argument_without_graph",
-        wrong(custom(kept(variable="y", repeats=Kind.INPUT, handed_over=True))),
+        wrong(sound(handed=(Handed("y", False),))),
         "y changes with the input, and comes to apply without",
     ),
     (
         "argument_without_graph",
-        wrong(custom(replace(kept("df", handed_over=True), bytes=0))),
-        "ctx.df, which apply is handed, computes with something",
+        wrong(sound(handed=(Handed("df", True),))),
+        "df, which apply is handed, computes with something",
     ),
     (
         "computed_outside_torch",
@@ -217,45 +192,26 @@ SPEAKS = [  # code, evidence, some of its words
     ("intermediate_on_ctx", wrong(custom(number)), "ctx.r. No graph leads on from what is not a"),
     ("intermediate_on_ctx", wrong(custom(number, e)), "ctx.r: No graph leads on from what is"),
     ("intermediate_on_ctx", wrong(custom(e), custom(kept("m", marked=True))), "ctx.m: It is ret"),
-    # Right where it was followed, and still a constant that the whole is wrong for.
-    ("intermediate_on_ctx", wrong(sound(e)), "ctx.e"),
-    # How it is used is not known, or not alone.
-    ("intermediate_on_ctx", wrong(custom(kept("e", path=Path.UNKNOWN))), "ctx.e"),
-    ("intermediate_on_ctx", wrong(custom(kept("e", path=Path.WRONG))), "ctx.e"),
-    (
-        "state_outside_ctx",
-        wrong(custom(hidden=("F.a", "F.b"))),
-        "outside ctx (F.a, F.b): a constant",
-    ),
-    ("state_outside_ctx", wrong(custom(hidden=())), "leaves outside ctx: a constant"),
+    # How it is used is not known.
+    ("intermediate_on_ctx", wrong(custom(kept("e", used=None))), "ctx.e"),
+    ("state_outside_ctx", wrong(custom(hidden=True)), "leaves outside ctx: a constant"),
     (
         "second_function_gradient",
-        wrong(second_function(Path.MISSING, Path.WRONG)),
-        "G returns no gradient (None or 0) for grad_out; G returns a wrong gradient for x. Derive",
-    ),
-    (
-        "second_function_gradient",
-        wrong(second_function(Path.MISSING, Path.MISSING)),
-        "G returns no gradient (None or 0) for grad_out, x. Derive",
+        wrong(second_function(none=("grad_out",), zero=("x",), wrong=("y", "z"))),
+        "G returns None for grad_out, 0 for x, a wrong gradient for y, z. Derive",
     ),
     (
         "grad_out_path_cut",
-        wrong(sound(by_grad_out=Path.MISSING)),
+        wrong(sound(by_grad_out=WRONG)),
         "has no graph to grad_out (what cuts it was not seen).",
     ),
-    ("grad_out_path_cut", wrong(sound(by_grad_out=Path.WRONG)), "wrongly by grad_out"),
-    (
-        "grad_out_path_cut",
-        wrong(sound(by_grad_out=Path.WRONG), sound(by_grad_out=Path.MISSING)),
-        "has no graph to grad_out",
-    ),
+    ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG, got=0.5)), "wrongly by grad_out"),
     (
         "untracked_backward",
-        wrong(custom(detached_input, untracked_calls=(Step("item", ""), Step("numpy", "b")))),
+        wrong(cutting(untracked_calls=(Step("item", ""), Step("numpy", "b")))),
         "computes with x where autograd cannot follow (it uses .item(); NumPy in b).",
     ),
-    ("untracked_backward", wrong(custom(replace(detached_input, reached=True))), "with x where"),
-    ("untracked_backward", wrong(custom(detached_input, inner=("G",))), "with x where"),
+    ("untracked_backward", wrong(cutting(inner=("G",))), "with x where"),
     (
         "untracked_forward",
         wrong(undone=Undoing(together=(Step("no_grad", "f, line 3"),), right=True)),
@@ -264,7 +220,7 @@ SPEAKS = [  # code, evidence, some of its words
     ("float32_differs", seen(differs_in_float32=True), "in float32, as you gave it"),
     (
         "path_counted_twice",
-        wrong(custom(**twice), custom(by_inputs=Path.UNUSED), second=only_after),
+        wrong(custom(**twice), sound(moves=False), second=only_after),
         "one path counts twice",
     ),
     ("in_place_without_mark_dirty", wrong(habits=Habits(edits_input=True)), "ctx.mark_dirty(x)"),
@@ -454,19 +410,13 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("inputs_of_one_another", seen(measured(situation=Situation("frozen")))),
     ("sign_of_grad_out", seen(measured(situation=Situation("frozen")))),
     ("input_frozen", seen(measured(situation=Situation("negative")))),
-    ("extra_output_gradient_ignored", wrong(extra({"x": 0.5}))),
-    ("extra_output_gradient_ignored", wrong(extra({"x": 0.0}, times_grad_out=True))),
-    ("extra_output_gradient_ignored", seen(functions=(extra({"x": 0.0}),))),
-    ("extra_output_gradient_wrong", wrong(extra({"x": 0.0}))),
-    (
-        "extra_output_gradient_ignored",
-        wrong(custom(extras=(Extra(1, "up", {"x": 0.0}, whole=True),))),
-    ),
-    ("extra_output_gradient_wrong", seen(functions=(extra({"x": 0.5}),))),
+    ("extra_output_gradient_ignored", wrong(extra(ignored=False))),
+    ("extra_output_gradient_ignored", seen(functions=(extra(),))),
+    ("extra_output_gradient_wrong", wrong(extra())),
+    ("extra_output_gradient_wrong", seen(functions=(extra(ignored=False),))),
     ("input_copy_saved", wrong(custom(kept("c", repeats=Kind.INPUT)))),
     ("input_copy_saved", wrong(custom(kept()))),
-    ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT, handed_over=True)))),
-    ("intermediate_saved", wrong(custom(kept(handed_over=True)))),
+    ("intermediate_saved", wrong(custom(kept()), habits=Habits(edits_input=True))),
     ("intermediate_saved", wrong(custom(kept(outside=True)))),
     ("intermediate_on_ctx", wrong(custom(kept("e", outside=True)))),
     ("computed_outside_torch", wrong(custom(kept(), kept("e")))),
@@ -477,57 +427,51 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("intermediate_saved", seen(functions=(custom(kept()),))),
     ("intermediate_on_ctx", wrong(custom(kept()))),
     ("intermediate_on_ctx", seen(functions=(custom(e),))),
-    # Backward does not use it, or something else explains all.
-    ("intermediate_on_ctx", wrong(custom(kept("e", path=Path.UNUSED)))),
-    ("intermediate_on_ctx", wrong(sound(e), custom(hidden=()))),
-    ("intermediate_on_ctx", wrong(sound(e), custom(detached_input))),
+    # Backward does not use it, or is right by itself, or writes it.
+    ("intermediate_on_ctx", wrong(custom(kept("e", used=False)))),
+    ("intermediate_on_ctx", wrong(sound(e))),
+    ("intermediate_on_ctx", wrong(custom(e), habits=Habits(changes_ctx=("e",)))),
     ("state_outside_ctx", wrong(custom())),
     ("differences_disagree", seen(measured(second=UNCLEAR), raises_beside="ValueError")),
     ("differences_disagree", seen(measured(second=UNCLEAR, drowned=True))),
-    ("state_outside_ctx", seen(functions=(custom(hidden=()),))),
+    ("state_outside_ctx", seen(functions=(custom(hidden=True),))),
+    ("state_outside_ctx", wrong(custom(hidden=True), habits=Habits(not_repeatable="so"))),
     ("second_function_gradient", wrong(second_function())),
-    ("second_function_gradient", seen(functions=(second_function(Path.MISSING),))),
-    ("second_function_gradient", wrong(custom(replace(detached_input, reached=True)))),
-    (
-        "second_function_gradient",
-        wrong(custom(replace(detached_input, reached=True, path=Path.WRONG))),
-    ),
+    ("second_function_gradient", seen(functions=(second_function(none=("x",)),))),
     ("grad_out_path_cut", wrong(sound())),
-    ("grad_out_path_cut", wrong(second_function(Path.MISSING))),  # which is to blame
-    ("grad_out_path_cut", seen(functions=(sound(by_grad_out=Path.MISSING),))),
     (
-        "grad_out_path_cut",
-        wrong(sound(by_grad_out=Path.WRONG), habits=Habits(not_repeatable="so")),
+        "grad_out_path_cut",  # the second Function is to blame
+        wrong(replace(second_function(none=("g",)), checked=sound(by_grad_out=WRONG).checked)),
     ),
-    ("untracked_backward", wrong(custom(detached_input), habits=Habits(not_repeatable="so"))),
-    (
-        "grad_out_path_cut",
-        wrong(sound(by_grad_out=Path.WRONG), habits=Habits(not_linear="so")),
-    ),
-    ("untracked_backward", wrong(custom(e))),
-    ("untracked_backward", wrong(custom(replace(detached_input, kind=Kind.CONSTANT)))),
-    ("untracked_backward", wrong(custom(replace(detached_input, path=Path.RIGHT)))),
-    ("untracked_backward", wrong(custom(detached_input, kept(slot=0)))),  # in one list
-    ("untracked_backward", wrong(second_function(path=Path.MISSING))),  # which is to blame
-    ("untracked_backward", seen(functions=(custom(detached_input),))),
+    ("grad_out_path_cut", seen(functions=(sound(by_grad_out=WRONG),))),
     *(
-        ("untracked_backward", wrong(custom(detached_input), habits=Habits(**{name: True})))
+        ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG), habits=Habits(**{name: "so"})))
+        for name in ("not_repeatable", "not_linear")
+    ),
+    *(
+        (code, seen(measured(second=WRONG, changed_by_create_graph=True), functions=(function,)))
+        for code, function in (
+            ("grad_out_path_cut", sound(by_grad_out=WRONG)),
+            ("untracked_backward", cutting()),
+        )
+    ),
+    ("untracked_backward", wrong(cutting(), habits=Habits(not_repeatable="so"))),
+    ("untracked_backward", wrong(custom(e))),
+    ("untracked_backward", wrong(replace(second_function(none=("g",)), cut=("x",)))),
+    ("untracked_backward", seen(functions=(cutting(),))),
+    *(
+        ("untracked_backward", wrong(cutting(), habits=Habits(**{name: True})))
         for name in ("edits_input", "mutates", "mutates_saved")
     ),
-    ("gradients_by_convention", seen(functions=(sound(in_company=True),))),
+    ("gradients_by_convention", seen(functions=(sound(first=WRONG), sound()))),
+    ("gradients_by_convention", wrong(sound(first=WRONG))),
+    ("path_counted_twice", wrong(custom(**twice), second=only_after, habits=ONCE_MORE)),
     ("path_counted_twice", wrong(sound(), second=only_after)),
     ("path_counted_twice", wrong(custom(**twice))),  # wrong without a graph after it, too
     ("path_counted_twice", wrong(custom(**twice), second=rows(RAISES))),
-    # Something else is to blame, in this Function or in another one.
-    *(
-        ("path_counted_twice", wrong(custom(**twice), other, second=only_after))
-        for other in (
-            custom(by_inputs=Path.WRONG),
-            custom(by_inputs=Path.UNKNOWN),
-            sound(by_grad_out=Path.MISSING),
-            extra({"x": 0.5}, by_inputs=Path.RIGHT),
-        )
-    ),
+    # Something else is to blame.
+    ("path_counted_twice", wrong(custom(tied=WRONG), second=only_after)),
+    ("path_counted_twice", wrong(custom(**twice), extra(by_input=RIGHT), second=only_after)),
     ("in_place_without_mark_dirty", wrong(custom(kept()))),
     ("third_order_not_tracked", seen(measured(second=one_bad, **at_third))),
     ("third_order_not_tracked", seen(measured(third=rows()))),

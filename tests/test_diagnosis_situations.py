@@ -113,7 +113,7 @@ ROWS = {  # fn, inputs, verdict, codes
         slope(lambda h, g, x: (h * 3 * x**2, h * g.abs() * 6 * x)),
         (a,),
         "silently_wrong",
-        "sign_of_grad_out",
+        "second_function_gradient sign_of_grad_out",
     ),
     "sign in the second backward": (
         slope(lambda h, g, x: (h * 3 * x**2, h.abs() * g * 6 * x)),

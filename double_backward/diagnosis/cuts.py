@@ -40,7 +40,9 @@ def _of(custom, steps):
     own = [step for step in steps if step.function == custom.name]
     if custom.once:
         own = [step for step in own if step.where]  # not those of the guard itself
-    if custom.lost or any(step.kind != "memory" for step in own):  # which make such tensors, too
+    if (
+        custom.lost or custom.handed or any(step.kind != "memory" for step in own)
+    ):  # which make such tensors, too
         own = [step for step in own if step.kind != "memory"]
     numpy = any(step.kind == "numpy" for step in own)  # which needs .detach()
     return tuple(dict.fromkeys(s for s in own if not (numpy and s.kind == "detach")))
@@ -77,7 +79,9 @@ def undoing(
     Function is in it; those that leave torch, and matter; and, by the part of the derivative, those
     that have nothing to do with it. (None, (), {}): that cannot be told."""
     with suppress(Exception):  # of fn
-        lost = any(custom.lost for custom in customs)  # tensors without a graph, and not by a step
+        lost = any(
+            c.lost or c.handed for c in customs
+        )  # tensors without a graph, and not by a step
         kinds = [kind for kind in UNDOABLE if not (lost and kind == "memory")]
         found = explain.undoing(case, kinds)
         left = None if found.right else explain.attempted(explain.left_torch, case)

@@ -6,11 +6,10 @@ import torch
 
 from double_backward.check import Outcome
 from double_backward.explain import Undoing
-from double_backward.second_functions import SecondGradients
 from double_backward.steps import Step
 
 from .compiled import Compiled
-from .functions import Custom, Extra, Kind, Path, Saved
+from .functions import Custom, Extra, Saved
 from .habits import Habits
 from .judge import INEXACT, Row
 from .lifetime import Lifetime
@@ -30,7 +29,6 @@ class Evidence:
     torch_func: str = ""
     lifetime: Lifetime = Lifetime.FREED
     moved: bool = False  # the numbers are from a point beside the given one
-    second_gradients: tuple[SecondGradients, ...] = ()  # only those that are wrong
     broken: Broken | None = None  # the first operation with a derivative that is not finite
     written: Written | None = None  # into what autograd keeps, where it refuses that
     undone: Undoing | None = None  # of steps of backward, to see what is lost by them
@@ -123,19 +121,23 @@ class Evidence:
     def blamed(self, on_ctx: bool) -> list[Saved]:
         """Intermediates that explain why backward does not follow the inputs.
 
-        Where nothing explains that, those that are used and have no graph, however small their part
-        of the whole is. If all is right without steps of backward, what is kept explains nothing.
+        If all is right without steps of backward, or forward writes into its input, what is kept
+        explains nothing.
         """
-        if self.undone and self.undone.right:
+        if (self.undone and self.undone.right) or self.habits.edits_input:
             return []
-        lost = [s for f in self.functions for s in f.lost]
-        if not any(f.explained for f in self.functions):
-            kept = [s for f in self.functions for s in f.saved]
-            lost = [s for s in kept if s.kind is Kind.INTERMEDIATE and s.path is Path.MISSING]
+        lost = [s for f in self.functions for s in f.lost if s.name not in self.habits.changes_ctx]
         return [s for s in lost if s.on_ctx == on_ctx]
 
     @property
-    def extras(self) -> list[tuple[Extra, dict[str, float]]]:
-        """The wrong parts of backward for extra outputs, where that for the first is right."""
-        each = (extra for f in self.functions for extra in f.extras)
-        return [(extra, extra.by) for extra in each if not extra.whole]
+    def extras(self) -> list[Extra]:
+        """Outputs beyond the first for whose gradient backward returns something wrong."""
+        return list(dict.fromkeys(extra for f in self.functions for extra in f.extras))
+
+    @property
+    def by_convention(self) -> list[Custom]:
+        """Functions whose backward is not the derivative of their forward, where all of fn is right
+        at first order: they hand gradients over in a convention of their own."""
+        if len(self.functions) < 2 or self.first_is_wrong or self.not_linear:
+            return []
+        return [f for f in self.functions if f.first is Outcome.WRONG]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import element_count, version
-from double_backward.check import Outcome
+from double_backward.check import Checked, Outcome
 from double_backward.differences import flat, same
 from double_backward.graphs import walk
 from double_backward.names import argument_names, returned_names
@@ -38,16 +38,6 @@ class Kind(StrEnum):
     CONSTANT = "constant"  # a mask, for example
 
 
-class Path(StrEnum):
-    """What autograd says of backward as a function of something, beside the truth."""
-
-    RIGHT = "right"
-    MISSING = "missing"  # nothing
-    WRONG = "wrong"
-    UNUSED = "unused"  # backward does not depend on it
-    UNKNOWN = "unknown"
-
-
 @dataclass(frozen=True)
 class Saved:
     """A tensor, an array or a number that a custom Function keeps."""
@@ -62,9 +52,8 @@ class Saved:
     saved_in: str = ""  # the place of the save, where that is not the Function's own forward
     position: int | None = None  # which input or output it is
     slot: int | str = ""  # its place: a number in saved_tensors or an attribute of ctx
-    path: Path = Path.UNKNOWN  # backward differentiated by it
-    reached: bool = False  # the graph of backward leads to it
-    if_connected: Path = Path.UNKNOWN  # what `path` would be if it had a graph
+    used: bool | None = None  # backward returns something else with another one; None: not asked
+    jumps: bool = False  # integers that backward uses, and that no small step changes
     marked: bool = False  # returned, but marked as non-differentiable
     holder: bool = False  # no tensor, but something that holds one
     edited: bool = False  # an input that forward has written its output into
@@ -98,107 +87,94 @@ class Saved:
         return f"saved_tensors[{self.slot}]"
 
 
-@dataclass(frozen=True)
-class Extra:
-    """The part of backward for the gradient of an output beyond the first."""
+class Extra(NamedTuple):
+    """An output beyond the first for whose gradient backward returns something wrong."""
 
-    position: int
-    variable: str  # the reader's name for the output, or ""
-    by: dict[str, float]  # name of an input of fn -> yours / true; nan where that is no number
-    times_grad_out: bool = False  # it is multiplied by the gradient of another output
-    whole: bool = False  # the part for the first output is as wrong: backward means something else
+    title: str
+    ignored: bool  # it returns 0 for it
+
+
+class Handed(NamedTuple):
+    """An argument of apply that changes with the inputs of fn, and comes without a graph."""
+
+    name: str
+    is_object: bool  # that computes with something made of the inputs
+
+
+class Second(NamedTuple):
+    """A Function that backward applies: the inputs, by its own names for them, for which its own
+    backward returns None, 0 or a wrong gradient."""
+
+    name: str
+    none: tuple[str, ...] = ()
+    zero: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+
+WRONG = Outcome.WRONG, Outcome.NOT_FINITE
+OPEN = Outcome.NOT_ASKED, Outcome.UNCLEAR, Outcome.RAISES
 
 
 @dataclass(frozen=True)
 class Custom:
-    """One custom Function in the graph of fn."""
+    """One custom Function in the graph of fn; its outcomes are those without its guard."""
 
     name: str
     once: bool  # declared once_differentiable
     saved: tuple[Saved, ...]
-    by_inputs: Path = Path.UNKNOWN  # backward differentiated by what the inputs of fn change
-    by_grad_out: Path = Path.UNKNOWN
-    reaches_grad_out: bool = False  # the graph of backward leads to grad_out
-    extras: tuple[Extra, ...] = ()  # only those that are wrong
-    inner: tuple[str, ...] = ()  # custom Functions that backward applies and that lead to inputs
-    counts_twice: bool = False  # once more what grad_out has from an input
-    refused: str = ""  # the error of backward, unguarded, where grad_out has a graph
+    checked: Checked = Checked()  # its backward by itself, beside its own inputs
+    first: Outcome = Outcome.NOT_ASKED  # its first derivative by itself
+    moves: bool = True  # what backward returns changes with the inputs
+    refused: str = ""  # what is raised where grad_out has a graph, or why it could not be asked
+    extras: tuple[Extra, ...] = ()
+    handed: tuple[Handed, ...] = ()  # those that backward uses
+    inner: tuple[str, ...] = ()  # custom Functions that backward applies
+    seconds: tuple[Second, ...] = ()  # those of them that return something wrong
+    hidden: bool = False  # it uses something that forward computes and does not keep on ctx
+    cut: tuple[str, ...] = ()  # inputs that backward does not follow, and nothing kept explains it
     untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
     place: Place | None = None  # where the class is written
-    in_new_tensors: bool = False  # what is known of it is so if none that is saved is written into
-    in_company: bool = False  # its first derivative is right as part of fn, and not by itself
     meant: bool = False  # the caller said so: its first derivative is not judged
-    first: Outcome | None = None  # its first derivative by itself; None: that was not asked
-    hidden: tuple[str, ...] | None = None  # where the state is that is not on ctx; None: no state
+
+    @property
+    def by_input(self) -> Outcome:
+        """How its backward is differentiated by its inputs."""
+        return self.checked.by_input.outcome
+
+    @property
+    def by_grad_out(self) -> Outcome:
+        """How it is differentiated by grad_out."""
+        return self.checked.by_grad_out.outcome
 
     @property
     def lost(self) -> list[Saved]:
         """Intermediates through which backward depends on the inputs: constants to autograd."""
-        if self.by_inputs in (Path.RIGHT, Path.UNUSED):
-            return []
-        idle = Path.UNUSED, Path.RIGHT
         kept = [s for s in self.saved if s.kind is Kind.INTERMEDIATE]
-        return [s for s in kept if s.path not in idle]
+        wrong = self.by_input is not Outcome.RIGHT
+        return [s for s in kept if s.jumps or (wrong and s.used is not False)]
 
     @property
-    def cut(self) -> list[Saved]:
-        """Inputs and outputs that have a graph, and by which backward is differentiated wrongly.
-
-        Not those in a list on ctx with intermediates, which explain it.
-        """
-        connected = Kind.INPUT, Kind.OUTPUT
-        bad = Path.MISSING, Path.WRONG
-        mixed = {s.slot for s in self.saved if s.kind is Kind.INTERMEDIATE}
-        found = [s for s in self.saved if s.kind in connected and s.path in bad]
-        return [s for s in found if s.slot not in mixed]
+    def counts_twice(self) -> bool:
+        """Once more what grad_out has from an input."""
+        others = {self.by_input, self.by_grad_out}
+        return self.checked.tied.outcome in WRONG and not others & {*WRONG, *OPEN}
 
     @property
     def explained(self) -> bool:
         """Something is known that explains a wrong second derivative."""
-        known = self.lost or self.untracked or self.extras or self.hidden is not None
-        return bool(known or any(map(self.inner_misses, (Path.MISSING, Path.WRONG))))
-
-    @property
-    def untracked(self) -> list[Saved]:
-        """Those of `cut`, and of what would be cut if it had a graph, that no Function inside
-        backward explains."""
-        bad = Path.MISSING, Path.WRONG
-        cut = self.cut + [s for s in self.lost if s.if_connected in bad]
-        return [s for s in cut if not (self.inner and s.reached)]
-
-    @property
-    def inner_has_grad_out(self) -> bool:
-        return bool(self.inner) and self.reaches_grad_out
-
-    def inner_misses(self, path: Path) -> list[str]:
-        """What a Function inside backward gets and is differentiated by in this way."""
-        names = [s.title for s in self.cut if s.reached and s.path is path]
-        if self.inner_has_grad_out and self.by_grad_out is path:
-            names.insert(0, "grad_out")
-        return names
+        kept = self.lost or self.extras or self.handed or self.hidden
+        return bool(kept or self.cut or self.seconds)
 
     @property
     def suspect(self) -> bool:
         """Something about it is not as it should be."""
-        paths = self.by_inputs, self.by_grad_out, *(s.path for s in self.saved)
-        bad = Path.MISSING in paths or Path.WRONG in paths
-        return bad or self.counts_twice or bool(self.extras) or self.hidden is not None
+        return self.checked.bad or self.explained
 
     @property
     def sound(self) -> bool:
         """Autograd can differentiate all of backward, rightly."""
-        return not self.in_new_tensors and self._is_right
-
-    @property
-    def sound_in_new_tensors(self) -> bool:
-        """It could, if backward wrote into nothing that autograd keeps."""
-        return self.in_new_tensors and self._is_right
-
-    @property
-    def _is_right(self):
-        fine = Path.RIGHT, Path.UNUSED
-        paths = self.by_inputs in fine and self.by_grad_out in fine
-        return paths and not self.extras and self.hidden is None
+        right = self.by_input is Outcome.RIGHT or not self.moves
+        return right and not (self.refused or self.checked.bad)
 
 
 class Node(NamedTuple):

@@ -1,18 +1,15 @@
 """The evidence, gathered in order: prepare, measure where it tells most, look at the Functions."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-import torch
-
 from double_backward.check import Outcome
 from double_backward.lines import first_line
-from double_backward.second_functions import second_gradients
 
 from .blocks import blocks
-from .company import each_at_first
-from .cuts import case_of, undoing
-from .dependence import follow
+from .cuts import case_of, undoing, with_steps
+from .each import judge_each
 from .evidence import Evidence
 from .functions import custom_functions, uneven_step
 from .habits import observe, torch_func
@@ -38,14 +35,14 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
     prepared = prepare(fn, inputs)
     prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
     measured, moved = measured_where_it_tells(prepared, order)
-    evidence, measured = _gather(measured, prepared, known)
+    evidence, measured = _gather(measured, prepared, known, ignore)
     if order > 2 and measured.first.outcome is Outcome.WRONG and not measured.wrong:
         unasked = Row(Outcome.NOT_ASKED, text="the first derivative is not that of forward")
         numbers = replace(evidence.measured, third=dict.fromkeys(Setting, unasked))
         evidence = replace(evidence, measured=numbers)
     evidence = replace(
         evidence,
-        functions=_each_at_first(measured, with_meant(evidence.functions, ignore)),
+        functions=with_meant(evidence.functions, ignore),
         moved=moved,
         unchecked=prepared.unchecked,
         forgotten=prepared.forgotten,
@@ -70,21 +67,8 @@ def _places(classes):
     return {(c.__name__, place_of(c)) for c in classes}
 
 
-def _each_at_first(measured, functions):
-    """The same, with the first derivative of each by itself, where some are meant, and not all."""
-    if len({f.meant for f in functions}) < 2:
-        return functions
-    with suppress(Exception):  # of fn
-        found = each_at_first(measured.probe.target, sizes=(1.0, 1e-3, 1e3))
-        first = {(c.__name__, place_of(c)): outcome for c, outcome in found.items()}
-        return tuple(
-            replace(f, first=first.get((f.name, f.place), Outcome.NOT_ASKED)) for f in functions
-        )
-    return tuple(replace(f, first=Outcome.NOT_ASKED) for f in functions)
-
-
 def _gather(
-    measured: Measured, prepared: Prepared, known: list[Evidence]
+    measured: Measured, prepared: Prepared, known: list[Evidence], ignore: Iterable[type]
 ) -> tuple[Evidence, Measured]:
     """Look at fn once more, at the point where it was measured."""
     target, functions, seeded = measured.probe.target, prepared.functions, prepared.seeded
@@ -101,10 +85,10 @@ def _gather(
     found = replace(found, broken=broken(measured))
     if measured.a is None:
         return found, measured
-    if _asks_its_backwards(measured, functions):
-        functions = follow(measured, functions)
-    if measured.wrong and measured.first.outcome is Outcome.RIGHT:
-        functions = _in_company(target, functions)
+    meant = {f.meant for f in with_meant(functions, ignore)}
+    if _asks_its_backwards(measured, functions) or len(meant) > 1:
+        with suppress(Exception):  # of fn
+            functions = with_steps(measured.probe, judge_each(measured, functions))
     measured = replace(measured, second=settled(measured, functions))
     found = replace(found, measured=measured.numbers, functions=functions)
     known.append(found)
@@ -115,17 +99,6 @@ def _gather(
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target)), measured
     return replace(found, torch_func=torch_func(measured)), measured
-
-
-def _in_company(target, functions):
-    """The same, with those marked that are right at first order in company only."""
-    if len(functions) < 2:
-        return functions
-    with suppress(Exception):  # of fn
-        found = each_at_first(target)
-        places = _places(c for c, outcome in found.items() if outcome is Outcome.WRONG)
-        return tuple(replace(f, in_company=(f.name, f.place) in places) for f in functions)
-    return functions
 
 
 def _asks_its_backwards(measured, functions):
@@ -139,16 +112,11 @@ def _asks_its_backwards(measured, functions):
 def _explained(found: Evidence, measured: Measured) -> Evidence:
     """The same, with what experiments on fn as a whole show."""
     functions = found.functions
-    undo = measured.wrong and (not functions or any(f.untracked_calls for f in functions))
-    ask = measured.dtype is torch.float64 and any(f.inner for f in functions)
-    ask = ask and not measured.by_backward  # else autograd.grad is refused
+    if not measured.wrong or (functions and not any(f.untracked_calls for f in functions)):
+        return found
     with suppress(Exception):  # of fn
-        case = case_of(measured.probe) if undo or ask else None
-        if case and undo:
-            undone, left, still = undoing(case, functions)
-            found = replace(found, undone=undone, left_torch=left, still=still)
-        if case and ask:
-            found = replace(found, second_gradients=second_gradients(case))
+        undone, left, still = undoing(case_of(measured.probe), functions)
+        return replace(found, undone=undone, left_torch=left, still=still)
     return found
 
 

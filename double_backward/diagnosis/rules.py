@@ -15,11 +15,10 @@ import torch
 
 from double_backward._torch import EDITED
 from double_backward.check import Outcome
-from double_backward.origins import BY_ANOTHER_CALL
-from double_backward.steps import OF_A_GRAPH, Step, told
+from double_backward.steps import Step, told
 
 from .evidence import Evidence
-from .functions import Custom, Extra, Kind, Path, Saved
+from .functions import WRONG, Custom, Kind, Saved
 from .habits import SAME, SMALL
 from .judge import TOLERANCE
 from .lifetime import Lifetime
@@ -54,6 +53,12 @@ class Finding:
         return asdict(self)
 
 
+# What to write where a derivative is a call of something that is not torch.
+BY_ANOTHER_CALL = (
+    "What torch cannot compute (a simulator, a solver) needs a second Function, which backward "
+    "applies to the saved input. Its own backward calls the simulator twice more, at x + h v and "
+    "x - h v with a small step h: their difference over 2 h is the Hessian times a vector v."
+)
 AGAIN = "Compute it in backward from a saved input, in torch, or return this very tensor, too."
 ERROR, WARNING, NOTE = "error", "warning", "note"
 Applies = TypeVar("Applies", bound=Callable[..., str | None])
@@ -166,7 +171,6 @@ def _finding(code, text, evidence):
 def _about(code, e):
     """The first Function that a finding is about, None where it is about the whole of fn."""
     blamed = {on_ctx: [id(s) for s in e.blamed(on_ctx)] for on_ctx in (False, True)}
-    bad = Path.MISSING, Path.WRONG
     kept = {"input_on_ctx": Kind.INPUT, "output_on_ctx": Kind.OUTPUT}
     concerns = {
         "once_differentiable": lambda f: f.once,
@@ -176,12 +180,13 @@ def _about(code, e):
         "intermediate_saved": lambda f: any(id(s) in blamed[False] for s in f.saved),
         "intermediate_on_ctx": lambda f: any(id(s) in blamed[True] for s in f.saved),
         "computed_outside_torch": lambda f: any(s.outside for s in f.saved),
-        "state_outside_ctx": lambda f: f.hidden is not None,
-        "second_function_gradient": lambda f: f.inner and any(map(f.inner_misses, bad)),
-        "grad_out_path_cut": lambda f: f.by_grad_out in bad,
-        "untracked_backward": lambda f: f.untracked,
+        "argument_without_graph": lambda f: f.handed,
+        "state_outside_ctx": lambda f: f.hidden,
+        "second_function_gradient": lambda f: f.seconds,
+        "grad_out_path_cut": lambda f: f.by_grad_out in WRONG,
+        "untracked_backward": lambda f: f.cut,
         "path_counted_twice": lambda f: f.counts_twice,
-        "gradients_by_convention": lambda f: f.in_company,
+        "gradients_by_convention": lambda f: f in e.by_convention,
         "in_place_without_mark_dirty": lambda f: any(s.edited for s in f.saved),
         "memory_leak": lambda f: any(s.circular for s in f.saved),
     }
@@ -451,70 +456,44 @@ def once_differentiable(e: Evidence) -> str | None:
             f"{text}. What it guards is torch on saved inputs and can be differentiated: delete "
             "the decorator, and diagnose again."
         )
-    if all(f.sound_in_new_tensors or f.sound for f in guarded):
+    if all(f.sound or EDITED in f.refused for f in guarded):
         return (
             f"{text}. What it guards changes a tensor in place that autograd keeps (+=, *=, [...] "
-            "=, or a name with an underscore at its end), and can be differentiated otherwise: "
-            "make a new tensor there, delete the decorator, and diagnose again."
+            "=, or a name with an underscore at its end): make a new tensor there, delete the "
+            "decorator, and diagnose again."
         )
-    edits = any(f.in_new_tensors and not f.sound_in_new_tensors for f in guarded)
-    though = (
-        ", not even with new tensors in place of those that it changes in place: what is "
-        "differentiated then is not finite, or wrong"
-    )
     return (
-        f"{text}. Do not delete the decorator{though * edits}. Write a Function for backward, with "
-        "a backward of its own."
+        f"{text}. Do not delete the decorator. Write a Function for backward, with a backward of "
+        "its own."
     )
 
 
 @rule(lesson=3, cause=True)
 def extra_output_gradient_ignored(e: Evidence) -> str | None:
-    found = [(extra, by) for extra, by in e.extras if by and not extra.times_grad_out]
-    ignored = [(extra, [name for name, ratio in by.items() if ratio == 0]) for extra, by in found]
-    ignored = [(extra, names) for extra, names in ignored if names]
+    ignored = [extra.title for extra in e.extras if extra.ignored]
     if not (e.wrong and ignored):
         return None
-    told = "; ".join(f"{_output(extra)}, by {_listed(names)}" for extra, names in ignored)
-    own = _output(ignored[0][0])
     return (
-        f"forward returns and saves what backward then ignores the gradient of: {told}. That "
-        f"gradient arrives in the second backward: add it, times the derivative of {own}."
+        f"forward returns and saves what backward then ignores the gradient of: "
+        f"{_listed(ignored)}. That gradient arrives in the second backward: add it, times the "
+        f"derivative of {ignored[0]}."
     )
 
 
 @rule(lesson=3, cause=True)
 def extra_output_gradient_wrong(e: Evidence) -> str | None:
-    told = []
-    for extra, by in e.extras:
-        wrong = {name: ratio for name, ratio in by.items() if ratio != 0}
-        if extra.times_grad_out:
-            told.append(f"{_output(extra)} (its gradient is multiplied by that of another output)")
-        elif wrong:
-            told.append(f"{_output(extra)} ({'; '.join(map(_ratio, wrong.items()))})")
-    if (
-        e.wrong
-        and not told
-        and (whole := [f for f in e.functions if any(x.whole for x in f.extras)])
-    ):
-        names = _listed(s.title for f in whole for s in f.saved if s.kind is Kind.OUTPUT)
-        return (
-            f"backward computes with outputs that it saved ({names}), and returns another "
-            "derivative than theirs. The second backward goes through them by that other one, too, "
-            "and so gives no derivative of what backward returns. Compute them in backward from a "
-            "saved input, in torch."
-        )
-    if not (e.wrong and told):
+    wrong = [extra.title for extra in e.extras if not extra.ignored]
+    if not (e.wrong and wrong):
         return None
     return (
-        f"What backward adds for the gradient of an extra output is wrong: {', '.join(told)}. It "
+        f"What backward adds for the gradient of an extra output is wrong: {_listed(wrong)}. It "
         "should be that gradient times the derivative of that output."
     )
 
 
 @rule(lesson=1, cause=True)
 def input_copy_saved(e: Evidence) -> str | None:
-    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is Kind.INPUT and not s.handed_over]
+    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is Kind.INPUT]
     if not (e.wrong and kept):
         return None
     return (
@@ -526,19 +505,19 @@ def input_copy_saved(e: Evidence) -> str | None:
 
 @rule(lesson=1, cause=True)
 def argument_without_graph(e: Evidence) -> str | None:
-    kept = [s for s in e.blamed(on_ctx=False) + e.blamed(on_ctx=True) if s.handed_over]
-    if not (e.wrong and kept):
+    handed = [one for f in e.functions for one in f.handed]
+    if not (e.wrong and handed):
         return None
-    objects = [s for s in kept if not s.bytes]
+    objects = [one.name for one in handed if one.is_object]
     if objects:
         return (
-            f"{_listed(s.title for s in objects)}, which apply is handed, computes with something "
-            "that is made of the input, without a graph of it. Hand that over as a tensor with its "
-            "graph, and return its gradient."
+            f"{_listed(objects)}, which apply is handed, computes with something that is made of "
+            "the input, without a graph of it. Hand that over as a tensor with its graph, and "
+            "return its gradient."
         )
     return (
-        f"{_listed(s.variable for s in kept)} changes with the input, and comes to apply without a "
-        "graph: whoever calls it detached it, or made it under no_grad or in another Function. "
+        f"{_listed(one.name for one in handed)} changes with the input, and comes to apply without "
+        "a graph: whoever calls it detached it, or made it under no_grad or in another Function. "
         "Hand it over with its graph, and return its gradient."
     )
 
@@ -546,7 +525,7 @@ def argument_without_graph(e: Evidence) -> str | None:
 @rule(lesson=3, cause=True)
 def intermediate_saved(e: Evidence) -> str | None:
     kept = [s for s in _used(e, on_ctx=False) if s.repeats is not Kind.INPUT]
-    kept = [s for s in kept if not (s.handed_over or s.outside)]
+    kept = [s for s in kept if not s.outside]
     if not kept:
         return None
     return (
@@ -557,7 +536,7 @@ def intermediate_saved(e: Evidence) -> str | None:
 
 @rule(lesson=4, cause=True)
 def intermediate_on_ctx(e: Evidence) -> str | None:
-    kept = [s for s in _used(e, on_ctx=True) if not (s.handed_over or s.outside)]
+    kept = [s for s in _used(e, on_ctx=True) if not s.outside]
     if not kept:
         return None
     return (
@@ -580,35 +559,25 @@ def computed_outside_torch(e: Evidence) -> str | None:
 
 @rule(lesson=4, cause=True)
 def state_outside_ctx(e: Evidence) -> str | None:
-    found = [f for f in e.functions if f.hidden is not None]
-    if not (e.wrong and found):
+    spoilt = e.habits.edits_input or e.habits.not_repeatable  # which explains it
+    if not (e.wrong and any(f.hidden for f in e.functions)) or spoilt:
         return None
-    names = ", ".join(dict.fromkeys(name for f in found for name in f.hidden or ()))
     return (
-        "backward uses something that forward computes and leaves outside ctx"
-        f"{f' ({names})' if names else ''}: a constant to autograd, which another call may "
-        "overwrite. Save the input, and compute it in backward."
+        "backward uses something that forward computes and leaves outside ctx: a constant to "
+        "autograd, which another call may overwrite. Save the input, and compute it in backward."
     )
 
 
 @rule(lesson=5, cause=True)
 def second_function_gradient(e: Evidence) -> str | None:
-    if not e.wrong:
+    known = {f.name for f in e.functions}  # one that fn calls, too, is wrong for fn already
+    seconds = [s for f in e.functions for s in f.seconds]
+    seconds = [s for s in seconds if not (e.first_is_wrong and s.name in known)]
+    if not (e.wrong and seconds):
         return None
-    told, known = [], {f.name for f in e.functions}
-    for f in e.functions:
-        # One that fn calls, too, is wrong for fn already.
-        inner = [name for name in f.inner if not (e.first_is_wrong and name in known)]
-        if inner and (missing := f.inner_misses(Path.MISSING)):
-            told.append(f"{_one_of(inner)} returns no gradient (None or 0) for {_listed(missing)}")
-        if inner and (wrong := f.inner_misses(Path.WRONG)):
-            told.append(f"{_one_of(inner)} returns a wrong gradient for {_listed(wrong)}")
-    if not told:
-        return None
-    told = [_returned(second) for second in e.second_gradients] or told
     return (
-        f"backward applies another Function, and the backward of that is incomplete: "
-        f"{'; '.join(told)}. Derive it for each of its inputs."
+        "backward applies another Function, and the backward of that is incomplete: "
+        f"{'; '.join(dict.fromkeys(map(_returned, seconds)))}. Derive it for each of its inputs."
     )
 
 
@@ -620,13 +589,14 @@ def _returned(second):
 
 @rule(lesson=5, cause=True)
 def grad_out_path_cut(e: Evidence) -> str | None:
-    bad = Path.MISSING, Path.WRONG
-    cut = [f for f in e.functions if f.by_grad_out in bad and not f.inner_has_grad_out]
+    cut = [f for f in e.functions if f.by_grad_out in WRONG and not f.seconds]
     known = cut or _mended(e, "by_grad_out")
     if not (e.wrong and known) or (e.habits.not_linear and not e.meant) or e.habits.not_repeatable:
         return None
-    partly = cut and all(f.by_grad_out is Path.WRONG for f in cut)
-    how = "is differentiated wrongly by grad_out" if partly else "has no graph to grad_out"
+    if e.measured.changed_by_create_graph:
+        return None
+    lost = cut and all(f.checked.by_grad_out.got == 0 for f in cut)
+    how = "has no graph to grad_out" if lost else "is differentiated wrongly by grad_out"
     steps = _steps(e, cut, "by_grad_out")
     if _by_guard(cut, steps) or (not steps and _in_place(e)):
         return None
@@ -638,16 +608,17 @@ def grad_out_path_cut(e: Evidence) -> str | None:
 
 @rule(lesson=5, cause=True)
 def untracked_backward(e: Evidence) -> str | None:
-    lost = [f for f in e.functions if f.untracked and (f.untracked_calls or not f.refused)]
+    lost = [f for f in e.functions if f.cut and not f.seconds]
+    lost = [f for f in lost if f.untracked_calls or not f.refused]
+    if e.measured.changed_by_create_graph:
+        return None
     seen = any(f.untracked_calls for f in lost)
     if not (e.wrong and (lost or _mended(e, "by_input"))) or (lost and _in_place(e) and not seen):
         return None
-    steps, things = _steps(e, lost, "by_input"), [s for f in lost for s in f.untracked]
+    steps = _steps(e, lost, "by_input")
     if _by_guard(lost, steps):
         return None
-    if steps and all(step.kind in OF_A_GRAPH for step in steps):  # a constant has none to lose
-        things = [s for s in things if s.kind is not Kind.INTERMEDIATE]
-    names = [s.title for s in things] or ["what it is given"]
+    names = [name for f in lost for name in f.cut] or ["what it is given"]
     if e.habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
     fact = f"backward computes with {_listed(names)} where autograd cannot follow{_seen(steps)}."
@@ -704,12 +675,11 @@ def float32_differs(e: Evidence) -> str | None:
 
 @rule(lesson=5, cause=True)
 def path_counted_twice(e: Evidence) -> str | None:
-    bad = Path.WRONG, Path.MISSING, Path.UNKNOWN
-    blamed = any(f.by_inputs in bad or f.by_grad_out in bad or f.extras for f in e.functions)
+    blamed = any(f.extras for f in e.functions)
     alone, after = (e.measured.second[s].outcome for s in (Setting.ALONE, Setting.AFTER))
     only_after = alone is not Outcome.WRONG and after is Outcome.WRONG
     twice = any(f.counts_twice for f in e.functions)
-    if not twice or blamed or not only_after:
+    if not twice or blamed or not only_after or e.habits.not_repeatable:
         return None
     return (
         "Wrong with a graph after it: where grad_out depends on x, one path counts twice, as "
@@ -720,10 +690,9 @@ def path_counted_twice(e: Evidence) -> str | None:
 
 @rule(lesson=5, cause=True)
 def gradients_by_convention(e: Evidence) -> str | None:
-    found = [f for f in e.functions if f.in_company]
-    if not (e.wrong and found):
+    if not (e.wrong and e.by_convention):
         return None
-    names = _listed(f.name for f in found)
+    names = _listed(f.name for f in e.by_convention)
     return (
         f"By itself, backward is not the derivative of forward in {names}, and all of fn is right "
         "at first order: what it gives does not count here, or gradients are handed over in a "
@@ -1353,8 +1322,8 @@ def _unasked(e: Evidence) -> bool:
 
 def _cure(e: Evidence, kept: list[Saved]) -> str:
     """What to do instead; where that is not the same for all, for each."""
-    in_company = {id(s) for f in e.functions if f.in_company for s in f.saved}
-    if any(id(s) in in_company for s in kept):
+    by_convention = {id(s) for f in e.by_convention for s in f.saved}
+    if any(id(s) in by_convention for s in kept):
         return (
             "Compute it in backward from a saved input, by Functions that hand gradients over in "
             "the same convention."
@@ -1395,22 +1364,6 @@ def _cure_of(s: Saved, engine: bool) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names))
-
-
-def _one_of(names: Iterable[str]) -> str:
-    listed = _listed(names)
-    return f"one of {listed}" if "," in listed else listed
-
-
-def _output(extra: Extra) -> str:
-    return extra.variable or f"output {extra.position}"
-
-
-def _ratio(item: tuple[str, float]) -> str:
-    name, ratio = item
-    if ratio != ratio:
-        return f"wrong by {name}"
-    return f"by {name} it is {ratio:.4g} times the true one"
 
 
 def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:

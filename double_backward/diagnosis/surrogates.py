@@ -9,7 +9,7 @@ from dataclasses import replace
 from double_backward.check import Outcome
 from double_backward.differences import apart
 
-from .functions import Custom, Path
+from .functions import OPEN, WRONG, Custom
 from .judge import Row
 from .measure import SECOND, Measured
 from .settings import Setting
@@ -44,15 +44,19 @@ def convict_surrogates(
     The whole of fn does not convict then: what is made of a surrogate's output changes by its
     backward for autograd, and by its forward in truth. It acquits, if they are right `together`.
     """
-    bad = Path.MISSING, Path.WRONG
-    lost = (*bad, Path.RIGHT)  # of one that is declared once_differentiable, all that is used
-    by_inputs = not together and any(
-        c.by_inputs in (lost if c.once else bad) or c.extras for c in customs
+    by_input = not together and any(
+        c.by_input in WRONG
+        or c.extras
+        or c.handed
+        or (c.once and c.moves and c.by_input is Outcome.RIGHT)
+        for c in customs
     )
-    by_grad_out = any(c.by_grad_out in (lost if c.once else bad) for c in customs)
+    by_grad_out = any(
+        c.by_grad_out in WRONG or (c.once and c.by_grad_out is Outcome.RIGHT) for c in customs
+    )
     rows = {}
     for setting, row in measured.second.items():
-        if row.outcome is Outcome.RIGHT and (by_inputs or (by_grad_out and setting.after)):
+        if row.outcome is Outcome.RIGHT and (by_input or (by_grad_out and setting.after)):
             row = replace(row, outcome=Outcome.RAISES if row.text else Outcome.WRONG)
         if row.outcome is Outcome.RIGHT and (reason := _unanswered(customs, setting)):
             row = replace(row, outcome=Outcome.NOT_ASKED, text=reason)
@@ -72,7 +76,7 @@ def doubt_packed(measured: Measured, customs: tuple[Custom, ...]) -> dict[Settin
 
 
 def _jumping(custom):
-    names = [s.title for s in custom.saved if s.packed and s.path is Path.UNKNOWN]
+    names = [s.title for s in custom.saved if s.jumps]
     if not names:
         return ""
     return f"{custom.name} keeps integers ({', '.join(names)}) that jump with the inputs"
@@ -81,10 +85,9 @@ def _jumping(custom):
 def _unanswered(customs, setting):
     """Why nothing is known of one of these backwards, "" where all is."""
     for custom in customs:
-        paths = [custom.by_inputs] + [custom.by_grad_out] * setting.after
         if said := _jumping(custom):
             return said
-        if Path.UNKNOWN in paths:
+        if custom.by_input in OPEN or (setting.after and custom.by_grad_out in OPEN):
             raised = custom.refused.split("[")[0].split(". ")[0].rstrip(": ")
             why = f"raises: {raised}" if raised else "could not be followed"
             return f"backward of {custom.name}, called by itself, {why}"

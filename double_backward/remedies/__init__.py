@@ -20,6 +20,7 @@ from double_backward._torch import (
     plain,
     unbatched,
 )
+from double_backward.change import WAYS, fitting
 from double_backward.check import is_symmetric
 from double_backward.differences import close
 from double_backward.lessons import lesson_named
@@ -33,11 +34,10 @@ from double_backward.meet import (
 from double_backward.methods import is_once_differentiable
 from double_backward.regions import uncompiled
 from double_backward.state import Surroundings
+from double_backward.trial import AnotherResult, LeftAlone, Truth, Unknown, tangents_out
 
 from . import messages
-from .again import WAYS, fitting
 from .known import recall
-from .truth import AnotherResult, LeftAlone, Truth, Unknown, tangents_out
 
 __all__ = [
     "SecondDerivativeError",

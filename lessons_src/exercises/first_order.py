@@ -9,9 +9,9 @@ from torch.autograd import Function, grad
 
 from double_backward.graphs import walk
 from double_backward.methods import has_setup_context, recorded
-from double_backward.pairs import Pair
 
 from .handed import edited_afterwards
+from .pairs import Pair
 from .relations import ENOUGH, close, joined, relation_of
 from .reply import Said, raised, survived, wrong
 from .returned import check_kind

@@ -11,10 +11,15 @@ from torch import Tensor
 
 from double_backward.explain import Case, Run, same_gradients
 from double_backward.graphs import walk
-from double_backward.pairs import Pair
-from double_backward.second_functions import readable_gradient, second_functions, slopes, snapped
 
+from .pairs import Pair
 from .relations import close, relation_of
+from .second_functions import (
+    readable_gradient,
+    second_functions,
+    slopes,
+    snapped,
+)
 
 HERE = "at each of these elements"
 UNMULTIPLIED = (

@@ -2,7 +2,7 @@
 
 import torch
 
-from double_backward.pairs import Pair
+from .pairs import Pair
 
 ENOUGH = 3  # numbers that a sentence about "everywhere" is taken from
 

@@ -15,11 +15,11 @@ from torch.autograd import Function, grad
 
 from double_backward.diagnosis import diagnose
 from double_backward.graphs import walk
-from double_backward.pairs import Pair
 from double_backward.steps import UNDOABLE, Watch, told
 
 from .first_order import check_first_derivative, check_gradients, check_unchanged
 from .handed import marked_as_constant
+from .pairs import Pair
 from .reply import (
     PACKAGE,
     Reply,

@@ -15,9 +15,9 @@ from double_backward.diagnosis.rules import AGAIN
 from double_backward.explain import Case
 from double_backward.graphs import walk
 from double_backward.methods import has_setup_context, recorded
-from double_backward.pairs import Pair
 
 from .gradients import extra_gradient, extra_outputs, second_function
+from .pairs import Pair
 from .relations import relation_of
 from .reply import Said, raised, survived, wrong
 from .returned import check_kind

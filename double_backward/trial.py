@@ -159,29 +159,34 @@ class Truth:
 
     Args:
         call: a `meet.Call`.
-        grad_outs: what backward was given, one for each output; None for what has no gradient.
+        grad_outs: what backward was given, one for each output; None for what has no gradient. None
+            where it is not known: then each output is given one that has a graph.
         way: how the Function itself is asked; `tangents_out`, with tangents for grad_outs.
+        dtype: the precision in which the Function computes, as in `check.measure`.
+        anyway: make the call again also where what it changes cannot be put back.
 
     Raises:
         Unknown: with a reason that can be read after "because".
     """
 
-    def __init__(self, call, grad_outs, way=plainly):
-        self.call, self.grad_outs, self.way = _OnTrial(call), grad_outs, way
+    def __init__(self, call, grad_outs, way=plainly, dtype=None, anyway=False):
+        self.call, self.way, self.dtype = _OnTrial(call), way, dtype
         self.symmetric = False  # what was found holds only as long as symmetric inputs stay so
         held = [arg for arg in call.args if not isinstance(arg, torch.Tensor)]
         self.around = Surroundings(call.function, *held, call.kwargs)
-        if self.around.beyond:
+        if self.around.beyond and not anyway:
             raise LeftAlone(self.around.beyond)
+        self.grad_outs = self._one_each() if grad_outs is None else grad_outs
         kinds = [x.dtype for x in call.inputs.values()]
         self.double = all(d in (torch.float64, torch.complex128) for d in kinds)
         precisions = [torch.float64] if self.double else [torch.float64, torch.float32]
-        if call.region is not None:  # compiled for this dtype: others would be misread
+        if call.region is not None or dtype is not None:
+            # Compiled for this dtype, others would be misread; or cast where they are not float64.
             precisions = precisions[-1:]
         for precision in precisions:
             try:
                 self.line = Line.of(self._inside_the_domain(self._subject(precision)))
-                self.expected = measure(self.line)
+                self.expected = measure(self.line, dtype=dtype)
                 break
             except Exception as error:  # of the Function
                 reason = error
@@ -189,6 +194,18 @@ class Truth:
             raise Unknown(f"calling it again raises {first_line(reason)}") from reason
         if self.expected.known < SHARE:
             raise Unknown("its gradients jump where its inputs are moved a little")
+
+    def _one_each(self):
+        try:
+            with _apart(self.call, self.around):
+                outs = self.call.again(self.call.inputs)
+        except Exception as error:  # of the Function
+            raise Unknown(f"calling it again raises {first_line(error)}") from error
+        draw, found = torch.Generator().manual_seed(4), []
+        for y in outs:
+            known = isinstance(y, torch.Tensor) and is_continuous(y)
+            found.append(signed(y.detach(), draw).requires_grad_() if known else None)
+        return found
 
     def _subject(self, precision):
         """Beside the point, so that a zero is none and equal elements are not equal."""
@@ -202,12 +219,16 @@ class Truth:
         follows = tuple(isinstance(g, torch.Tensor) and g.requires_grad for g in self.grad_outs)
         call, apart = self.call, partial(_apart, self.call, self.around)  # no circle
         function = partial(_outputs, call) if self.way is plainly else partial(_no_outputs, len(u))
-        return Subject(function, x, u, follows, _vjp(call, self.way), apart)
+        return Subject(function, x, u, follows, vjp_of(call, self.way), apart)
 
     @property
     def places(self):
         """The keys of what `way` gives: places among the arguments, or numbers of outputs."""
         return list(self.call.inputs) if self.way is plainly else range(len(self.expected.sizes))
+
+    def inputs(self, h=0.0):
+        """The inputs by place, at a point of the line."""
+        return dict(zip(self.call.inputs, self.line.x(h), strict=True))
 
     def alone(self, ask):
         """What `ask` says of the Function by itself: a callable, and its inputs here."""
@@ -286,8 +307,13 @@ class Truth:
         self.symmetric |= not wrong and self._needs_symmetry(way)
         return Judgement(frozenset(wrong), doubtful=not wrong and found.unresolved)
 
+    def check(self, way=None, line=None):
+        """How the derivative of its gradients, computed in this way, agrees with differences."""
+        expected = self.expected if line is None else measure(line, dtype=self.dtype)
+        return self._second(expected, way or self.way)
+
     def _second(self, expected, way):
-        return check(expected, _vjp(self.call, way))
+        return check(expected, vjp_of(self.call, way))
 
     def _where_not_refused(self, way):
         """What is found by those inputs and grad_outs alone for which autograd does not refuse.
@@ -299,7 +325,7 @@ class Truth:
         try:
             with torch.enable_grad():
                 x, u = line.x(), line.grad_outs(lambda u, _: copied(u).requires_grad_())
-                grads = line.asking(_vjp(self.call, way)).subject.backward(x, u)
+                grads = line.asking(vjp_of(self.call, way)).subject.backward(x, u)
         except Exception:  # of torch: it refuses before that
             return None
         total = sum(real(g).sum() for g in grads if g.requires_grad)
@@ -316,9 +342,9 @@ class Truth:
     def _lost_in_cast(self, way):
         """Places whose gradient has lost a part in the Function's own precision."""
         try:
-            cast = Line.of(self._subject(torch.float32)).asking(_vjp(self.call, way))
+            cast = Line.of(self._subject(torch.float32)).asking(vjp_of(self.call, way))
             probes = self.expected.probes
-            double = ask(self.line.asking(_vjp(self.call, way)), probes.values())
+            double = ask(self.line.asking(vjp_of(self.call, way)), probes.values())
             single = ask(cast, probes.values())
         except Unknown:
             return set()
@@ -348,12 +374,27 @@ class Truth:
 
         An output whose grad_out is 0 is not: what backward returns for it may be ignored.
         """
-        pairs = zip(self.line.subject.u, self.grad_outs, strict=True)
-        asked = tuple(None if u is None or not g.any() else u for u, g in pairs)
+        return self.first() is not Outcome.WRONG
+
+    def first(self, size=1.0, output=None, place=None):
+        """How the first derivative compares with that of forward.
+
+        Args:
+            size: of the grad_outs, as a multiple.
+            output: the number of the only output that is given one.
+            place: the number of the only input that moves.
+        """
+        every = zip(self.line.subject.u, self.grad_outs, strict=True)
+        asked = [
+            None if u is None or not (g.any() or output is not None) else size * u for u, g in every
+        ]
+        if output is not None:
+            asked = [u if i == output else None for i, u in enumerate(asked)]
         if all(u is None for u in asked):
-            return True
-        expected = measure(Line.of(replace(self.line.subject, u=asked)))
-        return first(expected, FIRST).outcome is not Outcome.WRONG
+            return Outcome.NOT_ASKED
+        line = Line.of(replace(self.line.subject, u=tuple(asked)))
+        line = line if place is None else line.by_input_only(place)
+        return first(measure(line, dtype=self.dtype), FIRST).outcome
 
 
 def _refuses(total, x):
@@ -373,7 +414,7 @@ def _no_outputs(count, x):
     return [None] * count
 
 
-def _vjp(call, way):
+def vjp_of(call, way):
     """A way to have the gradients, as `check` asks for them: with grad_outs that are watched."""
 
     def watched(u):

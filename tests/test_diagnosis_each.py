@@ -1,10 +1,9 @@
-"""What is known of each backward by itself: by what it changes, and what autograd makes of that."""
-
-import math
+"""What is known of each Function by itself: how its backward is differentiated, and what is to
+blame."""
 
 import pytest
 import torch
-from made_evidence import RAISES, RIGHT, WRONG, custom, extra, measured, rows, sound
+from made_evidence import RAISES, RIGHT, WRONG, custom, cutting, extra, measured, rows, sound
 from test_diagnosis_facts import (
     Once,
     SinhForgotten,
@@ -31,10 +30,11 @@ from test_diagnosis_functions import (
 from torch.autograd import Function
 
 from double_backward import diagnose
-from double_backward.diagnosis.dependence import follow
-from double_backward.diagnosis.functions import Path
+from double_backward.check import Outcome
+from double_backward.diagnosis.cuts import with_steps
+from double_backward.diagnosis.each import judge_each
+from double_backward.diagnosis.functions import Custom
 from double_backward.diagnosis.measure import measure
-from double_backward.diagnosis.paths import Number, path_of
 from double_backward.diagnosis.prepare import prepare
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.surrogates import convict_surrogates
@@ -42,54 +42,17 @@ from double_backward.steps import STEPS
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
 
-MISSING, UNUSED, UNKNOWN = Path.MISSING, Path.UNUSED, Path.UNKNOWN
 
-
-def followed(fn, *inputs):
+def judged(fn, *inputs):
     """Each custom Function in the graph of fn, the last one called first."""
     prepared = prepare(fn, inputs)
-    return follow(measure(prepared.target, order=2), prepared.functions)
+    measured = measure(prepared.target, order=2)
+    return with_steps(measured.probe, judge_each(measured, prepared.functions))
 
 
 def one(fn, *inputs):
-    (found,) = followed(fn, *inputs or (x(),))
+    (found,) = judged(fn, *inputs or (x(),))
     return found
-
-
-def paths(found):
-    return {s.title: str(s.path) for s in found.saved}
-
-
-# A number for which the numbers are of size 1, with no error of their own.
-
-
-@pytest.mark.parametrize(
-    "got, true, path",
-    [
-        (1.0, 1.0, Path.RIGHT),
-        (1.0009, 1.0, Path.RIGHT),
-        (1.0011, 1.0, Path.WRONG),
-        (-1.0, 1.0, Path.WRONG),
-        (0.0, 1.0, MISSING),
-        (1e-9, 1.0, Path.WRONG),
-        (1.0, 0.0, Path.WRONG),
-        (0.0, 0.0, UNUSED),
-        (5e-7, -5e-7, UNUSED),
-        (0.0, 2e-6, MISSING),
-        (math.nan, 1.0, UNKNOWN),
-        (1.0, math.nan, UNKNOWN),
-    ],
-)
-def test_a_derivative_beside_the_truth(got, true, path):
-    assert path_of(Number(got, 0.0), Number(true, 0.0), size=1.0) is path
-
-
-def test_errors_excuse_and_too_large_ones_tell_nothing():
-    assert path_of(Number(1.04, 0.002), Number(1.0, 0.003), size=1.0) is Path.RIGHT
-    assert path_of(Number(1.06, 0.002), Number(1.0, 0.003), size=1.0) is Path.WRONG
-    assert path_of(Number(0.0, 0.006), Number(1.0, 0.005), size=1.0) is UNKNOWN
-    assert path_of(Number(0.0, 0.006), Number(1.0, 0.005), size=2.0) is MISSING
-    assert path_of(Number(0.0, 0.0), Number(1e-5, 0.0), size=100.0) is UNUSED
 
 
 # By inputs and by grad_out.
@@ -139,103 +102,90 @@ class VectorJacobian(Function):
         return g * 3 * ctx.saved_tensors[0].detach() ** 2
 
 
-BY = {  # fn, by inputs, by grad_out, what is kept and the path through it
-    "right": (cubic(lambda g, x: g * 3 * x**2), "right", "right", {"x": "right"}),
-    "input detached": (
-        cubic(lambda g, x: g * 3 * x.detach() ** 2),
-        "missing",
-        "right",
-        {"x": "missing"},
-    ),
-    "a factor detached": (
-        cubic(lambda g, x: g * 3 * x * x.detach()),
-        "wrong",
-        "right",
-        {"x": "wrong"},
-    ),
-    "grad_out detached": (
-        cubic(lambda g, x: g.detach() * 3 * x**2),
-        "right",
-        "missing",
-        {"x": "right"},
-    ),
+BY = {  # fn, by input, by grad_out, what is to blame
+    "right": (cubic(lambda g, x: g * 3 * x**2), RIGHT, RIGHT, []),
+    "input detached": (cubic(lambda g, x: g * 3 * x.detach() ** 2), WRONG, RIGHT, ["x"]),
+    "a factor detached": (cubic(lambda g, x: g * 3 * x * x.detach()), WRONG, RIGHT, ["x"]),
+    "grad_out detached": (cubic(lambda g, x: g.detach() * 3 * x**2), RIGHT, WRONG, []),
     "half of grad_out detached": (
         cubic(lambda g, x: (g + g.detach()) * 1.5 * x**2),
-        "right",
-        "wrong",
-        {"x": "right"},
+        RIGHT,
+        WRONG,
+        [],
     ),
     "intermediate": (
         keeping(keep_square, lambda ctx, g: g * 3 * ctx.square),
-        "missing",
-        "right",
-        {"ctx.square": "missing"},
+        WRONG,
+        RIGHT,
+        ["ctx.square"],
     ),
     "list": (
         keeping(keep_list, lambda ctx, g: g * (ctx.things[0] ** 2 + 2 * ctx.things[1])),
-        "wrong",
-        "right",
-        {"ctx.things": "wrong"},
+        WRONG,
+        RIGHT,
+        ["ctx.things"],
     ),
     "beside None": (
         keeping(keep_among_none, lambda ctx, g: g * 3 * ctx.saved_tensors[3].detach() ** 2),
-        "missing",
-        "right",
-        {"torch.ones_like(x)": "unused", "x": "missing"},
+        WRONG,
+        RIGHT,
+        ["x"],
     ),
-    "does not depend on x": (
-        cubic(lambda g, x: g * torch.ones_like(x)),
-        "unused",
-        "right",
-        {"x": "unused"},
-    ),
+    "does not depend on x": (cubic(lambda g, x: g * torch.ones_like(x)), RIGHT, RIGHT, []),
     "asks ctx": (
         keeping(
             keep_square, lambda ctx, g: g * 3 * ctx.square if ctx.needs_input_grad[0] else None
         ),
-        "missing",
-        "right",
-        {"ctx.square": "missing"},
+        WRONG,
+        RIGHT,
+        ["ctx.square"],
     ),
-    "guarded": (Once.apply, "right", "right", {"x": "right"}),
-    "vjp": (VectorJacobian.apply, "missing", "right", {"x": "missing"}),
-    "random numbers": (cubic(with_random_numbers), "right", "right", {"x": "right"}),
-    "writes into grad_out": (cubic(writing), "right", "right", {"x": "right"}),
-    "second Function": (Cube.apply, "right", "right", {"x": "right"}),
-    "without grad_out": (cube_with(without_grad_out), "right", "missing", {"x": "right"}),
-    "without x": (cube_with(without_x), "missing", "right", {"x": "missing"}),
-    "wrong formula": (cube_with(wrong_second_formula), "wrong", "right", {"x": "wrong"}),
+    "guarded": (Once.apply, RIGHT, RIGHT, []),
+    "vjp": (VectorJacobian.apply, WRONG, RIGHT, ["x"]),
+    "random numbers": (cubic(with_random_numbers), RIGHT, RIGHT, []),
+    "second Function": (Cube.apply, RIGHT, RIGHT, []),
+    "without grad_out": (cube_with(without_grad_out), RIGHT, WRONG, ["None for grad_out"]),
+    "without x": (cube_with(without_x), WRONG, RIGHT, ["None for x", "x"]),
+    "wrong formula": (cube_with(wrong_second_formula), WRONG, RIGHT, ["wrong for x", "x"]),
 }
 
 
 @pytest.mark.parametrize("name", BY)
-def test_what_a_backward_depends_on(name):
-    fn, by_inputs, by_grad_out, kept = BY[name]
+def test_how_a_backward_is_differentiated(name):
+    fn, by_input, by_grad_out, blame = BY[name]
     found = one(fn)
-    assert (found.by_inputs, found.by_grad_out, paths(found)) == (by_inputs, by_grad_out, kept)
-    # Only where a graph leads to it, be it a graph from an intermediate.
-    assert found.reaches_grad_out == (name != "grad_out detached")
-    assert [s.reached for s in found.saved] == [
-        s.path is not UNUSED and not (".detach()" in _called(found) and s.path is MISSING)
-        for s in found.saved
-    ]
+    assert (found.by_input, found.by_grad_out) == (by_input, by_grad_out), found
+    assert blame_of(found) == blame
+    assert found.moves == (name != "does not depend on x")
     second = name.startswith(("second", "without", "wrong formula"))
     assert bool(found.inner) == second
-    assert (found.hidden, found.extras, found.refused, found.counts_twice) == (None, (), "", False)
+    assert (found.hidden, found.extras, found.handed, found.refused) == (False, (), (), "")
+    assert not found.counts_twice
+
+
+def blame_of(found):
+    seconds = [
+        f"{how} for {name}"
+        for second in found.seconds
+        for how, names in (("None", second.none), ("0", second.zero), ("wrong", second.wrong))
+        for name in names
+    ]
+    return [*seconds, *dict.fromkeys(s.title for s in found.lost), *found.cut]
 
 
 def test_each_of_several_functions():
-    last, first = followed(lambda x: Cube.apply(SinhBad.apply(x)), x())
-    assert (last.name, last.by_inputs, last.inner) == ("Cube", Path.RIGHT, ("CubeBackward",))
-    assert (first.name, first.by_inputs, first.inner) == ("SinhBad", MISSING, ())
+    last, first = judged(lambda x: Cube.apply(SinhBad.apply(x)), x())
+    assert (last.name, last.by_input, last.inner) == ("Cube", RIGHT, ("CubeBackward",))
+    assert (first.name, first.by_input, first.inner) == ("SinhBad", WRONG, ())
+    assert blame_of(last) == [] and blame_of(first) == ["ctx.expx", "ctx.expnegx"]
 
 
 @pytest.mark.parametrize("name", ["text", "function"])
 def test_what_on_ctx_is_neither_tensor_nor_number_is_found(name):
     found = one(normalising(*KEPT[name]), x(0.5, -0.4))
     (kept,) = [s for s in found.saved if s.name == "r"]
-    assert (kept.path, kept.slot, kept.holder) == (MISSING, "r", name == "function")
-    assert "size" not in paths(found) and "label" not in str(paths(found))
+    assert (kept.used, kept.slot, kept.holder) == (True, "r", name == "function")
+    assert blame_of(found) == ["ctx.r"]
 
 
 # What backward raises.
@@ -249,26 +199,14 @@ def refusing(g, x):
 
 def test_a_backward_that_refuses_a_graph_of_grad_out_is_asked_without():
     found = one(cubic(refusing))
-    assert (found.by_inputs, found.by_grad_out) == (Path.RIGHT, UNKNOWN)
-    assert found.refused == "ValueError: once only" and paths(found) == {"x": "right"}
+    assert (found.by_input, found.by_grad_out) == (RIGHT, Outcome.NOT_ASKED)
+    assert found.refused == "ValueError: once only" and not found.sound
 
 
 def test_a_backward_that_takes_no_leaf_is_not_known():
     found = one(cubic(lambda g, x: g * torch.from_numpy(3 * x.numpy() ** 2)))
-    assert (found.by_inputs, found.by_grad_out) == (UNKNOWN, UNKNOWN)
-    assert "Can't call numpy()" in found.refused and paths(found) == {"x": "unknown"}
-
-
-# Where it cannot be followed, nothing is claimed.
-
-
-@pytest.mark.parametrize("first", [SinhBad.apply, Cube.apply], ids=["other", "fewer"])
-def test_another_graph_beside_the_point(first):
-    def fn(x):
-        at_the_point = torch.equal(x, x.round(decimals=1))
-        return Cube.apply(first(x)) if at_the_point else first(x) ** 3
-
-    assert [f.by_inputs for f in followed(fn, x())] == [UNKNOWN, UNKNOWN]
+    assert (found.by_input, found.by_grad_out) == (RAISES, Outcome.NOT_ASKED)
+    assert "Can't call numpy()" in found.refused and blame_of(found) == []
 
 
 # What was seen in backward, in words.
@@ -323,12 +261,49 @@ def keep_outside(ctx, x):
     return x**3
 
 
-def test_state_is_named():
-    assert one(OnClass.apply).hidden == ("OnClass.slope",)
+def test_state_that_is_not_on_ctx():
+    assert one(OnClass.apply).hidden
     uses_it = function(keep_outside, lambda ctx, g: g * 3 * seen_by_both["x"] ** 2)
-    assert one(uses_it.apply).hidden == ("seen_by_both",)
+    assert one(uses_it.apply).hidden
     does_not = function(keep_outside, lambda ctx, g: g * 3 * ctx.saved_tensors[0].detach() ** 2)
-    assert one(does_not.apply).hidden is None
+    found = one(does_not.apply)
+    assert not found.hidden and found.cut == ("x",)
+
+
+# Arguments without a graph.
+
+
+def scaled_by(make):
+    """x * y, where y is made of x, and apply gets it without a graph."""
+
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x)
+        ctx.y = y
+        return x * (y() if callable(y) else y)
+
+    def backward(ctx, g):
+        return g * (ctx.y() if callable(ctx.y) else ctx.y), None
+
+    multiply = function(forward, backward).apply
+    return lambda x: multiply(x, make(x))
+
+
+def returning(value):
+    return lambda: value
+
+
+@pytest.mark.parametrize(
+    "make, handed",
+    [
+        (lambda x: x.detach().exp(), [("y", False)]),
+        (lambda x: x.detach().sum().item(), [("y", False)]),
+        (lambda x: returning(x.detach().exp()), [("y", True)]),
+        (lambda x: torch.ones_like(x), []),
+        (lambda x: 2.0, []),
+    ],
+)
+def test_arguments_that_change_and_have_no_graph(make, handed):
+    assert [tuple(h) for h in one(scaled_by(make)).handed] == handed
 
 
 # Extra outputs and paths that count twice.
@@ -339,41 +314,25 @@ def squares_up(ctx, g, h, k):
     return first + h * up**2 - k * down
 
 
-WRONG_EXTRAS = [
+WRONG_EXTRAS = [  # title, whether it is ignored
     (sinh_with(complete), []),
-    (sinh_with(ignores_down), [(2, "down", {"x": 0.0}, False)]),
-    (sinh_with(halves_up), [(1, "up", {"x": pytest.approx(0.5)}, False)]),
-    (sinh_with(squares_up), [(1, "up", {"x": pytest.approx(math.nan, nan_ok=True)}, False)]),
-    (sinh_with(multiplies), [(1, "up", {"x": 0.0}, True)]),
+    (sinh_with(ignores_down), [("down", True)]),
+    (sinh_with(halves_up), [("up", False)]),
+    (sinh_with(squares_up), [("up", False)]),
+    (sinh_with(multiplies), [("up", False)]),
 ]
 
 
 @pytest.mark.parametrize("fn, extras", WRONG_EXTRAS)
 def test_wrong_parts_for_extra_outputs(fn, extras):
-    found = one(fn)
-    assert [(e.position, e.variable, e.by, e.times_grad_out) for e in found.extras] == extras
-
-
-def test_only_the_inputs_by_which_a_part_is_wrong_are_named():
-    def product(ctx, a, b):
-        both = a * b
-        ctx.save_for_backward(both, a, b)
-        return both**2, both
-
-    def backward(ctx, g, h):
-        both, a, b = ctx.saved_tensors
-        return g * 2 * both * b + h * b, g * 2 * both * a
-
-    f = function(product, backward)
-    (wrong_part,) = one(lambda a, b: f.apply(a, b)[0], x(), x(0.3, 0.7)).extras
-    assert wrong_part.by == {"b": 0.0}
+    assert [tuple(extra) for extra in one(fn).extras] == extras
 
 
 def test_extra_outputs_are_judged_where_nothing_before_them_spoils_the_comparison():
     reversal = function(lambda ctx, x: x.view_as(x), lambda ctx, g: -g).apply
-    before = followed(lambda x: sinh_with(complete)(reversal(x)), x())
+    before = judged(lambda x: sinh_with(complete)(reversal(x)), x())
     assert [found.extras for found in before] == [(), ()]
-    assert [e.variable for e in one(SinhForgotten.apply).extras] == ["expx", "expnegx"]
+    assert [e.title for e in one(SinhForgotten.apply).extras] == ["expx", "expnegx"]
 
 
 def test_no_extra_output_is_blamed_where_backward_means_another_derivative_for_all():
@@ -390,8 +349,7 @@ def test_no_extra_output_is_blamed_where_backward_means_another_derivative_for_a
         return g * ctx.saved_tensors[0]
 
     found = [one(function(halves, backward).apply).extras for backward in (of_half, of_up)]
-    assert [[e.variable for e in extras if e.whole] for extras in found] == [["down"], []]
-    assert [e.variable for e in found[1]] == ["down"]
+    assert found == [(), ()]
 
 
 def test_paths_that_count_twice():
@@ -409,16 +367,19 @@ def convicted(*customs, second=RIGHT, **about):
 
 def test_rows_of_a_surrogate_follow_its_backwards():
     assert set(convicted(sound()).values()) == {RIGHT}
-    for bad in (custom(), custom(by_inputs=Path.WRONG), extra({"x": 0.0}, by_inputs=Path.RIGHT)):
+    for bad in (custom(), cutting(), extra(by_input=RIGHT)):
         assert set(convicted(sound(), bad).values()) == {WRONG}
     assert set(convicted(custom(), text="nothing there").values()) == {RAISES}
-    cut = sound(by_grad_out=MISSING)
+    cut = sound(by_grad_out=WRONG)
     after = {setting for setting, outcome in convicted(cut).items() if outcome is WRONG}
     assert after == {Setting.AFTER, Setting.BOTH}
-    guarded = [sound(once=True), sound(once=True, by_grad_out=Path.UNUSED)]
-    assert set(convicted(*guarded, text="nothing there").values()) == {RAISES}
-    idle = {"by_inputs": Path.UNUSED, "by_grad_out": Path.UNUSED}
-    assert set(convicted(custom(once=True, **idle), text="nothing there").values()) == {RIGHT}
+    assert set(convicted(sound(once=True), text="nothing there").values()) == {RAISES}
+    closed = Custom("F", False, (), refused="ValueError: no. Really")
+    asked = convict_surrogates(measured(), (closed,))[Setting.ALONE]
+    assert asked.outcome is Outcome.NOT_ASKED
+    assert asked.text == "backward of F, called by itself, raises: ValueError: no"
+    still = sound(once=True, moves=False, by_grad_out=Outcome.NOT_ASKED)
+    assert convicted(still, text="nothing there")["alone"] is RIGHT
     assert set(convicted(custom(), second=RAISES).values()) == {RAISES}
 
 

@@ -3,48 +3,18 @@ differences of their forwards."""
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .explain import Case
-from .graphs import walk
-from .methods import has_setup_context, recorded
+from double_backward.explain import Case
+from double_backward.graphs import walk
+from double_backward.methods import has_setup_context, recorded
+
 from .pairs import Pair
 
 Groups = tuple[tuple[Pair, ...], ...]
-
-
-@dataclass(frozen=True)
-class SecondGradients:
-    """A Function that backward applies, asked by itself: the inputs, by its own names for them, for
-    which its backward returns None, 0 or a wrong gradient."""
-
-    name: str
-    none: tuple[str, ...] = ()
-    zero: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
-
-
-def second_gradients(case: Case) -> tuple[SecondGradients, ...]:
-    """Of the Functions that backward applies, those that return something wrong.
-
-    For inputs that have a graph; of several outputs, for the first with which it is wrong.
-    """
-    found = []
-    for cls, groups, needed in second_functions(case):
-        wrong: dict[str, Pair] = {}
-        for pair in (p for group in groups for p in group if p.none or p.wrong):
-            if pair.what in needed:
-                wrong.setdefault(pair.what, pair)
-        if wrong:
-            none = [what for what, pair in wrong.items() if pair.none]
-            zero = [what for what, p in wrong.items() if not p.none and not p.yours.any()]
-            rest = [what for what in wrong if what not in (*none, *zero)]
-            found.append(SecondGradients(cls.__name__, tuple(none), tuple(zero), tuple(rest)))
-    return tuple(found)
 
 
 def second_functions(case: Case) -> Iterator[tuple[Any, Groups, set[str]]]:

@@ -1,0 +1,147 @@
+"""A Function's gradients once more, with one thing done otherwise; what that cures is the cause.
+
+`keep_again` and `differentiate_forward` take (call, inputs, grad_outs) and give {place: gradient},
+which autograd can differentiate. That is a proposal: it is used only where it has been compared
+with the Function itself.
+"""
+
+import inspect
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+from ._torch import tree_map
+from .check import autograd_vjp
+from .methods import (
+    around,
+    backward_method,
+    has_setup_context,
+    is_once_differentiable,
+    without_guard,
+)
+
+
+class Notepad:
+    """Stands in for ctx: keeps what it is given as it is, with its graph."""
+
+    is_ours = True
+
+    def __init__(self, needs_input_grad):
+        self.needs_input_grad = needs_input_grad
+        self.saved_tensors = ()
+        self.non_differentiable = ()
+
+    def save_for_backward(self, *tensors):
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors):
+        pass
+
+    def mark_dirty(self, *tensors):
+        pass
+
+    def mark_non_differentiable(self, *tensors):
+        self.non_differentiable = tensors
+
+    def set_materialize_grads(self, value):
+        pass
+
+    def maybe_clear_saved_tensors(self):
+        pass
+
+    @property
+    def attributes(self):
+        """What forward has hung on it, by name."""
+        own = "needs_input_grad", "saved_tensors", "non_differentiable"
+        return {name: value for name, value in vars(self).items() if name not in own}
+
+    def kept(self, place):
+        """What is kept at a place: a number in saved_tensors, or the name of an attribute."""
+        return self.saved_tensors[place] if isinstance(place, int) else getattr(self, place)
+
+    def exchange(self, place, value):
+        """Keep something else there."""
+        if isinstance(place, int):
+            saved = self.saved_tensors
+            self.saved_tensors = (*saved[:place], value, *saved[place + 1 :])
+        else:
+            setattr(self, place, value)
+
+    @property
+    def saved_variables(self):
+        """The old name of saved_tensors."""
+        return self.saved_tensors
+
+
+def keep_again(call, inputs, grad_outs, constants=()):
+    """Call forward once more under autograd, and backward with what it keeps now.
+
+    Of a backward declared `once_differentiable` what is under the decorator is called.
+
+    Args:
+        constants: the places of what it keeps that stay without a graph, as they really are: a
+            number in saved_tensors, or an attribute of ctx.
+    """
+    with torch.enable_grad():
+        ctx, outs = forward_again(call, inputs)
+        for place in constants:
+            ctx.exchange(place, tree_map(_without_graph, ctx.kept(place)))
+        grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs
+        return backward_again(call, inputs, grad_outs, ctx)
+
+
+def _without_graph(value):
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def forward_again(call, inputs):
+    """What forward keeps, in the place of ctx, and its outputs, a tuple."""
+    args = call.arguments(inputs)
+    ctx = Notepad(tuple(place in call.inputs for place in range(len(args))))
+    function = call.function
+    if has_setup_context(function):
+        out = function.forward(*args, **call.kwargs)
+        function.setup_context(ctx, tuple(args), out)
+    else:
+        out = function.forward(ctx, *args, **call.kwargs)
+    return ctx, out if isinstance(out, tuple) else (out,)
+
+
+def backward_again(call, inputs, grad_outs, ctx):
+    """What backward returns with what `ctx` keeps, by place."""
+    function = call.function
+    backward = inspect.unwrap(getattr(function, backward_method(function)))
+    boxed = getattr(function, "boxed_grads_call", False)
+    grads = backward(ctx, list(grad_outs)) if boxed else backward(ctx, *grad_outs)
+    grads = grads if isinstance(grads, tuple) else (grads,)
+    tensors = {p: g for p, g in enumerate(grads) if p in inputs and isinstance(g, torch.Tensor)}
+    return {place: fitting(grad, inputs[place]) for place, grad in tensors.items()}
+
+
+def differentiate_forward(call, inputs, grad_outs):
+    """Call forward once more under autograd, and let autograd write the backward."""
+    with torch.enable_grad():
+        grads = autograd_vjp(
+            lambda _: forward_again(call, inputs)[1], list(inputs.values()), grad_outs
+        )
+    return {p: g for p, g in zip(inputs, grads, strict=True) if g is not None}
+
+
+def fitting(grad, x):
+    """What autograd makes of a gradient for x: the shape and dtype of x."""
+    if grad.shape != x.shape:
+        grad = grad.sum_to_size(x.shape)
+    return grad.to(x.dtype)
+
+
+WAYS = keep_again, differentiate_forward
+
+
+@contextmanager
+def unguarded(classes):
+    """Inside, backward without `once_differentiable`."""
+    with ExitStack() as stack:
+        for cls in dict.fromkeys(classes):
+            if is_once_differentiable(cls):
+                stack.enter_context(around(cls, backward_method(cls), without_guard))
+        yield

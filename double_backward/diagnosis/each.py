@@ -1,0 +1,235 @@
+"""Each custom Function by itself: its call is met in fn, made again beside its own inputs, and
+checked; where that is wrong, the same with one thing done otherwise says what is to blame."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from double_backward._torch import unbatched
+from double_backward.change import forward_again, keep_again, unguarded
+from double_backward.check import Line, Outcome
+from double_backward.differences import flat
+from double_backward.graphs import walk
+from double_backward.lines import first_line
+from double_backward.meet import Listener, call_of, listening_alone
+from double_backward.names import argument_names
+from double_backward.trial import Truth, Unknown
+
+from .functions import MOST as MOST_NODES
+from .functions import Custom, Extra, Handed, Kind, Second, look, uneven_step
+from .kept import has_graph, is_followed, leaves_state, with_jumping, with_origin, with_use
+from .measure import Measured
+
+MOST = 8  # calls of one Function that are made again; what is beyond is like the first
+SMALL = 1e-3  # of the usual grad_out: one that nobody clips
+
+
+def judge_each(measured: Measured, customs: Sequence[Custom]) -> tuple[Custom, ...]:
+    """The same Functions, with what is known of each by itself. Raises what fn raises."""
+    met, seen, found = _Met(), Counter[str](), []
+    calls = _calls(measured.probe, met)
+    for custom, call, beside in zip(customs, calls, _beside(measured.probe, calls), strict=True):
+        if call is not None and seen[custom.name] < MOST:
+            seen[custom.name] += 1
+            with suppress(Exception):  # of the Function
+                custom = _judged(custom, call, beside, met, measured)
+        found.append(custom)
+    return tuple(found)
+
+
+class _Met(Listener):
+    """What the backward of each call was given, and the Functions that it applied."""
+
+    def __init__(self):
+        self.grad_outs, self.inner, self._since = {}, {}, []
+
+    def called(self, call):
+        if call.in_backward:
+            self._since.append(call)
+
+    def after_backward(self, node, call, grad_outs, grads):
+        if call is not None and not call.in_backward:
+            self.grad_outs[call] = [unbatched(g) for g in grad_outs]
+            self.inner[call], self._since = self._since, []
+        return grads
+
+
+def _calls(probe, met):
+    """The calls of the Functions in the graph of fn, in the order in which `look` finds them."""
+    with listening_alone(met):
+        t, _, ys = probe.target.start()
+        nodes = [node for node in walk.walk(*ys).nodes if node.custom][:MOST_NODES]
+        calls = [call_of(node.fn) for node in nodes]
+        given = [(y, w) for y, w in zip(ys, probe.w, strict=True) if y.requires_grad]
+        u = [w.clone().requires_grad_() for _, w in given]
+        with suppress(Exception), unguarded(node.custom for node in nodes):
+            outs = [y for y, _ in given]
+            torch.autograd.grad(outs, t, u, create_graph=True, allow_unused=True)
+    return calls
+
+
+def _beside(probe, calls):
+    """The same calls where the inputs of fn are moved a little; `calls` where others come there."""
+    with suppress(Exception), listening_alone(Listener()):  # of fn
+        looked = look(probe.target, uneven_step(probe.target))
+        found = [call_of(node.fn) for node in looked.nodes]
+        if [c and c.function.__name__ for c in found] == [c and c.function.__name__ for c in calls]:
+            return found
+    return calls
+
+
+def _judged(custom, call, beside, met, measured):
+    inner = met.inner.get(call, [])
+    dtype = None if measured.dtype is torch.float64 else measured.dtype
+    with unguarded([call.function, *(c.function for c in inner)]):
+        try:
+            truth = Truth(call, met.grad_outs.get(call), dtype=dtype, anyway=True)
+            if not truth.expected.probes:  # it returns 0 for these, as for negative ones
+                truth = Truth(call, None, dtype=dtype, anyway=True)
+        except Unknown as reason:
+            return replace(custom, refused=str(reason))
+        found, refused = _checked(truth), ""
+        if found.error is not None:
+            refused = first_line(found.error)
+            found = truth.check(line=_constant(truth.line))
+        custom = replace(
+            custom,
+            checked=found,
+            moves=truth.depends(),
+            first=_first(truth),
+            refused=refused,
+            inner=tuple(dict.fromkeys(c.function.__name__ for c in inner)),
+            handed=tuple(_handed(truth, beside)),
+        )
+        if not measured.exact:
+            custom = with_jumping(custom, truth)
+        if found.bad:
+            with suppress(Exception):  # of the Function
+                return _explained(custom, truth, inner, dtype)
+        return custom
+
+
+def _checked(truth):
+    """Also by a grad_out without a graph, which some backwards look at; and by a small one, where
+    those of the usual size are clipped, and change nothing."""
+    found = truth.check()
+    if not truth.line.moving or found.error is not None:
+        return found
+    if not found.bad:
+        found = replace(found, by_input=truth.check(line=_constant(truth.line)).by_input)
+    if not truth.expected.by_grad_out.value.any():
+        small = tuple(None if u is None else SMALL * u for u in truth.line.subject.u)
+        line = Line.of(replace(truth.line.subject, u=small))
+        found = replace(found, by_grad_out=truth.check(line=line).by_grad_out)
+    return found
+
+
+def _constant(line):
+    """The same, where no grad_out has a graph."""
+    return replace(line, e=(None,) * len(line.e))
+
+
+def _first(truth):
+    """Of the first derivative, by small grad_outs and large ones; the first that is not right."""
+    found = (truth.first(size) for size in (1.0, SMALL, 1 / SMALL))
+    return next((one for one in found if one is not Outcome.RIGHT), Outcome.RIGHT)
+
+
+def _handed(truth, beside):
+    """The arguments that are no inputs, change with those of fn, and change what backward returns:
+    whoever calls apply has lost their graph."""
+    names, args = argument_names(truth.call.function), truth.call.args
+    g = truth.line.gradients()
+    for place, (arg, other) in enumerate(zip(args, beside.given, strict=True)):
+        if place in truth.call.inputs or arg is other or is_followed(arg):
+            continue
+        args[place] = other.detach().to(arg) if isinstance(arg, Tensor) else other
+        with suppress(Exception):  # of the Function
+            if not torch.equal(truth.line.gradients(), g):
+                name = names[place] if place < len(names) else f"argument {place}"
+                yield Handed(name, not isinstance(arg, (Tensor, int, float, complex)))
+        args[place] = arg
+
+
+def _explained(custom, truth, inner, dtype):
+    """The same, with what is to blame."""
+    seconds = (_second(call, dtype) for call in inner)
+    custom = replace(custom, seconds=tuple(dict.fromkeys(filter(None, seconds))))
+    if custom.by_input is not Outcome.WRONG or custom.checked.recorded.bad:
+        return custom
+    custom = with_use(custom, truth)
+    if custom.lost:
+        custom = with_origin(custom, truth)
+    made = list(dict.fromkeys(s.slot for s in custom.saved if s.kind is Kind.INTERMEDIATE))
+    returns = [s for s in custom.saved if s.kind is Kind.OUTPUT]
+    again = truth.check(partial(keep_again, constants=made))
+    cured = not (again.by_input.bad or again.recorded.bad)
+    if custom.first is Outcome.WRONG and truth.first(output=0) is Outcome.WRONG:
+        # What it saves of its outputs is followed through its own backward, which is meant.
+        if cured and returns:
+            return replace(custom, checked=replace(custom.checked, by_input=again.by_input))
+    else:
+        extras = {s.position: s for s in returns if s.position}
+        wrong = [_extra(saved, truth) for saved in extras.values()]
+        custom = replace(custom, extras=tuple(filter(None, wrong)))
+    if custom.lost or custom.extras:
+        return _cut_besides(custom, truth)
+    if cured or leaves_state(truth):
+        return replace(custom, hidden=True)
+    return replace(custom, cut=tuple(_cut(custom, truth)))
+
+
+def _extra(saved, truth):
+    """None where backward has the right part for the gradient of this output."""
+    if truth.first(output=saved.position) is not Outcome.WRONG:
+        return None
+    line = truth.line
+    u = [2 * u if i == saved.position else u for i, u in enumerate(line.u())]
+    ignored = torch.equal(line.gradients(), flat(line.subject.backward(line.x(), u)))
+    return Extra(saved.variable or f"output {saved.position}", ignored)
+
+
+def _second(call, dtype):
+    """What the backward of a Function that backward applies returns wrongly; None: nothing."""
+    names = argument_names(call.function)
+    none, zero, wrong = list[str](), list[str](), list[str]()
+    with suppress(Exception):  # of the Function
+        truth = Truth(call, None, dtype=dtype, anyway=True)
+        subject, x = truth.line.subject, truth.line.x()
+        with subject.around(), torch.no_grad():
+            grads = subject.vjp(subject.function, x, truth.line.u())
+        for number, (place, grad) in enumerate(zip(call.inputs, grads, strict=True)):
+            if truth.first(place=number) is Outcome.WRONG:
+                kind = none if grad is None else wrong if grad.any() else zero
+                kind.append(names[place] if place < len(names) else f"argument {place}")
+    if not (none or zero or wrong):
+        return None
+    return Second(call.function.__name__, tuple(none), tuple(zero), tuple(wrong))
+
+
+def _cut_besides(custom, truth):
+    """The same, with what backward does not follow even where all that is kept has its graph."""
+    subject, call = truth.line.subject, truth.call
+    with suppress(Exception):  # of the Function, where autograd records its forward
+        with subject.around(), torch.enable_grad():
+            ctx, _ = forward_again(call, truth.inputs())
+        if not all(has_graph(ctx.kept(s.slot)) for s in custom.lost):
+            return custom
+        again = truth.check(keep_again)
+        if again.error is None and again.by_input.bad and not again.recorded.bad:
+            return replace(custom, cut=tuple(_cut(custom, truth)))
+    return custom
+
+
+def _cut(custom, truth):
+    """The inputs by which backward is differentiated wrongly, by their names."""
+    names = argument_names(truth.call.function)
+    for number, place in enumerate(truth.call.inputs):
+        line = truth.line.by_input_only(number)
+        if len(truth.call.inputs) == 1 or truth.check(line=line).by_input.bad:
+            yield names[place] if place < len(names) else f"argument {place}"
