@@ -73,21 +73,23 @@ class Notepad:
         return self.saved_tensors
 
 
-def keep_again(call, inputs, grad_outs, constants=()):
+def keep_again(call, inputs, grad_outs, constants=(), decorated=False):
     """Call forward once more under autograd, and backward with what it keeps now.
 
-    Of a backward declared `once_differentiable` what is under the decorator is called.
+    Of a backward declared `once_differentiable` what is under the decorator is called; and under
+    all others, such as `torch.no_grad()`.
 
     Args:
         constants: the places of what it keeps that stay without a graph, as they really are: a
             number in saved_tensors, or an attribute of ctx.
+        decorated: leave other decorators of backward as they are.
     """
     with torch.enable_grad():
         ctx, outs = forward_again(call, inputs)
         for place in constants:
             ctx.exchange(place, tree_map(_without_graph, ctx.kept(place)))
         grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs
-        return backward_again(call, inputs, grad_outs, ctx)
+        return backward_again(call, inputs, grad_outs, ctx, decorated)
 
 
 def _without_graph(value):
@@ -107,10 +109,11 @@ def forward_again(call, inputs):
     return ctx, out if isinstance(out, tuple) else (out,)
 
 
-def backward_again(call, inputs, grad_outs, ctx):
-    """What backward returns with what `ctx` keeps, by place."""
+def backward_again(call, inputs, grad_outs, ctx, decorated=True):
+    """What backward, without its guard, returns with what `ctx` keeps, by place."""
     function = call.function
-    backward = inspect.unwrap(getattr(function, backward_method(function)))
+    backward = getattr(function, backward_method(function))
+    backward = without_guard(backward) if decorated else inspect.unwrap(backward)
     boxed = getattr(function, "boxed_grads_call", False)
     grads = backward(ctx, list(grad_outs)) if boxed else backward(ctx, *grad_outs)
     grads = grads if isinstance(grads, tuple) else (grads,)

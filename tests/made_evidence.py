@@ -1,4 +1,4 @@
-"""Evidence made up for the tests of the rules and of the verdict: nothing is differentiated."""
+"""Evidence made up for the tests of the findings and of the verdict: nothing is differentiated."""
 
 from double_backward.check import Checked, Compared, Outcome
 from double_backward.diagnosis.evidence import Evidence

@@ -12,7 +12,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from double_backward import diagnose
-from double_backward.diagnosis.rules import RULES
+from double_backward.diagnosis.findings import ROWS
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh, sinh
 from lessons_src.saving_outputs import Exp
@@ -458,7 +458,7 @@ def test_the_table_has_these_rows_and_codes():
     assert list(TABLE) == list(KINDS)
     for kind, (_, codes) in TABLE.items():
         assert codes == set(KINDS[kind][1]), kind
-    assert {code for _, codes in TABLE.values() for code in codes} <= set(RULES)
+    assert {code for _, codes in TABLE.values() for code in codes} <= set(ROWS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from double_backward import assert_double_backward, diagnose, diagnosis
 from double_backward.diagnosis import target
+from double_backward.diagnosis.findings import ROWS
 from double_backward.diagnosis.prepare import NOT_CHECKED
-from double_backward.diagnosis.rules import RULES
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_outputs import Exp
 from lessons_src.untracked_backward import Cube, CubeNumPy
@@ -179,7 +179,7 @@ def test_a_mask_is_a_constant_and_is_not_blamed():
 
 def test_table_of_codes_is_in_the_docstring():
     written = re.findall(r"^ {4}(\w+) +(\d)$", diagnosis.__doc__, re.MULTILINE)
-    assert written == [(code, str(rule.lesson)) for code, rule in RULES.items()]
+    assert written == [(code, str(row.lesson)) for code, row in ROWS.items()]
     assert all(code in diagnosis.__doc__ for code in NOT_CHECKED)
 
 

@@ -201,7 +201,7 @@ FALSE_ONCE = {  # which said something false, half true or nothing
     "a detach that the third derivative meets": (
         "tanh_exp", [("grad_expx * expx", "grad_expx * expx.detach()")],
         "the second derivative is right, and the third is a wrong number. F, differentiated three "
-        "times, at x[0] = 0.5: yours 0.5847, true -0.5652. backward computes with expx where "
+        "times, at x[0] = 0.5: yours 0.5847, true -0.5652. backward computes with x where "
         "autograd cannot follow (it uses .detach() in backward, line 17",
     ),
     "a term missing": (

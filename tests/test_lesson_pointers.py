@@ -5,7 +5,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from double_backward.diagnosis.rules import RULES
+from double_backward.diagnosis.findings import ROWS
 
 LESSONS = {
     int(path.name[0]): " ".join(
@@ -93,9 +93,9 @@ WORDS = {
 
 
 def test_every_finding_has_its_word():
-    assert set(WORDS) == set(RULES)
+    assert set(WORDS) == set(ROWS)
 
 
 @pytest.mark.parametrize("code", WORDS)
 def test_the_lesson_of_a_finding_has_its_word(code):
-    assert WORDS[code] in LESSONS[RULES[code].lesson], RULES[code].lesson
+    assert WORDS[code] in LESSONS[ROWS[code].lesson], ROWS[code].lesson

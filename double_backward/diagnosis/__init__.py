@@ -1,83 +1,10 @@
-"""diagnose: is the second derivative right, and if not, why. The findings and their lessons:
+"""diagnose: is the second derivative right, and if not, why.
 
-    compiled_region                4
-    mutates_grad_out               3
-    mutates_saved                  3
-    backward_works_once            1
-    backward_not_linear            1
-    backward_not_repeatable        1
-    state_between_calls            4
-    leaf_without_gradient          1
-    returns_none                   1
-    first_derivative_differs       1
-    meant                          1
-    inexact_first_derivative       1
-    changed_by_create_graph        4
-    once_differentiable            4
-    extra_output_gradient_ignored  3
-    extra_output_gradient_wrong    3
-    input_copy_saved               1
-    argument_without_graph         1
-    intermediate_saved             3
-    intermediate_on_ctx            4
-    computed_outside_torch         5
-    state_outside_ctx              4
-    second_function_gradient       5
-    grad_out_path_cut              5
-    untracked_backward             5
-    untracked_forward              5
-    float32_differs                5
-    path_counted_twice             5
-    gradients_by_convention        5
-    in_place_without_mark_dirty    5
-    no_derivative_formula          5
-    numpy_in_backward              5
-    inputs_of_one_another          5
-    sign_of_grad_out               5
-    input_frozen                   1
-    third_order_not_tracked        5
-    saved_tensor_edited            3
-    leaf_edited                    3
-    graph_freed                    5
-    checkpoint_refuses_grad        5
-    endless_recursion              5
-    number_of_gradients            1
-    gradient_for_no_tensor         1
-    gradient_of_another_kind       1
-    gradient_can_be_none           1
-    view_in_backward               1
-    no_backward                    1
-    out_argument                   5
-    raises_in                      5
-    cause_unknown                  5
-    nan_in_first                   2
-    nan_in_second                  2
-    noncontiguous_input            1
-    grad_out_layout                1
-    input_on_ctx                   1
-    output_on_ctx                  2
-    reference_cycle                2
-    memory_leak                    2
-    output_used_alone              3
-    raises_if_frozen               1
-    only_by_backward               5
-    elements_not_checked           1
-    differences_disagree           1
-    lost_in_rounding               1
-    raises_beside                  1
-    far_from_one                   1
-    computes_in_float32            1
-    computes_in_16_bits            1
-    seed_fixed                     1
-    edits_what_it_holds            1
-    other_leaves                   1
-    stays_symmetric                1
-    another_point                  4
-
-and, all of lesson 1, why nothing was checked: no_input_requires_grad, no_elements, meta_input,
-lazy_parameters, meta_parameters, took_too_long, beyond_diagnose,
-half_precision, memory_freed, not_finite_here, no_call, no_output, output_without_graph, fn_raises,
-fn_asks_for_leaves, random_output; in a table of diagnose_all, not_called.
+Its findings are the rows of `findings`; and, all of lesson 1, why nothing was checked:
+no_input_requires_grad, no_elements, meta_input, lazy_parameters, meta_parameters, took_too_long,
+beyond_diagnose, half_precision, memory_freed, not_finite_here, no_call, no_output,
+output_without_graph, fn_raises, fn_asks_for_leaves, random_output; in a table of diagnose_all,
+not_called. The findings and their lessons:
 """
 
 import html
@@ -92,13 +19,13 @@ from double_backward.lines import described
 
 from .compiled import as_called, as_written, written
 from .evidence import Evidence
+from .findings import ROWS, Finding, concluded
 from .functions import Saved
 from .gather import seen, with_meant
 from .judge import Row
 from .limits import TookTooLong, limited, no_endless_recursion
 from .prepare import NotChecked
 from .report import text_of
-from .rules import Finding, concluded
 from .settings import Setting
 from .smaller import LARGE, change_of, cut_down, elements, runs, shapes
 from .undisturbed import undisturbed
@@ -107,6 +34,9 @@ from .verdict import Verdict
 OF_THE_FIRST = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT
 
 __all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
+
+if __doc__:  # not under -OO
+    __doc__ += "\n" + "\n".join(f"    {code:<31}{row.lesson}" for code, row in ROWS.items()) + "\n"
 
 
 @dataclass(frozen=True)

@@ -167,16 +167,14 @@ def _explained(custom, truth, inner, dtype):
         custom = with_origin(custom, truth)
     made = list(dict.fromkeys(s.slot for s in custom.saved if s.kind is Kind.INTERMEDIATE))
     returns = [s for s in custom.saved if s.kind is Kind.OUTPUT]
-    again = truth.check(partial(keep_again, constants=made))
+    again = truth.check(partial(keep_again, constants=made, decorated=True))
     cured = not (again.by_input.bad or again.recorded.bad)
-    if custom.first is Outcome.WRONG and truth.first(output=0) is Outcome.WRONG:
-        # What it saves of its outputs is followed through its own backward, which is meant.
-        if cured and returns:
-            return replace(custom, checked=replace(custom.checked, by_input=again.by_input))
-    else:
-        extras = {s.position: s for s in returns if s.position}
-        wrong = [_extra(saved, truth) for saved in extras.values()]
-        custom = replace(custom, extras=tuple(filter(None, wrong)))
+    extras = {s.position: s for s in returns if s.position}
+    wrong = [_extra(saved, truth) for saved in extras.values()]
+    custom = replace(custom, extras=tuple(filter(None, wrong)))
+    if custom.first is Outcome.WRONG and returns and not custom.extras and cured:
+        # What it saves of its output is followed through its own backward, which is meant.
+        return replace(custom, checked=replace(custom.checked, by_input=again.by_input))
     if custom.lost or custom.extras:
         return _cut_besides(custom, truth)
     if cured or leaves_state(truth):
@@ -220,7 +218,7 @@ def _cut_besides(custom, truth):
             ctx, _ = forward_again(call, truth.inputs())
         if not all(has_graph(ctx.kept(s.slot)) for s in custom.lost):
             return custom
-        again = truth.check(keep_again)
+        again = truth.check(partial(keep_again, decorated=True))
         if again.error is None and again.by_input.bad and not again.recorded.bad:
             return replace(custom, cut=tuple(_cut(custom, truth)))
     return custom

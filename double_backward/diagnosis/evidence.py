@@ -1,4 +1,4 @@
-"""All that was seen of fn, as plain data, for the rules and the verdict to look at."""
+"""All that was seen of fn, as plain data, for findings and the verdict to look at."""
 
 from dataclasses import dataclass, field
 
@@ -114,9 +114,34 @@ class Evidence:
         habits = [self.habits.not_linear, self.habits.grad_out_layout, self.habits.input_layout]
         return [row.text for row in [self.measured.first, *self.measured.rows]] + habits
 
-    def kept(self, kind: str, on_ctx: bool) -> list[Saved]:
-        """What is kept on ctx, or by save_for_backward, and is of this kind."""
-        return [s for f in self.functions for s in f.saved if s.kind == kind and s.on_ctx == on_ctx]
+    def error_says(self, *words: str) -> bool:
+        """Whether one of these words stands in an error that was met."""
+        return any(word in text for text in self.errors for word in words)
+
+    def is_in(self, kind: str) -> bool:
+        """Whether the numbers are those of such a situation; see `ways.Situation`."""
+        return self.measured.situation is not None and self.measured.situation.kind == kind
+
+    @property
+    def unasked(self) -> bool:
+        """Something could not be asked."""
+        return any(row.outcome is Outcome.NOT_ASKED for row in self.rows)
+
+    @property
+    def mended(self) -> bool:
+        """Without steps of backward, or of fn, all is right."""
+        return self.undone is not None and self.undone.right
+
+    @property
+    def only_after(self) -> bool:
+        """Wrong with a graph after fn, and not alone."""
+        alone, after = (self.measured.second[s].outcome for s in (Setting.ALONE, Setting.AFTER))
+        return alone is not Outcome.WRONG and after is Outcome.WRONG
+
+    @property
+    def leaks(self) -> bool:
+        """What forward keeps is never freed."""
+        return self.lifetime is Lifetime.FOREVER
 
     def blamed(self, on_ctx: bool) -> list[Saved]:
         """Intermediates that explain why backward does not follow the inputs.
@@ -124,7 +149,7 @@ class Evidence:
         If all is right without steps of backward, or forward writes into its input, what is kept
         explains nothing.
         """
-        if (self.undone and self.undone.right) or self.habits.edits_input:
+        if self.mended or self.habits.edits_input:
             return []
         lost = [s for f in self.functions for s in f.lost if s.name not in self.habits.changes_ctx]
         return [s for s in lost if s.on_ctx == on_ctx]

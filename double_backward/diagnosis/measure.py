@@ -46,7 +46,7 @@ GRAVITY = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """What was measured, as plain data: all that rules and verdict get of it."""
+    """What was measured, as plain data: all that findings and verdict get of it."""
 
     first: Row  # the first derivative
     second: dict[Setting, Row]

@@ -9,9 +9,9 @@ from double_backward.check import Outcome
 from double_backward.lessons import lesson_mark
 from double_backward.lines import WIDTH, wrapped
 
+from .findings import Finding
 from .functions import Saved
 from .judge import Row
-from .rules import Finding
 from .verdict import Verdict
 
 TITLE = 20  # columns: "second derivative"

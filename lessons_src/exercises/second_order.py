@@ -11,7 +11,7 @@ from torch.autograd import grad
 
 from double_backward.check import Line, Subject, measure
 from double_backward.diagnosis import diagnose
-from double_backward.diagnosis.rules import AGAIN
+from double_backward.diagnosis.words import AGAIN
 from double_backward.explain import Case
 from double_backward.graphs import walk
 from double_backward.methods import has_setup_context, recorded

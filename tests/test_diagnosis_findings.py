@@ -1,4 +1,4 @@
-"""Each rule of diagnose by itself: what it says of evidence, and when it is silent.
+"""Each finding of diagnose by itself: what it says of evidence, and when it is silent.
 
 The evidence is made up. That real Functions lead to such evidence is what other tests show.
 """
@@ -28,13 +28,13 @@ from made_evidence import (
 )
 
 from double_backward.diagnosis.compiled import Compiled
+from double_backward.diagnosis.findings import ROWS, concluded
 from double_backward.diagnosis.functions import Handed, Kind
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.lifetime import Lifetime
 from double_backward.diagnosis.linearity import Bend
 from double_backward.diagnosis.not_finite import Broken
-from double_backward.diagnosis.rules import RULES, concluded
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.ways import Situation
 from double_backward.explain import Undoing
@@ -517,17 +517,17 @@ def said(evidence):
 
 
 @pytest.mark.parametrize("code, evidence, words", SPEAKS, ids=[code for code, *_ in SPEAKS])
-def test_what_a_rule_says(code, evidence, words):
+def test_what_a_finding_says(code, evidence, words):
     assert words in said(evidence)[code]
 
 
 @pytest.mark.parametrize("code, evidence", SILENT, ids=[code for code, _ in SILENT])
-def test_when_a_rule_is_silent(code, evidence):
+def test_when_a_finding_is_silent(code, evidence):
     assert code not in said(evidence)
 
 
-def test_every_rule_is_tried():
-    assert {code for code, *_ in SPEAKS} == set(RULES)
+def test_every_finding_is_tried():
+    assert {code for code, *_ in SPEAKS} == set(ROWS)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,685 @@
+"""The findings of `diagnose`: tables of what was seen, what it means, and which lesson explains.
+
+A row says when it speaks, and with which words. Where these hang on more than a name or a number,
+`words` has them. The order is that of the report, and nothing else.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from double_backward._torch import EDITED
+
+from . import words
+from .evidence import Evidence
+from .functions import WRONG, Custom, Kind
+from .lifetime import Lifetime
+from .verdict import Verdict, verdict_of
+from .words import listed, several
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+FIRST = Verdict.FIRST_DERIVATIVE_WRONG
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know or to change: a word to search for, a message, the lesson's number."""
+
+    code: str
+    message: str
+    lesson: int
+    cause: bool = False  # it explains why the second derivative is wrong or raises
+    severity: str = "error"  # or "warning": right here, and may be wrong elsewhere; or "note"
+    function: str = ""  # the class of the Function it is about; "" where it is about fn
+    file: str = ""  # and where that is written
+    line: int = 0
+
+    @property
+    def where(self) -> str:
+        """ "Square, package/module.py:12", or ""."""
+        name = f"{_short(self.file)}:{self.line}" if self.file else ""
+        return ", ".join(filter(None, [self.function, name]))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def _short(file):
+    try:
+        return Path(file).relative_to(Path.cwd()).as_posix()
+    except (ValueError, OSError):
+        in_cell = "ipykernel_" in file or file.startswith("<ipython")
+        return "<notebook>" if in_cell else "/".join(Path(file).parts[-2:])
+
+
+@dataclass(frozen=True)
+class Row:
+    """When a finding speaks, and what follows.
+
+    Attributes:
+        lesson: its number.
+        seen: of the evidence: nothing, True, or what to fill into `says`.
+        says: the words, with {} for what `seen` gives; None: `seen` gives all of them.
+        cause: it explains why a second derivative is wrong, or raises; or a function of the
+            evidence, as severity, verdict and minor.
+        of: the Functions it is about, of the evidence; None: the only one that is suspect.
+        explains: where that is the verdict, it comes before all other causes.
+        severity: "error", "warning" or "note".
+        verdict: what it says against fn by itself, whatever the numbers say; None: nothing.
+        minor: that counts only where all else is right.
+        last: `seen` gets the `Conclusion` of the others instead.
+    """
+
+    lesson: int
+    seen: Callable[[Any], Any]
+    says: str | None = None
+    cause: Any = False
+    of: Callable[[Evidence], list[Custom]] | None = None
+    explains: Verdict | None = None
+    severity: Any = ERROR
+    verdict: Any = None
+    minor: Any = False
+    last: bool = False
+
+    def text(self, evidence: Any) -> str:
+        """What it says of the evidence; "" where it is silent."""
+        seen = self.seen(evidence)
+        if not seen:
+            return ""
+        if self.says is None:
+            return seen
+        return self.says.format(**seen) if isinstance(seen, dict) else self.says.format(seen)
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What the others have said, for those that speak where nobody else does."""
+
+    evidence: Evidence
+    verdict: Verdict
+    explained: bool  # a cause is known
+
+
+def those(known: Callable[[Custom], Any]) -> Callable[[Evidence], list[Custom]]:
+    """The Functions of which something is so."""
+    return lambda e: [f for f in e.functions if known(f)]
+
+
+def _blamed(on_ctx):
+    def keeping(e):
+        kept = [id(s) for s in e.blamed(on_ctx)]
+        return [f for f in e.functions if any(id(s) in kept for s in f.saved)]
+
+    return keeping
+
+
+def _kept_on_ctx(kind):
+    return those(lambda f: any(s.on_ctx and s.kind is kind for s in f.saved))
+
+
+def _edited(e):
+    alone = len(e.functions) == 1
+    return [f for f in e.functions if alone or any(s.edited for s in f.saved)]
+
+
+def _by_steps(known):
+    """Those of which it is known; else those that take steps, as the experiment alone tells."""
+    return lambda e: those(known)(e) or those(lambda f: f.untracked_calls)(e)
+
+
+def _by_convention(e):
+    return e.by_convention if len(e.by_convention) == 1 else []  # it may be any of them
+
+
+OF_THE_FIRST = {
+    "mutates_grad_out": Row(
+        3,
+        lambda e: e.habits.mutates,
+        "backward writes into grad_out, which others read too: make a new tensor, grad_out * 3.",
+        verdict=FIRST,
+    ),
+    "mutates_saved": Row(
+        3,
+        words.mutates_saved,
+        "backward writes into a tensor that forward saved, which others read too, the next "
+        "backward among them{leaf}. Make a new tensor: x * x, not x.mul_(x).",
+        # Not where all is as wrong without writing.
+        cause=lambda e: not e.habits.wrong_besides or e.error_says(EDITED),
+        verdict=lambda e: FIRST if e.first_is_wrong or not e.habits.only_once else Verdict.RAISES,
+    ),
+    "backward_works_once": Row(
+        1,
+        lambda e: not (e.habits.mutates_saved or e.mended) and e.habits.only_once,
+        "The first call of backward uses up what it needs: a second one through the same graph, "
+        "with retain_graph=True, raises: {}",
+        cause=True,
+        explains=Verdict.RAISES,
+    ),
+    "backward_not_linear": Row(1, words.backward_not_linear, verdict=FIRST),
+    "backward_not_repeatable": Row(
+        1,
+        words.backward_not_repeatable,
+        "Called again through the same graph, backward gives {given}: {why}. To differentiate "
+        "twice, autograd calls backward more than once. Leave what forward kept as it is, and "
+        "compute the same each time.",
+        cause=True,
+        verdict=FIRST,
+        minor=lambda e: not e.first_is_wrong,
+    ),
+    "state_between_calls": Row(
+        4,
+        lambda e: e.habits.second_call,
+        "If fn is called again before backward: {}. Something is kept outside ctx, and the second "
+        "call overwrites it. Use save_for_backward.",
+        verdict=FIRST,
+        minor=True,
+    ),
+    "leaf_without_gradient": Row(
+        1,
+        lambda e: several(e.forgotten),
+        "forward uses a tensor that requires grad and is no argument of apply, {}: the output "
+        "changes with it, and that part of its gradient is missing, often without a message. Hand "
+        "it to apply.",
+        verdict=FIRST,
+        minor=True,
+    ),
+    "returns_none": Row(
+        1,
+        lambda e: e.first_is_wrong and not e.meant and e.habits.no_gradient,
+        "backward returns None for {}, but the output depends on it: .backward() leaves .grad at "
+        "None without a message. Return its gradient.",
+    ),
+    "first_derivative_differs": Row(1, words.first_derivative_differs),
+    "meant": Row(
+        1,
+        words.meant,
+        "What backward of {names} returns is meant (ignore=): its first derivative was not "
+        "judged, and its second one as the derivative of what backward returns.{others}",
+        severity=NOTE,
+    ),
+    "inexact_first_derivative": Row(
+        1, words.inexact_first_derivative, severity=lambda e: ERROR if e.inexact else NOTE
+    ),
+}
+
+CAUSES = {
+    "changed_by_create_graph": Row(
+        4, words.changed_by_create_graph, cause=True, verdict=Verdict.SILENTLY_WRONG
+    ),
+    "once_differentiable": Row(
+        4,
+        words.once_differentiable,
+        "backward is declared @once_differentiable. That raises only where grad_out itself "
+        "requires grad{leaks}. {advice}",
+        cause=True,
+        verdict=Verdict.ONCE_DIFFERENTIABLE,
+        of=those(lambda f: f.once),
+    ),
+    "extra_output_gradient_ignored": Row(
+        3,
+        words.ignored_outputs,
+        "forward returns and saves what backward then ignores the gradient of: {names}. That "
+        "gradient arrives in the second backward: add it, times the derivative of {first}.",
+        cause=True,
+        of=those(lambda f: f.extras),
+    ),
+    "extra_output_gradient_wrong": Row(
+        3,
+        lambda e: e.wrong and listed(extra.title for extra in e.extras if not extra.ignored),
+        "What backward adds for the gradient of an extra output is wrong: {}. It should be that "
+        "gradient times the derivative of that output.",
+        cause=True,
+        of=those(lambda f: f.extras),
+    ),
+    "input_copy_saved": Row(
+        1,
+        words.input_copy_saved,
+        "forward saves a copy or a view of an input (clone, reshape, clamp; contiguous or .to "
+        "where they change something; autocast) or the input detached, and what is made there"
+        "{which} has no graph. Convert the input before apply, and save what apply gets.",
+        cause=True,
+        of=_blamed(on_ctx=False),
+    ),
+    "argument_without_graph": Row(
+        1, words.argument_without_graph, cause=True, of=those(lambda f: f.handed)
+    ),
+    "intermediate_saved": Row(
+        3,
+        words.intermediate_saved,
+        "forward saves a tensor it made itself{which}, where autograd does not record: a constant "
+        "to the second backward. {cure}",
+        cause=True,
+        of=_blamed(on_ctx=False),
+    ),
+    "intermediate_on_ctx": Row(
+        4,
+        words.intermediate_on_ctx,
+        "Made in forward, where nothing is recorded, so constants to the second backward: {names}. "
+        "{cure}",
+        cause=True,
+        of=_blamed(on_ctx=True),
+    ),
+    "computed_outside_torch": Row(
+        5,
+        words.computed_outside_torch,
+        "forward keeps numbers that come from outside torch ({}), where no graph leads on. Compute "
+        f"them in backward, in torch, from a saved input. {words.BY_ANOTHER_CALL}",
+        cause=True,
+        of=those(lambda f: any(s.outside for s in f.saved)),
+    ),
+    "state_outside_ctx": Row(
+        4,
+        lambda e: (
+            e.wrong
+            and any(f.hidden for f in e.functions)
+            and not (e.habits.edits_input or e.habits.not_repeatable)  # which explains it
+        ),
+        "backward uses something that forward computes and leaves outside ctx: a constant to "
+        "autograd, which another call may overwrite. Save the input, and compute it in backward.",
+        cause=True,
+        of=those(lambda f: f.hidden),
+    ),
+    "second_function_gradient": Row(
+        5,
+        words.second_function_gradient,
+        "backward applies another Function, and the backward of that is incomplete: {}. Derive it "
+        "for each of its inputs.",
+        cause=True,
+        of=those(lambda f: f.seconds),
+    ),
+    "grad_out_path_cut": Row(
+        5,
+        words.grad_out_path_cut,
+        "What backward returns {how}{steps}. Anything non-linear that follows needs that: compute "
+        "with grad_out itself, in torch.",
+        cause=True,
+        of=_by_steps(lambda f: f.by_grad_out in WRONG),
+    ),
+    "untracked_backward": Row(
+        5, words.untracked_backward, cause=True, of=_by_steps(lambda f: f.cut)
+    ),
+    "untracked_forward": Row(
+        5,
+        words.untracked_forward,
+        "fn computes with its input where autograd does not record{}: the first derivative may be "
+        "right without that part, the second is not. Without it, all is right.",
+        cause=True,
+    ),
+    "float32_differs": Row(
+        5,
+        lambda e: e.differs_in_float32,
+        "In float64 the second derivative is right; in float32, as you gave it, autograd gives "
+        "another one, and the rows show that. fn does something else there: another kernel, NumPy.",
+        cause=True,
+    ),
+    "path_counted_twice": Row(
+        5,
+        lambda e: (
+            e.only_after
+            and any(f.counts_twice for f in e.functions)
+            and not (e.extras or e.habits.not_repeatable)
+        ),
+        "Wrong with a graph after it: where grad_out depends on x, one path counts twice, as "
+        "autograd.grad inside backward does with tensors that are connected. Under "
+        "torch.enable_grad(), use x.view_as(x).requires_grad_() there, and the same of grad_out.",
+        cause=True,
+        of=those(lambda f: f.counts_twice),
+    ),
+    "gradients_by_convention": Row(
+        5,
+        lambda e: e.wrong and listed(f.name for f in e.by_convention),
+        "By itself, backward is not the derivative of forward in {}, and all of fn is right at "
+        "first order: what it gives does not count here, or gradients are handed over in a "
+        "convention of their own, such as those by a step on a group. What such a backward "
+        "computes in torch, autograd differentiates as a formula of the numbers, which does not "
+        "follow that convention: apply Functions that do.",
+        cause=True,
+        of=_by_convention,
+    ),
+    "in_place_without_mark_dirty": Row(
+        5,
+        words.in_place_without_mark_dirty,
+        cause=True,
+        severity=lambda e: ERROR if e.wrong else WARNING,
+        of=_edited,
+    ),
+    "no_derivative_formula": Row(
+        5,
+        words.no_derivative_formula,
+        "An operation in the first derivative has no derivative that autograd knows. Register one "
+        "(register_autograd), use other operations, or write a Function with its own backward.",
+        cause=True,
+    ),
+    "numpy_in_backward": Row(5, words.numpy_in_backward, cause=True),
+    "inputs_of_one_another": Row(
+        5,
+        lambda e: e.is_in("linked"),
+        "The numbers are for inputs of which one is made from another; for inputs by themselves "
+        "all is right. autograd.grad inside backward then counts a path twice: under "
+        "torch.enable_grad(), use x.view_as(x) there for each of them, and the same of grad_out.",
+        cause=True,
+        verdict=lambda e: FIRST if e.first_is_wrong else None,
+    ),
+    "sign_of_grad_out": Row(
+        5,
+        lambda e: e.is_in("negative") and not e.meant,
+        "The numbers are for a negative grad_out, or a negative gradient in the second backward; "
+        "for positive ones all is right. A backward must not look at the sign of what it gets "
+        "(abs, clamp, a root, a comparison).",
+        cause=True,
+    ),
+    "input_frozen": Row(
+        1,
+        lambda e: e.is_in("frozen") and {"name": e.measured.situation.name},
+        "The numbers are for {name} with requires_grad=False; where all inputs are differentiated "
+        "it is right. A backward looks at needs_input_grad, its own or that of a second Function, "
+        "or meets a None: look there.",
+        cause=True,
+    ),
+    "third_order_not_tracked": Row(5, words.third_order_not_tracked, cause=True),
+}
+
+
+def _of_torch(lesson, error, says, unless=lambda e: False):
+    """What an error of torch means: some of its words, found in a row of the report."""
+    errors = [error] if isinstance(error, str) else error
+    return Row(
+        lesson,
+        lambda e: e.error_says(*errors) and not unless(e),
+        says,
+        cause=True,
+        explains=Verdict.RAISES,
+    )
+
+
+TORCH_SAYS = {
+    "saved_tensor_edited": Row(3, words.saved_tensor_edited, cause=True, explains=Verdict.RAISES),
+    "leaf_edited": Row(
+        3,
+        words.leaf_edited,
+        "A tensor that requires grad and is the result of nothing (a leaf){where} is written into "
+        "in place, which torch refuses where autograd records. If backward makes it, as "
+        "new_zeros(..., requires_grad=True) does, leave requires_grad out: what is written there "
+        "brings its graph. Else make a new tensor.",
+        cause=True,
+        explains=Verdict.RAISES,
+    ),
+    "graph_freed": Row(
+        5,
+        words.graph_freed,
+        "A graph that the second derivative needs is freed before: torch.autograd.grad or "
+        ".backward() inside backward{where} does that. What is returned from there has to keep its "
+        "graph: use create_graph=True. With retain_graph=True instead, the error goes and a wrong "
+        "number can come.",
+        cause=True,
+        explains=Verdict.RAISES,
+    ),
+    "checkpoint_refuses_grad": _of_torch(
+        5,
+        "compatible with .grad()",
+        "A checkpoint that runs backward inside backward refuses autograd.grad. With .backward() "
+        "it runs, but the second derivative is not to be trusted: use_reentrant=False for torch's.",
+    ),
+    "endless_recursion": Row(5, words.endless_recursion, cause=True, explains=Verdict.RAISES),
+    "number_of_gradients": _of_torch(
+        1,
+        "incorrect number of gradients",
+        "backward must return one value for each argument of forward after ctx, in their order, "
+        "and None for those that are no tensors; several of them as a tuple, since a list counts "
+        "as one.",
+    ),
+    "gradient_for_no_tensor": _of_torch(
+        1,
+        "gradient different than None at position",
+        "backward returns a gradient for an argument that is no tensor. Return None there.",
+    ),
+    "gradient_of_another_kind": _of_torch(
+        1,
+        ["returned an invalid gradient", "expected Variable or None"],
+        "backward must return tensors, each in the shape of the argument it belongs to, or None.",
+    ),
+    "gradient_can_be_none": _of_torch(
+        1,
+        ["'NoneType'", "NoneType object"],
+        "backward meets a None: the gradient of an output that is not used, after "
+        "ctx.set_materialize_grads(False), or a saved value that is None. Test for it.",
+        unless=lambda e: e.habits.only_once,
+    ),
+    "view_in_backward": _of_torch(
+        1,
+        "view size is not compatible",
+        "backward calls .view on a tensor that is not contiguous. Use reshape.",
+        unless=lambda e: e.habits.grad_out_layout,
+    ),
+    "no_backward": _of_torch(
+        1,
+        "must implement either the backward or vjp",
+        "A Function has no backward, fn itself or one that its backward applies. Write it.",
+    ),
+    "out_argument": _of_torch(
+        5,
+        "functions with out=",
+        "backward writes a result with out=, which autograd does not follow. Use what it returns.",
+    ),
+}
+
+LAST = {
+    "raises_in": Row(5, words.raises_in, last=True),
+    "cause_unknown": Row(5, words.cause_unknown, last=True),
+}
+
+BESIDES = {
+    "nan_in_first": Row(
+        2,
+        words.nan_in_first,
+        "The first derivative is not finite here, so neither is the second{}",
+        cause=lambda e: not e.has_wrong_number,
+        explains=Verdict.NOT_FINITE,
+    ),
+    "nan_in_second": Row(
+        2,
+        words.nan_in_second,
+        cause=lambda e: not e.has_wrong_number,
+        explains=Verdict.NOT_FINITE,
+        verdict=lambda e: Verdict.NOT_FINITE if e.measured.grad_out_not_finite else None,
+    ),
+    "noncontiguous_input": Row(1, words.noncontiguous_input, verdict=Verdict.LAYOUT_DEPENDENT),
+    "grad_out_layout": Row(
+        1,
+        lambda e: not e.habits.not_linear and e.habits.grad_out_layout.rstrip("."),
+        "For a grad_out that is not contiguous (.sum() or .t() after fn): {}. Use reshape, and "
+        "keep its graph.",
+        verdict=Verdict.LAYOUT_DEPENDENT,
+    ),
+    "input_on_ctx": Row(
+        1,
+        lambda e: words.attributes(words.not_mixed(e, Kind.INPUT)),
+        "On ctx, {} misses in-place edits, and lives longer. Use save_for_backward.",
+        severity=WARNING,
+        of=_kept_on_ctx(Kind.INPUT),
+    ),
+    "output_on_ctx": Row(
+        2,
+        lambda e: words.attributes(words.not_mixed(e, Kind.OUTPUT)),
+        "{} is an output. Use save_for_backward.",
+        severity=WARNING,
+        of=_kept_on_ctx(Kind.OUTPUT),
+    ),
+    "reference_cycle": Row(
+        2,
+        lambda e: e.lifetime is Lifetime.CYCLE,
+        "An output on ctx refers to its own graph: it lives until the garbage collector runs.",
+        severity=WARNING,
+    ),
+    "memory_leak": Row(
+        2,
+        words.memory_leak,
+        "{} keeps its own graph alive, in a cycle that the garbage collector cannot see: every "
+        "call leaks memory. Keep outputs with save_for_backward, each the very tensor that you "
+        "return.",
+        severity=WARNING,
+        of=those(lambda f: any(s.circular for s in f.saved)),
+    ),
+    "output_used_alone": Row(
+        3,
+        lambda e: e.measured.output_alone is not None and {"n": e.measured.output_alone},
+        "The numbers are for output {n} alone; all outputs together are right. For an output that "
+        "nobody uses, backward gets zeros, or None after set_materialize_grads(False).",
+    ),
+    "raises_if_frozen": Row(
+        1,
+        words.raises_if_frozen,
+        "With requires_grad=False for {name} it raises: {error}. Ask ctx.needs_input_grad in "
+        "backward, in that of a second Function, too.",
+        severity=WARNING,
+    ),
+    "only_by_backward": Row(
+        5,
+        lambda e: e.measured.by_backward,
+        "torch.autograd.grad is refused here (a reentrant checkpoint does that), so fn was "
+        "differentiated by .backward(create_graph=True).",
+        severity=NOTE,
+    ),
+    "elements_not_checked": Row(
+        1,
+        words.elements_not_checked,
+        "{unchecked} of {elements} elements not checked: finite differences cannot be trusted "
+        "there (a kink, noise, or an element that is far smaller than the others).",
+        severity=WARNING,
+    ),
+    "differences_disagree": Row(
+        1,
+        words.differences_disagree,
+        "Finite differences can be trusted at no element: around this point fn or its derivative "
+        "jumps, has a kink or is not finite, or is noisy. Hand in another point, or a fn without "
+        "the noise.",
+        last=True,
+    ),
+    "lost_in_rounding": Row(
+        1,
+        lambda so_far: so_far.verdict is Verdict.NOT_CHECKED and so_far.evidence.measured.drowned,
+        "Larger numbers cancel inside fn, and what they leave is mostly rounding, as in "
+        "exp(x) - 1 - x for a small x: neither its values nor its derivatives can be judged here. "
+        "Hand in a point where less cancels, or write it so that nothing does: expm1, log1p.",
+        last=True,
+    ),
+    "raises_beside": Row(
+        1,
+        lambda e: e.raises_beside.rstrip("."),
+        "fn raises where its input is moved a little, as finite differences need: {}. Hand in a "
+        "point inside its domain, or a fn that leads back there: lambda x: fn(x.clamp(0, 1)).",
+    ),
+    "far_from_one": Row(
+        1,
+        words.far_from_one,
+        "Numbers far from 1 were scaled, {}: expected and got are in these.",
+        severity=NOTE,
+    ),
+    "computes_in_float32": Row(1, words.computes_in_float32, severity=NOTE),
+    "computes_in_16_bits": Row(
+        1,
+        words.computes_in_16_bits,
+        "An operation in fn or its backward computes in 16 bits (float16, bfloat16), {hidden}. "
+        "{rtol}To know more, compute in float64 throughout, and diagnose again.",
+        severity=lambda e: ERROR if e.inexact else NOTE,
+    ),
+    "seed_fixed": Row(
+        1,
+        lambda e: e.seeded,
+        "fn draws random numbers. It was checked with the seed fixed.",
+        severity=NOTE,
+    ),
+    "edits_what_it_holds": Row(
+        1,
+        lambda e: several(e.edited),
+        "Each call of fn changes {}. That is put back now; to check fn without it, call .eval() on "
+        "the module, or hand the tensor in.",
+        severity=WARNING,
+    ),
+    "other_leaves": Row(
+        1,
+        lambda e: several(e.unchecked),
+        "fn also depends on tensors that require grad and are no inputs: {}. Derivatives by these "
+        "were not checked: hand them in, or a smaller module that holds them.",
+        severity=WARNING,
+    ),
+    "stays_symmetric": Row(
+        1,
+        lambda e: several(e.measured.symmetric),
+        "Symmetric and moved as such, in fn((A + A.mT) / 2): {}. Moved otherwise, it shows other "
+        "derivatives than these. If fn is meant for any matrix, hand in one that is not symmetric.",
+        severity=WARNING,
+    ),
+    "another_point": Row(
+        4,
+        lambda e: e.moved,
+        "At your point a derivative is 0 or jumps, or it is at the edge of where fn has a value: "
+        "the numbers are from beside it.",
+        severity=NOTE,
+    ),
+}
+
+ROWS: dict[str, Row] = {
+    "compiled_region": Row(4, lambda e: e.compiled and e.compiled.said, cause=True),
+    **OF_THE_FIRST,
+    **CAUSES,
+    **TORCH_SAYS,
+    **LAST,
+    **BESIDES,
+}
+
+
+def concluded(evidence: Evidence) -> tuple[Verdict, list[Finding]]:
+    """The verdict, and the findings in the order of the rows."""
+    said = {code: row.text(evidence) for code, row in ROWS.items() if not row.last}
+    spoke = [ROWS[code] for code, text in said.items() if text]
+    convicted: dict[bool, list[Verdict]] = {False: [], True: []}
+    for row in spoke:
+        if verdict := _here(row.verdict, evidence):
+            convicted[_here(row.minor, evidence)].append(verdict)
+    verdict = verdict_of(evidence, convicted[False], minor=convicted[True])
+    explained = any(_here(row.cause, evidence) for row in spoke)
+    so_far = Conclusion(evidence, verdict, explained)
+    said |= {code: row.text(so_far) for code, row in ROWS.items() if row.last}
+    found = [_finding(code, said[code], evidence) for code in ROWS if said[code]]
+    return verdict, _ordered(found, verdict)
+
+
+def _ordered(findings, verdict):
+    """In the order of the rows; of the causes, those first that explain the verdict itself, and
+    those last that explain something less grave."""
+
+    def rank(finding):
+        explains = ROWS[finding.code].explains
+        return 0 if explains is verdict else 1 if explains is None else 2
+
+    causes = iter(sorted((f for f in findings if f.cause), key=rank))
+    return [next(causes) if f.cause else f for f in findings]
+
+
+def _here(value, e):
+    return value(e) if callable(value) else value
+
+
+def _finding(code, text, evidence):
+    row = ROWS[code]
+    severity, cause = _here(row.severity, evidence), _here(row.cause, evidence)
+    return Finding(code, text, row.lesson, cause, severity, *_where(row, severity, evidence))
+
+
+def _where(row, severity, e):
+    """The name, file and line of the first Function that a finding is about, or of a region."""
+    if row is ROWS["compiled_region"]:
+        region = e.compiled.regions[0]
+        return region.name, region.file or "", region.line
+    if row.of is not None:
+        about = row.of(e)[:1]
+    else:
+        about = [f for f in e.functions if f.suspect] or list(e.functions)
+        about = about if len(about) == 1 and severity == ERROR else []
+    if not about:
+        return ()
+    place = about[0].place
+    return (about[0].name, place.file, place.line) if place else (about[0].name,)

@@ -1,0 +1,694 @@
+"""The words of those findings for which a row of a table is not enough: each gets the evidence, and
+gives nothing, what is to be filled in, or all that is said."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from double_backward._torch import EDITED
+from double_backward.check import Outcome
+from double_backward.steps import Step, told
+
+from .evidence import Evidence
+from .functions import WRONG, Custom, Kind, Saved
+from .habits import SAME, SMALL
+from .judge import TOLERANCE
+from .linearity import FACTORS, Bend
+from .verdict import Verdict
+from .ways import WRONG_NUMBER
+
+# What to write where a derivative is a call of something that is not torch.
+BY_ANOTHER_CALL = (
+    "What torch cannot compute (a simulator, a solver) needs a second Function, which backward "
+    "applies to the saved input. Its own backward calls the simulator twice more, at x + h v and "
+    "x - h v with a small step h: their difference over 2 h is the Hessian times a vector v."
+)
+AGAIN = "Compute it in backward from a saved input, in torch, or return this very tensor, too."
+Filled = dict[str, Any] | None
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Each once, with commas."""
+    return ", ".join(dict.fromkeys(map(str, names)))
+
+
+def several(names: tuple[str, ...]) -> str:
+    """The first of them."""
+    return ", ".join(names[:4]) + ", ..." * (len(names) > 4)
+
+
+def percent(part: float) -> str:
+    """Two digits: "12%", "1.2%", "0.03%"."""
+    return f"{float(f'{100 * part:.2g}'):g}%"
+
+
+def _rounded_up(number):
+    """One digit, not below the number: 0.026 becomes 0.03."""
+    exponent = math.floor(math.log10(number))
+    return f"{math.ceil(number / 10**exponent) * 10**exponent:.1g}"
+
+
+# The first derivative.
+
+
+def mutates_saved(e: Evidence) -> Filled:
+    if not e.habits.mutates_saved:
+        return None
+    refused = e.error_says("a leaf Variable that requires grad")
+    return {"leaf": "; torch refuses that for a leaf" * refused}
+
+
+def backward_not_linear(e: Evidence) -> str | None:
+    seen = e.habits.not_linear
+    if not seen or e.meant:
+        return None
+    if seen == SAME:
+        return (
+            "backward ignores grad_out: for three times as large a one it returns the same. "
+            "Multiply what it returns by grad_out, unless nothing ever follows fn."
+        )
+    if seen not in (WRONG_NUMBER, SMALL):
+        return f"For another grad_out, larger, smaller or negative, backward raises: {seen}"
+    return (
+        f"backward is not linear in grad_out: {_bent(e)} Return grad_out times something that "
+        "grad_out does not change."
+    )
+
+
+def _bent(e):
+    """In what way it is not linear, as it was measured."""
+    factor = f"{FACTORS[e.measured.dtype][1]:,.0f}"
+    said = {
+        Bend.ADDS: "for a grad_out of 0 it does not return 0, so it adds something.",
+        Bend.SQUARES: "for one twice as large it returns four times as much, or some elements of "
+        "that, so it multiplies gradients with one another.",
+        Bend.SIGN: "for the negative one it does not return the negative, so it looks at its sign "
+        "(abs, a clamp at 0, a comparison).",
+        Bend.CLIPS: f"it is for small ones, and returns less for one that is {factor} times "
+        "larger, so it clips.",
+        Bend.SMALL: f"it is for larger ones, and not for one that is {factor} times smaller, so it "
+        "adds something, rounds, or stops at an absolute tolerance, as a solver does: make that "
+        "relative.",
+    }
+    return said.get(e.habits.bend, "for a multiple of it, it does not return that multiple.")
+
+
+def backward_not_repeatable(e: Evidence) -> Filled:
+    if not e.habits.not_repeatable or (e.meant and not e.habits.changes_ctx):
+        return None
+    changed = listed(f"ctx.{name}" for name in e.habits.changes_ctx)
+    given = e.habits.not_repeatable.replace("a wrong number", "another number")
+    why = f"it changes {changed}" if changed else "it draws random numbers, or changes what it uses"
+    return {"given": given, "why": why}
+
+
+def first_derivative_differs(e: Evidence) -> str | None:
+    habits = e.habits
+    habit = habits.mutates or habits.mutates_saved or habits.not_linear or habits.not_repeatable
+    explained = habit and not habits.wrong_besides
+    if not e.first_is_wrong or explained or habits.no_gradient or e.is_in("linked") or e.meant:
+        return None
+    first = e.measured.first
+    size = max(abs(first.expected), abs(first.got))
+    off = abs(first.expected - first.got) / size if size else 0.0
+    if 0 < off <= 0.1:
+        return (
+            f"The first derivative is off by {percent(off)}. If fn solves to about that, "
+            f"pass rtol={_rounded_up(2 * off)}; if not, backward is wrong."
+        )
+    names = listed(f.name for f in e.not_meant if f.first is not Outcome.RIGHT)
+    pass_it = f"; pass ignore=[{names}] then" if names else ""
+    return (
+        "The first derivative is not that of forward. If you meant that (straight-through, "
+        "gradient reversal, surrogate, a solver stopped early), gradcheck fails by "
+        f"design{pass_it}; if not, backward is wrong."
+    )
+
+
+def meant(e: Evidence) -> Filled:
+    if not e.meant:
+        return None
+    open_ = listed(e.not_apart)
+    others = f" Whether that of {open_} is right cannot be told here: diagnose it by itself."
+    return {"names": listed(e.meant), "others": others * bool(open_)}
+
+
+def inexact_first_derivative(e: Evidence) -> str | None:
+    first, exact = e.measured.first, TOLERANCE[e.measured.dtype]
+    said = e.measured.dtype is not torch.float64 and not e.inexact  # by another finding
+    said = said or e.measured.dtype is torch.bfloat16
+    if said or first.outcome is not Outcome.RIGHT or first.relative <= exact:
+        return None
+    told = (
+        f"The first derivative is off by up to {first.relative:.2%}, as where fn iterates, or has "
+        "a rounded or tabulated formula, or a lower precision inside. "
+    )
+    if e.inexact:
+        told += f"If fn is meant to be so inexact, pass rtol={_rounded_up(2 * first.relative)}. "
+    return told + (
+        f"So the second derivative was judged to {percent(e.measured.tolerance)} only; a more "
+        "exact fn tells more."
+    )
+
+
+# Causes of a wrong second derivative.
+
+
+def changed_by_create_graph(e: Evidence) -> str | None:
+    if not e.measured.changed_by_create_graph:
+        return None
+    steps = [step for f in e.functions for step in f.untracked_calls]
+    fact = (
+        "With create_graph=True even the first derivative is another one: backward does something "
+        "else, or nothing, where autograd records it"
+    )
+    if not any(step.kind == "backward" for step in steps):
+        return f"{fact}. Let it compute the same either way."
+    tried = [*e.undone.together] if e.undone else []
+    return (
+        f"{fact}{_seen(tried or steps)}. What .backward() leaves in .grad, and of which tensors, "
+        "is then another thing: use what torch.autograd.grad(..., create_graph=True) returns, of "
+        "tensors that have their graph."
+    )
+
+
+def once_differentiable(e: Evidence) -> Filled:
+    guarded = [f for f in e.functions if f.once]
+    if not guarded:
+        return None
+    rows = e.measured.second.items()
+    silent = listed(setting for setting, row in rows if row.outcome is Outcome.WRONG)
+    leaks = f"; here a wrong number comes without a message: {silent}" if silent else ""
+    if all(f.sound for f in guarded):
+        advice = (
+            "What it guards is torch on saved inputs and can be differentiated: delete the "
+            "decorator, and diagnose again."
+        )
+    elif all(f.sound or EDITED in f.refused for f in guarded):
+        advice = (
+            "What it guards changes a tensor in place that autograd keeps (+=, *=, [...] =, or a "
+            "name with an underscore at its end): make a new tensor there, delete the decorator, "
+            "and diagnose again."
+        )
+    else:
+        advice = (
+            "Do not delete the decorator. Write a Function for backward, with a backward of its "
+            "own."
+        )
+    return {"leaks": leaks, "advice": advice}
+
+
+def ignored_outputs(e: Evidence) -> Filled:
+    ignored = [extra.title for extra in e.extras if extra.ignored]
+    if not (e.wrong and ignored):
+        return None
+    return {"names": listed(ignored), "first": ignored[0]}
+
+
+def input_copy_saved(e: Evidence) -> Filled:
+    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is Kind.INPUT]
+    return {"which": _which(kept)} if e.wrong and kept else None
+
+
+def argument_without_graph(e: Evidence) -> str | None:
+    handed = [one for f in e.functions for one in f.handed]
+    if not (e.wrong and handed):
+        return None
+    objects = [one.name for one in handed if one.is_object]
+    if objects:
+        return (
+            f"{listed(objects)}, which apply is handed, computes with something that is made of "
+            "the input, without a graph of it. Hand that over as a tensor with its graph, and "
+            "return its gradient."
+        )
+    return (
+        f"{listed(one.name for one in handed)} changes with the input, and comes to apply without "
+        "a graph: whoever calls it detached it, or made it under no_grad or in another Function. "
+        "Hand it over with its graph, and return its gradient."
+    )
+
+
+def intermediate_saved(e: Evidence) -> Filled:
+    kept = [s for s in _used(e, on_ctx=False) if s.repeats is not Kind.INPUT and not s.outside]
+    return {"which": _which(kept), "cure": _cure(e, kept)} if kept else None
+
+
+def intermediate_on_ctx(e: Evidence) -> Filled:
+    kept = [s for s in _used(e, on_ctx=True) if not s.outside]
+    return {"names": attributes(kept), "cure": _cure(e, kept)} if kept else None
+
+
+def computed_outside_torch(e: Evidence) -> str:
+    kept = [s for s in e.blamed(on_ctx=False) + e.blamed(on_ctx=True) if s.outside]
+    return listed(s.title for s in kept) if e.wrong else ""
+
+
+def _used(e: Evidence, on_ctx: bool) -> list[Saved]:
+    """What explains a wrong second derivative; integers that jump, where it could not be judged."""
+    if e.wrong:
+        return e.blamed(on_ctx)
+    return [s for s in e.blamed(on_ctx) if s.packed] if e.unasked else []
+
+
+def attributes(kept: list[Saved]) -> str:
+    """ "ctx.e, ctx.n"."""
+    return listed(f"ctx.{s.name}" for s in kept)
+
+
+def not_mixed(e: Evidence, kind: Kind) -> list[Saved]:
+    """What is kept on ctx and of this kind; not a list in which there are intermediates, too."""
+    found = []
+    for f in e.functions:
+        made = {s.name for s in f.saved if s.kind is Kind.INTERMEDIATE}
+        found += [s for s in f.saved if s.kind is kind and s.on_ctx and s.name not in made]
+    return found
+
+
+def _which(kept: list[Saved]) -> str:
+    """ " (e, n)", the names, and where they are saved if that is not in the Function itself."""
+    names = listed(s.title for s in kept)
+    places = listed(s.saved_in for s in kept if s.saved_in)
+    said = "; ".join(filter(None, [names, places and f"saved in {places}"]))
+    return f" ({said})" if said else ""
+
+
+def _cure(e: Evidence, kept: list[Saved]) -> str:
+    """What to do instead; where that is not the same for all, for each."""
+    by_convention = {id(s) for f in e.by_convention for s in f.saved}
+    if any(id(s) in by_convention for s in kept):
+        return (
+            "Compute it in backward from a saved input, by Functions that hand gradients over in "
+            "the same convention."
+        )
+    engine = any(s.dtype.startswith("NumPy") for s in kept)
+    groups: dict[str, list[Saved]] = {}
+    for each in kept:
+        groups.setdefault(_cure_of(each, engine), []).append(each)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return " ".join(f"{listed(s.title for s in g)}: {cure}" for cure, g in groups.items())
+
+
+def _cure_of(s: Saved, engine: bool) -> str:
+    if s.dtype.startswith(("int", "uint")) and s.bytes:
+        return (
+            "No graph leads on from integers, into which a derivative may be packed to save "
+            "memory: save the input, too, and compute with it where torch.is_grad_enabled() in "
+            "backward."
+        )
+    if s.repeats is Kind.INPUT:
+        return "It repeats an input: give save_for_backward the very tensor that apply gets."
+    if s.repeats is Kind.OUTPUT:
+        return "It repeats the output: save the very tensor that you return, not a copy."
+    if s.marked:
+        return (
+            "It is returned, but marked non-differentiable: leave mark_non_differentiable out, and "
+            "add the part for its gradient."
+        )
+    if s.numeric:
+        return (
+            "No graph leads on from what is not a tensor: compute it in backward from a saved "
+            "input, in torch, or return it as a tensor, too, and save that."
+            f"{f' {BY_ANOTHER_CALL}' if engine else ''}"
+        )
+    return AGAIN
+
+
+def second_function_gradient(e: Evidence) -> str:
+    known = {f.name for f in e.functions}  # one that fn calls, too, is wrong for fn already
+    seconds = [s for f in e.functions for s in f.seconds]
+    seconds = [s for s in seconds if not (e.first_is_wrong and s.name in known)]
+    return "; ".join(dict.fromkeys(map(_returned, seconds))) if e.wrong else ""
+
+
+def _returned(second):
+    parts = {"None": second.none, "0": second.zero, "a wrong gradient": second.wrong}
+    said = [f"{what} for {listed(names)}" for what, names in parts.items() if names]
+    return f"{second.name} returns {', '.join(said)}"
+
+
+def grad_out_path_cut(e: Evidence) -> Filled:
+    cut = [f for f in e.functions if f.by_grad_out in WRONG and not f.seconds]
+    known = cut or _mended(e, "by_grad_out")
+    if not (e.wrong and known) or (e.habits.not_linear and not e.meant) or e.habits.not_repeatable:
+        return None
+    if e.measured.changed_by_create_graph:
+        return None
+    lost = cut and all(f.checked.by_grad_out.got == 0 for f in cut)
+    how = "has no graph to grad_out" if lost else "is differentiated wrongly by grad_out"
+    steps = _steps(e, cut, "by_grad_out")
+    if _by_guard(cut, steps) or (not steps and _in_place(e)):
+        return None
+    return {"how": how, "steps": _seen(steps)}
+
+
+def untracked_backward(e: Evidence) -> str | None:
+    lost = [f for f in e.functions if f.cut and not f.seconds and f not in e.by_convention]
+    lost = [f for f in lost if f.untracked_calls or not (f.refused or f.lost)]
+    if e.measured.changed_by_create_graph:
+        return None
+    seen = any(f.untracked_calls for f in lost)
+    if not (e.wrong and (lost or _mended(e, "by_input"))) or (lost and _in_place(e) and not seen):
+        return None
+    steps = _steps(e, lost, "by_input")
+    if _by_guard(lost, steps):
+        return None
+    names = [name for f in lost for name in f.cut] or ["what it is given"]
+    if e.habits.mutates_saved and all(step.kind == "data" for step in steps):
+        return None  # x.data.mul_(2) is how it writes
+    fact = f"backward computes with {listed(names)} where autograd cannot follow{_seen(steps)}."
+    if steps and e.undone and _mended(e, "by_input"):
+        all_of_them = e.undone.right and set(e.undone.together) <= set(steps)
+        what = "the numbers are" if all_of_them else "this part is"
+        return f"{fact} Without that, {what} right."
+    engine = f" {BY_ANOTHER_CALL}" if any(step.kind == "numpy" for step in steps) else ""
+    return (
+        f"{fact} Write it in torch operations, or as a Function with a complete backward.{engine}"
+    )
+
+
+def untracked_forward(e: Evidence) -> str | None:
+    if e.functions or not e.wrong or e.undone is None or not e.undone.right:
+        return None
+    return _seen([*e.undone.together])
+
+
+def _in_place(e):
+    """Something is another number in a second call, or after a write: that explains what is not
+    followed where no step is seen."""
+    habits = e.habits
+    spoilt = habits.edits_input or habits.mutates or habits.mutates_saved or habits.not_repeatable
+    edited = any(s.edited for f in e.functions for s in f.saved)
+    return spoilt or edited or e.error_says(EDITED)
+
+
+def _by_guard(cut, steps):
+    """The guard cuts it, as once_differentiable says, and nothing else is seen."""
+    return bool(cut) and all(f.once for f in cut) and not any(step.where for step in steps)
+
+
+def _mended(e, part):
+    """Without steps of backward this part, which is silently wrong, is right."""
+    silently = any(row.outcome is Outcome.WRONG for row in e.measured.rows)
+    return silently and bool(e.functions) and e.undone is not None and part in e.undone.mended
+
+
+def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
+    """The steps of these backwards by which this part of their derivative is lost."""
+    met = [step for f in functions for step in f.untracked_calls]
+    if e.undone is None:  # nobody knows more
+        return met
+    needed = [*getattr(e.undone, part)]
+    if part in e.undone.mended:
+        return needed
+    numpy = any(step.kind == "numpy" for step in e.left_torch)  # which needs .detach()
+    stuck = [] if numpy else [*e.undone.stuck]
+    if stuck:  # nobody knows what would be without them; these give constants in any case
+        stuck += [s for s in met if s.kind in ("grad", "backward") and s not in stuck]
+    others = [s for s in [*stuck, *e.left_torch] if s not in e.still.get(part, ())]
+    # Nothing matters where a constant comes first.
+    return list(dict.fromkeys([*needed, *others])) or met
+
+
+def _seen(steps: list[Step]) -> str:
+    return f" (it uses {told(steps)})" if steps else " (what cuts it was not seen)"
+
+
+def in_place_without_mark_dirty(e: Evidence) -> str | None:
+    if not (e.habits.edits_input or any(s.edited for f in e.functions for s in f.saved)):
+        return None
+    if not e.wrong:
+        return (
+            "forward changes an input in place and does not say so. By itself fn is right, but "
+            "whoever uses that input afterwards, as in fn(x) + x**2, gets the changed one, "
+            "without its graph: make a new tensor, or return it and call ctx.mark_dirty(x)."
+        )
+    return (
+        "forward changes an input in place and does not say so: to autograd it is still what it "
+        "was before. Make a new tensor, or return it and call ctx.mark_dirty(x)."
+    )
+
+
+def no_derivative_formula(e: Evidence) -> bool:
+    warned = any("an autograd kernel was not" in text for text in e.warnings)
+    spoilt = warned and (e.wrong or e.first_is_wrong)
+    return spoilt or e.error_says("no autograd formula was", "derivative for")
+
+
+def numpy_in_backward(e: Evidence) -> str | None:
+    refusal = "Can't call numpy()"
+    if e.error_says(refusal):
+        return (
+            "backward hands a tensor to NumPy. Do not follow the advice to detach: that turns the "
+            "error into a wrong number. Put the NumPy code into a Function with its own backward."
+        )
+    if any(refusal in f.refused for f in e.functions):
+        return (
+            "backward hands a tensor to NumPy, where no graph leads. Put the NumPy code into a "
+            "Function with its own backward."
+        )
+    return None
+
+
+def third_order_not_tracked(e: Evidence) -> str | None:
+    rows = e.measured.third.values()
+    late = any(row.outcome in (Outcome.WRONG, Outcome.RAISES) for row in rows)
+    early = any(row.outcome is not Outcome.RIGHT for row in e.measured.second.values())
+    if early or not late:
+        return None
+    if not e.functions:
+        return (
+            "Right at second order, not at third: in the second derivative of an operation of "
+            "torch something is taken for a constant, as in those of layer_norm and batch_norm. "
+            "Write it from plain operations (mean, var, sqrt)."
+        )
+    inner = listed(name for f in e.functions for name in f.inner)
+    return (
+        "Right at second order, not at third: the backward of your backward keeps intermediates or "
+        f"is not tracked. Diagnose {inner or 'the Function that backward applies'} by itself."
+    )
+
+
+# Errors of torch.
+
+
+def saved_tensor_edited(e: Evidence) -> str | None:
+    if e.habits.mutates or e.habits.mutates_saved or not e.error_says(EDITED):
+        return None
+    if e.written is None:
+        return (
+            "A tensor that autograd keeps for the next backward is changed in place (+=, *=, or a "
+            "name with an underscore at its end). Make a new tensor there."
+        )
+    by, lines = e.written.kept_in, e.written.lines
+    more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
+    return (
+        f"A tensor that autograd keeps for the next backward{f' ({by})' if by else ''} is changed "
+        f"in place afterwards, in {'; '.join(lines[:3])}{more}. Make a new tensor there."
+    )
+
+
+def leaf_edited(e: Evidence) -> Filled:
+    known = e.habits.mutates or e.habits.mutates_saved
+    if known or not e.error_says("leaf Variable that requires grad"):
+        return None
+    return {"where": _where(e)}
+
+
+def graph_freed(e: Evidence) -> Filled:
+    freed = e.error_says("backward through the graph a second time")
+    return {"where": _where(e)} if freed and e.functions and not e.habits.only_once else None
+
+
+def endless_recursion(e: Evidence) -> str | None:
+    said = [text for text in e.errors if "endless recursion: " in text]
+    if not said:
+        return None
+    if said[0].endswith("inside one another"):
+        return "backward applies Functions whose backwards call it again, without end."
+    name = said[0].split()[-1]
+    return (
+        f"{name} saves its output, whose grad_fn is {name} itself, whatever graph it had inside "
+        "forward. backward differentiates it, which calls the same backward again, without end. "
+        "Compute it anew in backward, from the saved inputs under torch.enable_grad()."
+    )
+
+
+def _where(e):
+    """ ", in backward, line 7,", or ""."""
+    places = _places(e)
+    return f", in {places}," if places else ""
+
+
+def _places(e):
+    """Where in the reader's code autograd meets an error."""
+    rows = [e.measured.first, *e.measured.rows]
+    return listed(row.raised_in for row in rows if row.raised_in)
+
+
+# Where no other finding speaks.
+
+
+def raises_in(so_far: Any) -> str | None:
+    """Where the error comes from, if no finding knows its cause."""
+    e = so_far.evidence
+    places = _places(e)
+    if not places or so_far.verdict is not Verdict.RAISES or so_far.explained:
+        return None
+    if e.measured.first.outcome is Outcome.RAISES:
+        return f"Already the first derivative raises, in {places}."
+    return f"The error comes from {places}."
+
+
+def cause_unknown(so_far: Any) -> str | None:
+    """The last resort."""
+    e = so_far.evidence
+    if so_far.explained:
+        return None
+    if so_far.verdict is Verdict.RAISES and not _places(e):
+        return "Why is not known. Halve fn to find the operation that raises."
+    if so_far.verdict is not Verdict.SILENTLY_WRONG:
+        return None
+    if e.edited:
+        return (
+            "Autograd finds another derivative than there is. Nothing that a Function keeps "
+            f"explains it; what each call of fn changes may ({several(e.edited)}): computed from "
+            "the inputs, and a constant to autograd."
+        )
+    if not e.functions:
+        return (
+            "Autograd finds another derivative than there is, and no custom Function is in fn: an "
+            "operation of torch, a compiled region, or something detached. One of them is "
+            "torch.sparse_coo_tensor(i, v), which loses the second derivative by v: build it "
+            "dense, with index_put, and call .to_sparse()."
+        )
+    return (
+        "Autograd finds another derivative than there is, and why is not known: nothing that is "
+        "kept explains it. Halve fn to find the place, then look at that backward step by step."
+    )
+
+
+# What else there is to know.
+
+
+def nan_in_first(e: Evidence) -> str | None:
+    if e.measured.first.outcome is not Outcome.NOT_FINITE:
+        return None
+    if e.broken is None:
+        return (
+            ": often 0/0 or 0 * inf, from a root or a norm at 0, or NaN in the input. Stay away "
+            "from there."
+        )
+    return f". {_broken(e)}"
+
+
+def nan_in_second(e: Evidence) -> str | None:
+    second = any(row.outcome is Outcome.NOT_FINITE for row in e.measured.rows)
+    by_grad_out = e.measured.grad_out_not_finite
+    if not (second or by_grad_out) or e.measured.first.outcome is Outcome.NOT_FINITE:
+        return None
+    if by_grad_out and not second:
+        said = (
+            "What backward returns is finite; differentiated by grad_out it is not. That shows "
+            "where grad_out comes from elsewhere, as from weights of a loss that are trained."
+        )
+        return f"{said} {_broken(e)}" if e.broken else said
+    if e.broken is None:
+        return (
+            "The first derivative is finite, the second is not: often 0 * inf, from a root or a "
+            "power at 0, or from torch.where, which differentiates both sides. Stay away from "
+            "there."
+        )
+    return f"The first derivative is finite, the second is not. {_broken(e)}"
+
+
+def _broken(e):
+    where = f", in {e.broken.where}" if e.broken.where else ""
+    return (
+        f"The first to return what is not finite is {e.broken.name}{where}: of a root, a power or "
+        "a quotient at 0, or beyond where it has a value. If that number is not used, torch.where "
+        "alone does not help, since both sides are differentiated: hand the operation a harmless "
+        "one, torch.where(ok, f(torch.where(ok, x, 1.0)), 0.0), with ok such as x > 0."
+    )
+
+
+def noncontiguous_input(e: Evidence) -> str | None:
+    if not e.habits.input_layout:
+        return None
+    said = f"For a non-contiguous x: {e.habits.input_layout.rstrip('.')}."
+    if e.habits.copies_input:
+        return f"{said} Save x first: x.contiguous() may be a copy without graph."
+    if "view size is not compatible" in said:
+        return said
+    return (
+        f"{said} fn does something else for such a layout, of x or of grad_out: look for strides, "
+        "is_contiguous and copies."
+    )
+
+
+def memory_leak(e: Evidence) -> str:
+    kept = listed(s.title for f in e.functions for s in f.saved if s.circular)
+    return (kept or "What forward keeps") if e.leaks else ""
+
+
+def raises_if_frozen(e: Evidence) -> Filled:
+    if e.measured.raises_frozen is None:
+        return None
+    name, error = e.measured.raises_frozen
+    return {"name": name, "error": error.rstrip(".")}
+
+
+def elements_not_checked(e: Evidence) -> Filled:
+    rows = [row for row in e.measured.rows if row.outcome is Outcome.RIGHT]
+    worst = max(rows, key=lambda row: row.unchecked, default=None)
+    if worst is None or not worst.unchecked:
+        return None
+    return {"unchecked": worst.unchecked, "elements": worst.elements}
+
+
+def differences_disagree(so_far: Any) -> bool:
+    e = so_far.evidence
+    known = e.raises_beside or e.inexact or e.not_apart or e.measured.drowned or e.unasked
+    return so_far.verdict is Verdict.NOT_CHECKED and not known
+
+
+def far_from_one(e: Evidence) -> str:
+    inputs, outputs = _in_words(e.measured.units), _in_words(e.measured.output_units)
+    said = [f"inputs in units of {inputs}"] * bool(inputs)
+    return " and ".join(said + [f"outputs in units of {outputs}"] * bool(outputs))
+
+
+def _in_words(units):
+    if len(units) > 3:
+        return f"{units[0]:g} to {units[-1]:g}"
+    return ", ".join(f"{u:g}" for u in units)
+
+
+def computes_in_float32(e: Evidence) -> str | None:
+    if e.measured.dtype is not torch.float32:
+        return None
+    if _within(e) >= 1:
+        return f"fn computes in float32, {_beyond(e)}."
+    return f"fn computes in float32, so it was judged to {_within(e):.1%} only."
+
+
+def computes_in_16_bits(e: Evidence) -> Filled:
+    if e.measured.dtype is not torch.bfloat16:
+        return None
+    hidden = f"so errors below {percent(_within(e))} do not show" if _within(e) < 1 else _beyond(e)
+    return {"hidden": hidden, "rtol": "If it is meant to, pass rtol=0.02. " * e.inexact}
+
+
+def _beyond(e):
+    """Where an error of the size of the numbers themselves does not show."""
+    rows = [*e.measured.second.items(), *e.measured.third.items()]
+    names = listed(setting for setting, row in rows if row.within >= 1)
+    where = f" in the rows {names}" if names else ""
+    return f"and nothing can be judged{where}: differences there are mostly noise"
+
+
+def _within(e):
+    """The smallest relative error that shows in every row."""
+    return max([e.measured.tolerance, *(row.within for row in e.measured.rows)])
