@@ -435,7 +435,7 @@ def _begin(cls, ctx, args, kwargs):
     call = Call(cls, args, kwargs, State.now(cls not in _drawing_nothing))
     if writes:  # it may do so past the version counters
         call.written = {p for p, a in enumerate(args) if isinstance(a, torch.Tensor)}
-    setattr(ctx, CALL, call)
+    ctx.__dict__ = {**vars(ctx), CALL: call}  # setattr would make one of twice the size
     if is_region(cls):
         call.region = region_here()
     return call

@@ -223,28 +223,40 @@ class NewSquare(Square):
         ctx.save_for_backward(*inputs)
 
 
+class Twice(Function):
+    """Saves nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+
+
 def bytes_of_an_application(f, remedy):
     """What Python holds for each of many applications that are alive."""
     with remedy():
         y = f(torch.ones(1, requires_grad=True))
         tracemalloc.start()
         try:
-            for _ in range(300):
+            for _ in range(3000):
                 y = f(y)
-            return tracemalloc.get_traced_memory()[0] / 300
+            return tracemalloc.get_traced_memory()[0] / 3000
         finally:
             tracemalloc.stop()
 
 
 @pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
-@pytest.mark.parametrize("function", [Square, NewSquare])
+@pytest.mark.parametrize("function", [Square, NewSquare, Twice])
 def test_a_live_application_costs_a_few_hundred_bytes(function, remedy):
     def between_dropouts(x):
         return torch.nn.functional.dropout(function.apply(x), 0.5)
 
     for f in (function.apply, between_dropouts):
         plain = bytes_of_an_application(f, nullcontext)
-        assert bytes_of_an_application(f, remedy) < plain + 900
+        assert bytes_of_an_application(f, remedy) < plain + 500
 
 
 class Doubled(Function):
