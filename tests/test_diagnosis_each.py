@@ -401,8 +401,8 @@ def test_a_backward_that_differentiates_a_graph_on_ctx_is_not_said_to_raise():
     assert diagnosis.verdict == "first_derivative_wrong"
     outcomes = [str(row.outcome) for row in diagnosis.settings.values()]
     assert outcomes == ["raises", "raises", "wrong", "wrong"], str(diagnosis)
-    causes = {f.code: f.cause for f in diagnosis.findings}
-    assert not causes["mutates_saved"] and causes["grad_out_path_cut"]
+    causes = {f.code for f in diagnosis.findings if f.cause}
+    assert {"mutates_saved", "grad_out_path_cut"} <= causes
 
 
 class Coupled(Function):

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from double_backward._torch import EDITED
-
 from . import words
 from .evidence import Evidence
 from .functions import WRONG, Custom, Kind
@@ -145,8 +143,7 @@ OF_THE_FIRST = {
         words.mutates_saved,
         "backward writes into a tensor that forward saved, which others read too, the next "
         "backward among them{leaf}. Make a new tensor: x * x, not x.mul_(x).",
-        # Not where all is as wrong without writing.
-        cause=lambda e: not e.habits.wrong_besides or e.error_says(EDITED),
+        cause=True,
         verdict=lambda e: FIRST if e.first_is_wrong or not e.habits.only_once else Verdict.RAISES,
     ),
     "backward_works_once": Row(

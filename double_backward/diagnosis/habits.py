@@ -12,10 +12,8 @@ from double_backward.differences import filled, flat, same, shaped, vjp
 from double_backward.lines import first_line
 from double_backward.meet import Listener, listening
 
-from .besides import wrong_at_first, wrong_for_other_grad_outs, wrong_without_writing
 from .functions import Kind, custom_functions, look, uneven_step
-from .judge import TOLERANCE
-from .linearity import FACTORS, LINEAR, Bend, bend_of
+from .judge import FACTORS, LINEAR, TOLERANCE
 from .measure import Measured, differs
 from .overwritten import Writes, memory
 from .settings import Setting
@@ -37,8 +35,6 @@ class Habits:
     not_repeatable: str = ""  # what a second call through the same graph gives
     changes_ctx: tuple[str, ...] = ()  # the attributes of ctx that are then others
     not_linear: str = ""  # what happens if grad_out is scaled
-    bend: Bend | None = None  # in what way it is not linear; None: that was not looked at
-    wrong_besides: bool = False  # the first derivative, also where nothing of the above acts
     grad_out_layout: str = ""  # what happens if grad_out is not contiguous
     input_layout: str = ""  # what happens if an input is not contiguous
     copies_input: bool = False  # forward keeps a copy of such an input
@@ -56,8 +52,6 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
     if probe.by_backward:  # autograd.grad is refused, which is all that is called here
         return Habits()
     found = _through_one_graph(measured)
-    if measured.first.outcome is Outcome.WRONG:
-        found = replace(found, wrong_besides=_wrong_besides(found, measured))
     if found.mutates or found.mutates_saved or found.only_once or found.not_repeatable:
         return found
     input_layout = "" if seeded else _try(measured, input_layouts(probe), same_values=True)
@@ -113,12 +107,6 @@ def _through_one_graph(measured):
         again = again or not_linear
     if again:
         return replace(found, not_repeatable=again, changes_ctx=_changes_of_ctx(measured))
-    if not_linear in (WRONG_NUMBER, SMALL):
-
-        def ask(factor):
-            return _vjp(ys, t, [factor * v for v in probe.w])[0]
-
-        found = replace(found, bend=bend_of(ask, measured.dtype, not_linear == SMALL))
     if not_linear:  # a clamp_ writes nothing else into a small one
         found = replace(found, mutates=_writes_into_large(measured))
     return replace(found, not_linear=not_linear)
@@ -136,15 +124,6 @@ def _writes_into_large(measured):
     except Exception:  # of backward
         return False
     return not all(map(torch.equal, given, before))
-
-
-def _wrong_besides(found, measured):
-    """Whether the first derivative is wrong for another reason than these habits."""
-    if found.mutates_saved:
-        return wrong_without_writing(measured)
-    if found.not_repeatable:
-        return wrong_at_first(measured)
-    return bool(found.not_linear) and wrong_for_other_grad_outs(measured)
 
 
 class _Edited(Listener):

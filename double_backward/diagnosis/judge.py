@@ -12,6 +12,16 @@ from double_backward.differences import Slope
 
 from .settings import Reported
 
+LINEAR = {  # relative, of a backward in grad_out; autocast rounds to 8 bits
+    torch.float64: 1e-4,
+    torch.float32: 2e-2,
+    torch.bfloat16: 5e-2,
+}
+FACTORS = {  # a clip shows at a large one, what is added at a small one; 16 bits end at 65504
+    torch.float64: (-3, 1e4, 1e-4),
+    torch.float32: (-3, 1e4, 1e-4),
+    torch.bfloat16: (-3, 1e2, 1e-2),
+}
 TOLERANCE = {torch.float64: 2e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # relative
 INEXACT = {torch.float64: 2e-3, torch.float32: 4e-3}  # relative; no closed formula is further off
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's

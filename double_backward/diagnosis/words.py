@@ -14,8 +14,7 @@ from double_backward.steps import Step, told
 from .evidence import Evidence
 from .functions import WRONG, Custom, Kind, Saved
 from .habits import SAME, SMALL
-from .judge import TOLERANCE
-from .linearity import FACTORS, Bend
+from .judge import FACTORS, TOLERANCE
 from .verdict import Verdict
 from .ways import WRONG_NUMBER
 
@@ -71,28 +70,20 @@ def backward_not_linear(e: Evidence) -> str | None:
         )
     if seen not in (WRONG_NUMBER, SMALL):
         return f"For another grad_out, larger, smaller or negative, backward raises: {seen}"
-    return (
-        f"backward is not linear in grad_out: {_bent(e)} Return grad_out times something that "
-        "grad_out does not change."
+    bent = (
+        "for a multiple of it, or the negative, it does not return that multiple, as where it adds "
+        "something, clips, looks at the sign, or multiplies gradients with one another."
     )
-
-
-def _bent(e):
-    """In what way it is not linear, as it was measured."""
-    factor = f"{FACTORS[e.measured.dtype][1]:,.0f}"
-    said = {
-        Bend.ADDS: "for a grad_out of 0 it does not return 0, so it adds something.",
-        Bend.SQUARES: "for one twice as large it returns four times as much, or some elements of "
-        "that, so it multiplies gradients with one another.",
-        Bend.SIGN: "for the negative one it does not return the negative, so it looks at its sign "
-        "(abs, a clamp at 0, a comparison).",
-        Bend.CLIPS: f"it is for small ones, and returns less for one that is {factor} times "
-        "larger, so it clips.",
-        Bend.SMALL: f"it is for larger ones, and not for one that is {factor} times smaller, so it "
-        "adds something, rounds, or stops at an absolute tolerance, as a solver does: make that "
-        "relative.",
-    }
-    return said.get(e.habits.bend, "for a multiple of it, it does not return that multiple.")
+    if seen == SMALL:
+        bent = (
+            f"it is for larger ones, and not for one that is {FACTORS[e.measured.dtype][1]:,.0f} "
+            "times smaller, so it adds something, rounds, or stops at an absolute tolerance, as a "
+            "solver does: make that relative."
+        )
+    return (
+        f"backward is not linear in grad_out: {bent} Return grad_out times something that grad_out "
+        "does not change."
+    )
 
 
 def backward_not_repeatable(e: Evidence) -> Filled:
@@ -107,8 +98,10 @@ def backward_not_repeatable(e: Evidence) -> Filled:
 def first_derivative_differs(e: Evidence) -> str | None:
     habits = e.habits
     habit = habits.mutates or habits.mutates_saved or habits.not_linear or habits.not_repeatable
-    explained = habit and not habits.wrong_besides
-    if not e.first_is_wrong or explained or habits.no_gradient or e.is_in("linked") or e.meant:
+    explained = habit or habits.no_gradient or e.is_in("linked")
+    if any(f.meant for f in e.functions):  # the habit may be that of what is meant
+        explained = all(f.first is not Outcome.WRONG for f in e.not_meant)
+    if not e.first_is_wrong or explained or e.meant:
         return None
     first = e.measured.first
     size = max(abs(first.expected), abs(first.got))
