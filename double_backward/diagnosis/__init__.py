@@ -21,7 +21,7 @@ from .compiled import as_called, as_written, written
 from .evidence import Evidence
 from .findings import ROWS, Finding, concluded
 from .functions import Saved
-from .gather import seen, with_meant
+from .gather import seen
 from .judge import Row
 from .limits import TookTooLong, limited, no_endless_recursion
 from .prepare import NotChecked
@@ -179,7 +179,7 @@ def diagnose(
         ended = NotChecked("took_too_long", timeout, running)
         with suppress(Exception):  # of objects that fn or inputs are
             if known and known[-1].wrong:
-                functions = with_meant(known[-1].functions, ignore)
+                functions = known[-1].functions
                 return _so_far(name, ended, replace(known[-1], functions=functions))
             options = {"order": order, "rtol": rtol, "atol": atol, "ignore": tuple(ignore)}
             smaller = _of_less(fn, inputs, timeout=LESS, **options)

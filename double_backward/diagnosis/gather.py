@@ -42,7 +42,6 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
         evidence = replace(evidence, measured=numbers)
     evidence = replace(
         evidence,
-        functions=with_meant(evidence.functions, ignore),
         moved=moved,
         unchecked=prepared.unchecked,
         forgotten=prepared.forgotten,
@@ -79,14 +78,14 @@ def _gather(
         with suppress(Exception):  # of fn, in float32
             in_float32 = as_given(measured, prepared.given)
         measured = replace(measured, second={**measured.second, **in_float32})
+    functions = with_meant(functions, ignore)
     circular = any(s.circular for f in functions for s in f.saved)
     lives = lifetime(target) if circular else Lifetime.FREED
     found = Evidence(measured.numbers, functions, seeded=seeded, lifetime=lives)
     found = replace(found, broken=broken(measured))
     if measured.a is None:
         return found, measured
-    meant = {f.meant for f in with_meant(functions, ignore)}
-    if _asks_its_backwards(measured, functions) or len(meant) > 1:
+    if _asks_its_backwards(measured, functions) or len({f.meant for f in functions}) > 1:
         with suppress(Exception):  # of fn
             functions = with_steps(measured.probe, judge_each(measured, functions))
     measured = replace(measured, second=settled(measured, functions))

@@ -22,7 +22,7 @@ from double_backward.lines import first_line, raised_in
 
 from .first import inexact_by, judge_first
 from .judge import SURROGATE, TOLERANCE, Row, judge, limits_of_second
-from .rounding import in_16_bits, scatter
+from .rounding import in_16_bits, is_clean, scatter
 from .settings import (
     Probe,
     Reported,
@@ -245,13 +245,19 @@ class Rounding:
     """What rounding inside fn leaves in its numbers."""
 
     both: Tensor | None  # in its outputs and the first derivative, flat, one after the other
-    said: dict[Setting, Tensor | None]  # in the second derivative that autograd reports
+    said: dict[Setting, Tensor | None]  # in the second derivative that autograd reports, if asked
 
 
 def _rounding(probe, found):
-    both = scatter(partial(probe.values_and_gradient, probe.d, 0.0))
-    wrong = [s for s, row in found.second.items() if row.outcome is Outcome.WRONG]
-    said = {s: scatter(partial(_second, probe, s)) for s in wrong}
+    plain = torch.cat([flat(probe.y0), found.gradient])
+    both = scatter(partial(probe.values_and_gradient, probe.d, 0.0), plain)
+    said: dict[Setting, Tensor | None] = {}
+    for setting, row in found.second.items():
+        if row.outcome is Outcome.WRONG:
+            vector = found.said[setting].vector
+            said[setting] = moved = scatter(partial(_second, probe, setting), vector)
+            if all(map(is_clean, (both, moved), (plain, vector))):
+                break  # the others are of the same numbers
     return Rounding(both, said)
 
 
