@@ -183,6 +183,18 @@ def test_table_of_codes_is_in_the_docstring():
     assert all(code in diagnosis.__doc__ for code in NOT_CHECKED)
 
 
+@pytest.mark.parametrize("function, most", [(Square, 40), (SinhBad, 120)])
+def test_how_often_a_function_is_called(function, most):
+    calls = []
+
+    def fn(x):
+        calls.append(x)
+        return function.apply(x)
+
+    diagnose(fn, x)
+    assert most / 2 < len(calls) < most
+
+
 def test_third_order():
     assert diagnose(Cube.apply, x, order=3).ok
     answer = diagnose(CubeNumPy.apply, x, order=3)
