@@ -78,22 +78,6 @@ def _beyond(compared):
     return beyond.max().item()
 
 
-def is_off(probe: Probe, gradient: Tensor, dtype: torch.dtype, doubt: Tensor | None = None) -> bool:
-    """Whether a gradient, flat, is not that of the values in some part of the inputs; no inexact
-    one, and none that is off by no more than its `doubt`."""
-    for part in _parts(probe.target)[1]:
-        along = probe.d * part
-        values = partial(_values, probe, along)
-        dy = slope(values, dtype, probe.target.scale)
-        expected, got, error, _, terms = _change_of_loss(probe, gradient, dy, along)
-        allowed = 10 * TOLERANCE[dtype] * terms + 5 * error
-        if doubt is not None:
-            allowed = allowed + (doubt * along).abs().sum()
-        if (expected - got).abs() > allowed:
-            return True
-    return False
-
-
 def _values(probe, along, h):
     try:
         return flat(probe.target.start(shift=h * along).ys)
