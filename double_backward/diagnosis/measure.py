@@ -105,6 +105,7 @@ class Measured(Numbers):
     said: dict[Setting, Reported]  # what autograd reports
     gradient: Tensor | None = None  # flat; None if fn's backward raises
     a: Tensor | None = None  # the second derivative alone, flat; None if fn's backward raises
+    clean: bool = False  # rounding was looked at, and leaves a few last digits
     moves: bool = False  # it is not 0, whatever noise there is
 
     @property
@@ -122,7 +123,7 @@ def measure(target: Target, order: int) -> Measured:
     telling = measure_with(uneven_probe(target), order)
     few = sum(x.numel() for x in target.point) <= MANY
     if few and (telling.gravity or not telling.telling):
-        sums = measure_with(even_probe(target), order)
+        sums = measure_with(even_probe(target), order, telling.clean)
         telling = sums if sums.gravity and _as_bad(sums, telling) else telling
     several = target.outputs or ()
     if not few or telling.gravity or not 2 <= len(several) <= FEW:
@@ -186,14 +187,18 @@ def _only_raises(found):
     return "" if other or not texts else texts[0]
 
 
-def measure_with(probe: Probe, order: int) -> Measured:
-    """First derivative against values, second against the first, third against the second."""
+def measure_with(probe: Probe, order: int, clean: bool = False) -> Measured:
+    """First derivative against values, second against the first, third against the second.
+
+    Args:
+        clean: it is known that nothing cancels at this point.
+    """
     try:
         call = probe.target.start()
         gradient = vjp(call.ys, call.t, probe.w, probe.by_backward)
     except Exception as raised:  # of fn, or of its backward
         if not probe.by_backward and _only_grad_is_refused(probe, raised):
-            return measure_with(replace(probe, by_backward=True), order)
+            return measure_with(replace(probe, by_backward=True), order, clean)
         place = raised_in(raised)
         first = Row(Outcome.RAISES, text=first_line(raised), raised_in=place)
         said = _all_reported(probe)
@@ -211,10 +216,12 @@ def measure_with(probe: Probe, order: int) -> Measured:
     if coarse and (found.gravity or not found.telling):
         fitted = _compared(probe, order, gradient, said, torch.bfloat16)
         found = found if fitted.gravity or not fitted.telling else replace(fitted, dtype=dtype)
-    if right and not any(row.outcome is Outcome.WRONG for row in found.rows):
+    if clean or (right and not any(row.outcome is Outcome.WRONG for row in found.rows)):
         return found
-    known = _compared(probe, order, gradient, said, dtype, _rounding(probe, found))
-    return replace(known, drowned=_judged(found) and not _judged(known))
+    rounding = _rounding(probe, found)
+    known = _compared(probe, order, gradient, said, dtype, rounding)
+    drowned = _judged(found) and not _judged(known)
+    return replace(known, drowned=drowned, clean=rounding.clean)
 
 
 def _only_grad_is_refused(probe, error):
@@ -246,6 +253,7 @@ class Rounding:
 
     both: Tensor | None  # in its outputs and the first derivative, flat, one after the other
     said: dict[Setting, Tensor | None]  # in the second derivative that autograd reports, if asked
+    clean: bool  # a few last digits
 
 
 def _rounding(probe, found):
@@ -256,9 +264,9 @@ def _rounding(probe, found):
         if row.outcome is Outcome.WRONG:
             vector = found.said[setting].vector
             said[setting] = moved = scatter(partial(_second, probe, setting), vector)
-            if all(map(is_clean, (both, moved), (plain, vector))):
-                break  # the others are of the same numbers
-    return Rounding(both, said)
+            if is_clean(both, plain) and is_clean(moved, vector):
+                return Rounding(both, said, clean=True)  # the others are of the same numbers
+    return Rounding(both, said, clean=False)
 
 
 def _second(probe, setting):
