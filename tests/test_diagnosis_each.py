@@ -188,6 +188,28 @@ def test_what_on_ctx_is_neither_tensor_nor_number_is_found(name):
     assert blame_of(found) == ["ctx.r"]
 
 
+def test_what_a_backward_uses_that_returns_something_else_each_time_is_not_known():
+    def backward(ctx, g):
+        ctx.calls.append(1)
+        return g * 3 * ctx.square * len(ctx.calls)
+
+    def keep(ctx, x):
+        ctx.square, ctx.calls = x**2, []
+
+    assert [s.used for s in one(keeping(keep, backward)).saved] == [None]
+
+
+def test_what_is_kept_is_exchanged_on_the_side_on_which_forward_has_a_value():
+    def keep(ctx, x):
+        if (x > 1.0).any():
+            raise ValueError("outside")
+        ctx.square = x**2
+
+    inside = x(0.5, 0.995)
+    found = one(keeping(keep, lambda ctx, g: g * 3 * ctx.square), inside)
+    assert blame_of(found) == ["ctx.square"] and found.saved[0].used
+
+
 # What backward raises.
 
 
@@ -348,8 +370,9 @@ def test_extra_outputs_of_which_backward_returns_another_derivative():
     def of_up(ctx, g, h):
         return g * ctx.saved_tensors[0]
 
-    found = [one(function(halves, backward).apply).extras for backward in (of_half, of_up)]
-    assert [[e.title for e in extras] for extras in found] == [["down"], []]
+    wrong, right = (one(function(halves, backward).apply) for backward in (of_half, of_up))
+    assert [e.title for e in wrong.extras] == ["down"] and wrong.by_input is WRONG
+    assert right.extras == () and right.by_input is RIGHT
 
 
 def test_paths_that_count_twice():

@@ -440,6 +440,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("untracked_backward", wrong(custom(e))),
     ("untracked_backward", wrong(replace(second_function(none=("g",)), cut=("x",)))),
     ("untracked_backward", seen(functions=(cutting(),))),
+    ("untracked_backward", wrong(cutting(first=WRONG), sound())),  # which follows a convention
     *(
         ("untracked_backward", wrong(cutting(), habits=Habits(**{name: True})))
         for name in ("edits_input", "mutates", "mutates_saved")

@@ -219,9 +219,10 @@ def measure_with(probe: Probe, order: int, clean: bool = False) -> Measured:
     if clean or (right and not any(row.outcome is Outcome.WRONG for row in found.rows)):
         return found
     rounding = _rounding(probe, found)
+    if rounding is None:
+        return replace(found, clean=True)
     known = _compared(probe, order, gradient, said, dtype, rounding)
-    drowned = _judged(found) and not _judged(known)
-    return replace(known, drowned=drowned, clean=rounding.clean)
+    return replace(known, drowned=_judged(found) and not _judged(known))
 
 
 def _only_grad_is_refused(probe, error):
@@ -253,10 +254,10 @@ class Rounding:
 
     both: Tensor | None  # in its outputs and the first derivative, flat, one after the other
     said: dict[Setting, Tensor | None]  # in the second derivative that autograd reports, if asked
-    clean: bool  # a few last digits
 
 
 def _rounding(probe, found):
+    """None where it leaves no more than a few last digits."""
     plain = torch.cat([flat(probe.y0), found.gradient])
     both = scatter(partial(probe.values_and_gradient, probe.d, 0.0), plain)
     said: dict[Setting, Tensor | None] = {}
@@ -265,8 +266,8 @@ def _rounding(probe, found):
             vector = found.said[setting].vector
             said[setting] = moved = scatter(partial(_second, probe, setting), vector)
             if is_clean(both, plain) and is_clean(moved, vector):
-                return Rounding(both, said, clean=True)  # the others are of the same numbers
-    return Rounding(both, said, clean=False)
+                return None  # the other rows are of the same numbers
+    return Rounding(both, said)
 
 
 def _second(probe, setting):
