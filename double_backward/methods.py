@@ -24,11 +24,7 @@ def backward_method(function: Any) -> str:
 def is_once_differentiable(function: Any) -> bool:
     """Whether its backward is decorated with `once_differentiable`."""
     backward = getattr(function, "backward", None)
-    while backward is not None:  # other decorators may stand around it
-        if getattr(backward, "__code__", None) is _GUARD:
-            return True
-        backward = getattr(backward, "__wrapped__", None)
-    return False
+    return without_guard(backward) is not backward
 
 
 def without_guard(backward: Any) -> Any:

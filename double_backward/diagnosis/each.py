@@ -145,7 +145,7 @@ def _first(truth, sizes):
 def _handed(truth, beside):
     """The arguments that are no inputs, change with those of fn, and change what backward returns:
     whoever calls apply has lost their graph."""
-    names, args = argument_names(truth.call.function), truth.call.args
+    args = truth.call.args
     g = truth.line.gradients()
     for place, (arg, other) in enumerate(zip(args, beside.given, strict=True)):
         if place in truth.call.inputs or arg is other or is_followed(arg):
@@ -153,7 +153,7 @@ def _handed(truth, beside):
         args[place] = other.detach().to(arg) if isinstance(arg, Tensor) else other
         with suppress(Exception):  # of the Function
             if not torch.equal(truth.line.gradients(), g):
-                name = names[place] if place < len(names) else f"argument {place}"
+                name = _name(truth.call, place)
                 yield Handed(name, not isinstance(arg, (Tensor, int, float, complex)))
         args[place] = arg
 
@@ -196,7 +196,6 @@ def _extra(saved, truth):
 
 def _second(call, dtype):
     """What the backward of a Function that backward applies returns wrongly; None: nothing."""
-    names = argument_names(call.function)
     none, zero, wrong = list[str](), list[str](), list[str]()
     with suppress(Exception):  # of the Function
         truth = Truth(call, None, dtype=dtype, anyway=True)
@@ -206,7 +205,7 @@ def _second(call, dtype):
         for number, (place, grad) in enumerate(zip(call.inputs, grads, strict=True)):
             if truth.first(place=number) is Outcome.WRONG:
                 kind = none if grad is None else wrong if grad.any() else zero
-                kind.append(names[place] if place < len(names) else f"argument {place}")
+                kind.append(_name(call, place))
     if not (none or zero or wrong):
         return None
     return Second(call.function.__name__, tuple(none), tuple(zero), tuple(wrong))
@@ -228,8 +227,13 @@ def _cut_besides(custom, truth):
 
 def _cut(custom, truth):
     """The inputs by which backward is differentiated wrongly, by their names."""
-    names = argument_names(truth.call.function)
     for number, place in enumerate(truth.call.inputs):
         line = truth.line.by_input_only(number)
         if len(truth.call.inputs) == 1 or truth.check(line=line).by_input.bad:
-            yield names[place] if place < len(names) else f"argument {place}"
+            yield _name(truth.call, place)
+
+
+def _name(call, place):
+    """Of an argument, as forward calls it."""
+    names = argument_names(call.function)
+    return names[place] if place < len(names) else f"argument {place}"

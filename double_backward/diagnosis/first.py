@@ -78,13 +78,6 @@ def _beyond(compared):
     return beyond.max().item()
 
 
-def _values(probe, along, h):
-    try:
-        return flat(probe.target.start(shift=h * along).ys)
-    except Exception:  # of fn, which has no value there
-        return torch.full_like(flat(probe.y0), torch.nan)
-
-
 def _change_of_loss(probe, gradient, dy, along, rounding=None):
     """Expected, got, error, likely error and size of the change of the loss along a direction."""
     w = flat(probe.w)

@@ -57,7 +57,6 @@ class Saved:
     marked: bool = False  # returned, but marked as non-differentiable
     holder: bool = False  # no tensor, but something that holds one
     edited: bool = False  # an input that forward has written its output into
-    handed_over: bool = False  # an argument of apply that has no graph, though it changes
     outside: bool = False  # made of numbers that something outside torch computed
     circular: bool = False  # an output, or a view of one, that may keep its own graph alive
 
@@ -300,18 +299,10 @@ def _saved_tensors(node, other, distant, calls, target):
             variable = outputs[kept.position] or variable
         saved = _saved(kept, moved, calls, target)
         marked = saved.kind is Kind.INTERMEDIATE and variable in [name for name in outputs if name]
-        handed_over = saved.kind is Kind.INTERMEDIATE and variable in _without_graph(node)
         about = {"variable": variable, "slot": slot}
         if not kept.on_ctx and node.save and not node.save.is_in(node.function):
             about["saved_in"] = node.save.told
-        yield replace(saved, **about, marked=marked, handed_over=handed_over)
-
-
-def _without_graph(node):
-    """The names of the arguments of apply that are not differentiated."""
-    names = argument_names(node.function)
-    pairs = zip(names, node.fn.needs_input_grad, strict=False)
-    return [name for name, need in pairs if name and not need]
+        yield replace(saved, **about, marked=marked)
 
 
 def _differentiable_arguments(node):
