@@ -26,10 +26,33 @@ from .differences import Slope, apart, flat, real, slope
 from .lines import first_line
 
 # Relative; a path that is lost is off by far more. bfloat16: of whatever computes in 16 bits.
-RTOL = {torch.float64: 3e-4, torch.float32: 2e-2, torch.bfloat16: 1e-1}
+RTOL = {torch.float64: 1e-4, torch.float32: 5e-3, torch.bfloat16: 1e-1}
+EXACT = {torch.float64: 2e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # of a closed formula
+INEXACT = {torch.float64: 2e-3, torch.float32: 4e-3}  # no closed formula is further off
+SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
+NOISE = 0.02  # one further off than this must scatter to both sides, or it is no noise
+LINEAR = {  # of a backward in grad_out; autocast rounds to 8 bits
+    torch.float64: 1e-4,
+    torch.float32: 2e-2,
+    torch.bfloat16: 5e-2,
+}
+FACTORS = {  # a clip shows at a large one, what is added at a small one; 16 bits end at 65504
+    torch.float64: (-3, 1e4, 1e-4),
+    torch.float32: (-3, 1e4, 1e-4),
+    torch.bfloat16: (-3, 1e2, 1e-2),
+}
+BENDS = {  # steps of second differences
+    torch.float64: (1e-2, 2e-2),
+    torch.float32: (1e-1, 2e-1),
+    torch.bfloat16: (3e-1, 5e-1),
+}
+ATOL = 1e-10
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-7), torch.float32: (1e-6, 1e-4)}
 TINIEST = 1e-300
+BESIDE = 1e-3  # one of the steps that differences take
+SMALL = 1e-8  # absolute: what changes by less does not change
+SHARE = 0.5  # of the elements must be known, or nothing is
 # Relative: an element of G whose change is known less precisely is left out.
 KNOWN = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 1e-1}
 
@@ -114,6 +137,12 @@ class Compared:
     def bad(self) -> bool:
         return self.outcome in BAD
 
+    @property
+    def off(self) -> float:
+        """By how much they surely differ, relative."""
+        beyond = max(0.0, abs(self.expected - self.got) - 5 * self.error)
+        return beyond / max(abs(self.expected), abs(self.got), TINIEST)
+
 
 NOT_ASKED = Compared(Outcome.NOT_ASKED)
 
@@ -124,6 +153,7 @@ class Checked:
 
     Attributes:
         by_input, by_grad_out, tied: see above.
+        constant: by_input, where grad_out has no graph.
         recorded: G with create_graph=True, against G without.
         wrong: the places of the gradients whose own derivative is wrong.
         unresolved: autograd says 0 throughout, of something that does change.
@@ -134,6 +164,7 @@ class Checked:
     by_grad_out: Compared = NOT_ASKED
     tied: Compared = NOT_ASKED
     recorded: Compared = NOT_ASKED
+    constant: Compared = NOT_ASKED
     wrong: tuple[int, ...] = ()
     unresolved: bool = False
     error: Exception | None = None
@@ -141,7 +172,8 @@ class Checked:
     @property
     def bad(self) -> bool:
         """Something is wrong, not finite, or raises."""
-        return any(one.bad for one in (self.by_input, self.by_grad_out, self.tied, self.recorded))
+        every = self.by_input, self.by_grad_out, self.tied, self.recorded, self.constant
+        return any(one.bad for one in every)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,10 +197,14 @@ class Line:
         )
         return cls(subject, d, e)
 
+    def with_constants(self) -> "Line":
+        """The same, where no grad_out depends on anything."""
+        return replace(self, e=(None,) * len(self.e))
+
     def by_input_only(self, place: int) -> "Line":
         """The same, where nothing but the input at this place moves."""
         d = tuple(d if i == place else torch.zeros_like(d) for i, d in enumerate(self.d))
-        return replace(self, d=d, e=(None,) * len(self.e))
+        return replace(self.with_constants(), d=d)
 
     def asking(self, vjp: Vjp) -> "Line":
         """The same, where another way is asked for the gradients."""
@@ -184,9 +220,10 @@ class Line:
         return self.grad_outs(lambda u, e: u + k * e)
 
     def grad_outs(self, made: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor | None]:
-        """The grad_outs; those that may move are `made` of u and e."""
+        """The grad_outs, in memory of their own; those that may move are `made` of u and e."""
         pairs = zip(self.subject.u, self.e, strict=True)
-        return [u if u is None or e is None else made(u, e) for u, e in pairs]
+        own = [(u if u is None else u.clone(), e) for u, e in pairs]
+        return [u if u is None or e is None else made(u, e) for u, e in own]
 
     @property
     def moving(self) -> bool:
@@ -228,6 +265,7 @@ class Expected:
     by_input: Slope  # of G, flat
     by_grad_out: Slope
     g: Tensor  # G itself, flat
+    values: Tensor  # those of the outputs that are given a grad_out, flat
     sizes: tuple[int, ...]  # of the gradients in it
     weights: Tensor  # v: 0 where the change of G is not known
     known: float  # the share of elements whose change is known
@@ -241,6 +279,10 @@ class Expected:
         """A vector whose product with the change of y is 1, or 0 where y does not change."""
         change = torch.where(self.y.error.isfinite(), self.y.value, torch.zeros_like(self.y.value))
         return change / change.square().sum().clamp(min=TINIEST)
+
+    def with_constants(self) -> "Expected":
+        """The same, where no grad_out depends on anything, nor has a graph."""
+        return replace(self, line=self.line.with_constants())
 
     def by_both(self, rate: float) -> Slope:
         """The change of G where grad_out moves with x, at this rate."""
@@ -259,20 +301,29 @@ class Expected:
 def measure(
     line: Line,
     rtol: float | None = None,
-    atol: float = 1e-10,
+    atol: float = ATOL,
     dtype: torch.dtype | None = None,
+    rounding: Tensor | None = None,
 ) -> Expected:
     """Take the differences. Raises what the callable or its backward raises at the point.
 
     Args:
-        dtype: the precision in which the callable computes, where that is not that of its tensors:
-            float32, or bfloat16 for 16 bits.
+        dtype: the precision in which the callable computes, float64, float32, or bfloat16 for 16
+            bits; None: that of its tensors, or less where its numbers show that.
+        rounding: what it leaves in the outputs and G, flat, where that is more than last digits.
     """
     outs, grads = line.both()
     here, n = flat([*outs, *grads]), len(flat(outs))
-    dtype = dtype or _precision([*line.subject.x, *line.subject.u])
+    beside = _or_nan(line, BESIDE, here)
+    dtype = dtype or _precision(line, beside[beside != here])
     unit = torch.cat([_unit(here[:n]), _unit(here[n:])])  # small elements count as much
-    found = slope(lambda h: (here if h == 0.0 else _or_nan(line, h, here)) / unit, dtype, 1.0)
+    known_at = {0.0: here / unit, BESIDE: beside / unit}
+    found = slope(
+        lambda h: known_at[h] if h in known_at else _or_nan(line, h, here) / unit,
+        dtype,
+        1.0,
+        None if rounding is None else rounding / unit,
+    )
     found = Slope(*(part * unit for part in found))
     y, by_input = (Slope(*(part[s] for part in found)) for s in (slice(n), slice(n, None)))
     g = here[n:]
@@ -288,12 +339,17 @@ def measure(
     rtol = rtol or RTOL[dtype]
     sizes = tuple(real(grad).numel() for grad in grads)
     slopes = y, by_input, by_grad_out
-    return Expected(line, *slopes, g, sizes, weights, share, dtype, rtol, atol, linear)
+    values = here[:n]
+    return Expected(line, *slopes, g, values, sizes, weights, share, dtype, rtol, atol, linear)
 
 
-def _precision(tensors):
+def _precision(line, numbers):
+    """That of the tensors; or float32, where all numbers are such and no steps of a staircase."""
+    tensors = [*line.subject.x, *line.subject.u]
     single = any(t is not None and t.dtype in (torch.float32, torch.complex64) for t in tensors)
-    return torch.float32 if single else torch.float64
+    steps = numbers * 1024
+    narrow = torch.equal(numbers.float().double(), numbers) and bool((steps != steps.round()).any())
+    return torch.float32 if single or narrow else torch.float64
 
 
 def _unit(here):
@@ -326,6 +382,8 @@ def _by_grad_out(line, g, dtype):
 def without_rounding(expected: Expected) -> Expected:
     """The same, without elements of G that are little but rounding, as 1 - tanh(20)**2 is."""
     line, g = expected.line, expected.g
+    if expected.dtype not in ROUNDING:
+        return expected
     tiny, limit = ROUNDING[expected.dtype]
     jitter, stands = torch.zeros_like(g), torch.ones_like(g, dtype=torch.bool)
     for h in (tiny, 2 * tiny, 3 * tiny):
@@ -360,9 +418,26 @@ class Answer:
 def ask(line: Line, probes: Collection[Tensor], tie: Tensor | None = None) -> Answer:
     """Autograd's answer to each probe: a vector v like G, flat.
 
+    Where one graph for all of them raises, with a graph for each: some survive one backward only.
+
     Args:
         tie: a vector like the outputs, flat: grad_out moves along e as <tie, y> changes.
     """
+    together = _ask(line, probes, tie)
+    if together.error is None or (len(probes) < 2 and tie is None):
+        return together
+    each = [_ask(line, [v], tie, rated=False) for v in probes]
+    rate = _ask(line, [], tie) if tie is not None else Answer()
+    if not each or any(one.error for one in [*each, rate]):
+        return together
+    by_input, by_grad_out = (
+        sum(sides, ())
+        for sides in zip(*((one.by_input, one.by_grad_out) for one in each), strict=True)
+    )
+    return Answer(each[0].g, by_input, by_grad_out, rate.rate)
+
+
+def _ask(line, probes, tie, rated=True):
     h: list[Tensor] = []
 
     def tied(outs):
@@ -384,7 +459,7 @@ def ask(line: Line, probes: Collection[Tensor], tie: Tensor | None = None) -> An
                 ]
             with line.subject.around():
                 vjps = [_vjp_terms(grads, v, steps, count) for v in probes]
-                rate = sum(t.sum().item() for t in _terms(h[0], steps)) if h else 0.0
+                rate = sum(t.sum().item() for t in _terms(h[0], steps)) if h and rated else 0.0
     except Exception as error:  # of the callable, of its backward, or autograd's
         return Answer(error=error)
     by_input, by_grad_out = (tuple(side) for side in zip(*vjps, strict=True)) if vjps else ((), ())
@@ -425,23 +500,41 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
     line = expected.line if vjp is None else expected.line.asking(vjp)
     probes = expected.probes
     answer, tied = ask(line, probes.values()), None
-    if line.moving and expected.linear and expected.tie.any() and answer.error is None:
-        tied = ask(line, probes.values(), expected.tie)
-    error = answer.error or (tied and tied.error)
-    if error:
+    if error := answer.error:
         return Checked(by_input=Compared(Outcome.RAISES, text=first_line(error)), error=error)
     by_input = _rows(expected, expected.by_input, answer.by_input)
     by_grad_out = _rows(expected, expected.by_grad_out, answer.by_grad_out) if line.moving else {}
-    together = _rows(expected, expected.by_both(tied.rate), tied.by_input) if tied else {}
+    finite = all(row.outcome is not Outcome.NOT_FINITE for row in by_grad_out.values())
+    if line.moving and expected.linear and expected.tie.any() and finite:
+        tied = ask(line, probes.values(), expected.tie)
+    together: dict[int, Compared] = {}
+    if tied and tied.error:
+        together = {0: Compared(Outcome.RAISES, text=first_line(tied.error))}
+    elif tied:
+        together = _rows(expected, expected.by_both(tied.rate), tied.by_input)
     rows = [*by_input.items(), *by_grad_out.items(), *together.items()]
     return Checked(
         _worst(by_input) if probes else Compared(Outcome.UNCLEAR),
         _worst(by_grad_out),
         _worst(together),
         _same(expected.g, answer.g, expected.rtol),
-        tuple(sorted({place for place, row in rows if row.outcome is Outcome.WRONG})),
-        bool(expected.by_input.value.any()) and not any(t.any() for t in answer.by_input),
+        wrong=tuple(sorted({place for place, row in rows if row.outcome is Outcome.WRONG})),
+        unresolved=bool(expected.by_input.value.any())
+        and not any(t.any() for t in answer.by_input),
+        error=tied.error if tied else None,
     )
+
+
+def symmetric(expected: Expected) -> Compared:
+    """What autograd says of <G, d>, beside the change of G along d: element by element the same,
+    where G is the first derivative beside the point, too. grad_out has no graph.
+    """
+    d, change = flat(expected.line.d), expected.by_input
+    answer = ask(expected.line.with_constants(), [d])
+    if answer.error is not None:
+        return Compared(Outcome.RAISES, text=first_line(answer.error))
+    draw = signed(d, torch.Generator().manual_seed(5))
+    return _compared(expected, change, draw * d, draw * answer.by_input[0])
 
 
 def _rows(expected, change, answers):
@@ -476,21 +569,42 @@ def _same(expected, got, rtol):
 
 
 def first(expected: Expected, rtol: float = 0.0) -> Compared:
-    """The change of <u, y> along d, against what backward says of it."""
-    line = expected.line
-    u = flat([u for u in line.subject.u if u is not None])
-    d = flat(line.d)
-    if not (expected.g.isfinite().all() and expected.y.value.isfinite().all()):
+    """The change of <u, y> along d, against what backward says of it.
+
+    Where the change of some outputs is not known, that of the others, with a G of their own.
+    """
+    line, dy = expected.line, expected.y
+    u, g = flat([u for u in line.subject.u if u is not None]), expected.g
+    if not (g.isfinite().all() and dy.value.isfinite().all()):
         return Compared(Outcome.NOT_FINITE)
-    right, own = u * expected.y.value, expected.g * d
-    error = (u * expected.y.error).norm()
+    change = (u * dy.value).abs()
+    known = (u * dy.error).abs() <= KNOWN[expected.dtype] * (change + change.mean()) + SMALL
+    if not known.all() and known.double().mean() >= SHARE:
+        u, g = u * known, _with_known(line, known)
+    right, own = u * dy.value, g * flat(line.d)
+    error = (u * dy.error.clamp(max=1 / TINIEST)).norm()
     size = right.norm() + own.norm()
     about = right.sum().item(), own.sum().item(), error.item()
-    if not error.isfinite() or error > 0.1 * size + 1e-8:
+    nothing = SMALL + 1e-2 * expected.rtol * (u * expected.values).norm()
+    if not error.isfinite() or error > 0.1 * size + nothing:
         return Compared(Outcome.UNCLEAR, *about)
     allowed = (rtol or expected.rtol) * size + 5 * error + expected.atol
     off = (right.sum() - own.sum()).abs() > allowed
     return Compared(Outcome.WRONG if off else Outcome.RIGHT, *about)
+
+
+def _with_known(line, known):
+    """G for a grad_out that is 0 for outputs whose change is not known, flat."""
+    given = [w for w in line.subject.u if w is not None]
+    parts = iter(known.split([real(w).numel() for w in given]))
+
+    def masked(w):
+        left = real(w) * next(parts).view(real(w).shape).to(w.device)
+        return torch.view_as_complex(left) if w.is_complex() else left
+
+    with torch.no_grad():
+        own = [None if w is None else masked(w) for w in line.subject.u]
+        return flat(line.subject.backward(line.x(), own))
 
 
 def is_symmetric(x: Tensor) -> bool:

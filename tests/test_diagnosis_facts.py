@@ -587,7 +587,7 @@ ROWS = {
         cubic(checkpointed),
         x(),
         "raises",
-        "checkpoint_refuses_grad only_by_backward",
+        "checkpoint_refuses_grad first_derivative_differs only_by_backward",
     ),
     "graph made in forward": (
         UsedUp.apply,

@@ -31,9 +31,9 @@ from double_backward.diagnosis.compiled import Compiled
 from double_backward.diagnosis.findings import ROWS, concluded
 from double_backward.diagnosis.functions import Handed, Kind
 from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.judge import Row
 from double_backward.diagnosis.lifetime import Lifetime
 from double_backward.diagnosis.not_finite import Broken
+from double_backward.diagnosis.rows import Row
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.ways import Situation
 from double_backward.explain import Undoing
@@ -351,21 +351,6 @@ SPEAKS = [  # code, evidence, some of its words
         "scaled, outputs in units of 10, 100, 1000:",
     ),
     ("computes_in_float32", seen(measured(**FLOAT32)), "judged to 1.0% only"),
-    (
-        "computes_in_float32",
-        seen(measured(second=rows() | {Setting.BOTH: Row(RIGHT, within=0.05)}, **FLOAT32)),
-        "judged to 5.0% only",
-    ),
-    (
-        "computes_in_float32",
-        seen(measured(second=rows() | {Setting.BOTH: Row(RIGHT, within=2.8)}, **FLOAT32)),
-        "float32, and nothing can be judged in the rows both: differences",
-    ),
-    (
-        "computes_in_16_bits",
-        seen(measured(dtype=torch.bfloat16, second=rows(within=1.5))),
-        "bfloat16), and nothing can be judged in the rows alone, graph after, graph before, both",
-    ),
     ("computes_in_16_bits", seen(measured(dtype=torch.bfloat16, tolerance=0.1)), "below 10% do"),
     ("seed_fixed", seen(seeded=True), "with the seed fixed"),
     ("edits_what_it_holds", seen(edited=("a", "b", "c", "d")), "changes a, b, c, d. That"),

@@ -19,7 +19,7 @@ from double_backward.check import Outcome
 from double_backward.diagnosis.compiled import Compiled
 from double_backward.diagnosis.findings import concluded
 from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.judge import Row
+from double_backward.diagnosis.rows import Row
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.verdict import Verdict
 from double_backward.diagnosis.ways import Situation

@@ -22,10 +22,10 @@ from .evidence import Evidence
 from .findings import ROWS, Finding, concluded
 from .functions import Saved
 from .gather import seen
-from .judge import Row
 from .limits import TookTooLong, limited, no_endless_recursion
 from .prepare import NotChecked
 from .report import text_of
+from .rows import Row
 from .settings import Setting
 from .smaller import LARGE, change_of, cut_down, elements, runs, shapes
 from .undisturbed import undisturbed

@@ -28,7 +28,7 @@ def blocks(measured: Measured) -> dict[str, dict[str, str]]:
     setting in which something is wrong, alone or with a graph after fn. Raises what fn raises.
     """
     probe = _uneven(measured.probe)
-    if not 2 <= len(probe.target.where) <= MOST or measured.a is None:
+    if not 2 <= len(probe.target.where) <= MOST or measured.gradient is None:
         return {}
     bad = Outcome.WRONG, Outcome.RAISES
     shown = [s for s in (Setting.ALONE, Setting.AFTER) if measured.second[s].outcome in bad]

@@ -23,7 +23,7 @@ from double_backward.lines import first_line, raised_in
 from double_backward.meet import Call, Listener, listening
 from double_backward.regions import NOT_COMPILED, Region, uncompiled
 
-from .judge import Row
+from .rows import Row
 from .settings import UNUSED, Setting, says_unused, uneven, uneven_direction
 from .smaller import copied
 from .target import seed_generators

@@ -98,7 +98,7 @@ def _judged(custom, call, beside, met, measured, sizes):
         found, refused = _checked(truth), ""
         if found.error is not None:
             refused = first_line(found.error)
-            found = truth.check(line=_constant(truth.line))
+            found = truth.check_constant()
         custom = replace(
             custom,
             checked=found,
@@ -123,17 +123,12 @@ def _checked(truth):
     if not truth.line.moving or found.error is not None:
         return found
     if not found.bad:
-        found = replace(found, by_input=truth.check(line=_constant(truth.line)).by_input)
+        found = replace(found, by_input=truth.check_constant().by_input)
     if not truth.expected.by_grad_out.value.any():
         small = tuple(None if u is None else SMALL * u for u in truth.line.subject.u)
         line = Line.of(replace(truth.line.subject, u=small))
         found = replace(found, by_grad_out=truth.check(line=line).by_grad_out)
     return found
-
-
-def _constant(line):
-    """The same, where no grad_out has a graph."""
-    return replace(line, e=(None,) * len(line.e))
 
 
 def _first(truth, sizes):

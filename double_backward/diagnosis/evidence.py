@@ -4,18 +4,18 @@ from dataclasses import dataclass, field
 
 import torch
 
-from double_backward.check import Outcome
+from double_backward.check import INEXACT, Outcome
 from double_backward.explain import Undoing
 from double_backward.steps import Step
 
 from .compiled import Compiled
 from .functions import Custom, Extra, Saved
 from .habits import Habits
-from .judge import INEXACT, Row
 from .lifetime import Lifetime
 from .measure import Numbers
 from .not_finite import Broken
 from .overwritten import Written
+from .rows import Row
 from .settings import Setting
 
 

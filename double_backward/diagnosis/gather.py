@@ -14,7 +14,6 @@ from .evidence import Evidence
 from .functions import custom_functions, uneven_step
 from .habits import observe, torch_func
 from .in_float32 import as_given
-from .judge import Row
 from .lifetime import Lifetime, lifetime
 from .measure import Measured
 from .not_finite import broken
@@ -23,6 +22,7 @@ from .places import place_of
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
 from .recipe import typed
+from .rows import Row
 from .settings import FORMULAS, Setting
 from .surrogates import settled
 
@@ -83,7 +83,7 @@ def _gather(
     lives = lifetime(target) if circular else Lifetime.FREED
     found = Evidence(measured.numbers, functions, seeded=seeded, lifetime=lives)
     found = replace(found, broken=broken(measured))
-    if measured.a is None:
+    if measured.gradient is None:
         return found, measured
     if _asks_its_backwards(measured, functions) or len({f.meant for f in functions}) > 1:
         with suppress(Exception):  # of fn

@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import EDITED, version
-from double_backward.check import Outcome
+from double_backward.check import EXACT, FACTORS, LINEAR, Outcome
 from double_backward.differences import filled, flat, same, shaped, vjp
 from double_backward.lines import first_line
 from double_backward.meet import Listener, listening
 
 from .functions import Kind, custom_functions, look, uneven_step
-from .judge import FACTORS, LINEAR, TOLERANCE
 from .measure import Measured, differs
 from .overwritten import Writes, memory
 from .settings import Setting
@@ -216,7 +215,7 @@ def _try_second_call(measured):
     except Exception:  # of fn: not what is tried here
         return ""
     got, text = _vjp(ys, t, w)
-    if expected is None or got is not None and agree(got, expected, TOLERANCE[measured.dtype]):
+    if expected is None or got is not None and agree(got, expected, EXACT[measured.dtype]):
         return ""
     return text or WRONG_NUMBER
 

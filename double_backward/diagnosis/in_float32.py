@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from double_backward.check import Outcome
+from double_backward.check import SURROGATE, Outcome
 
-from .judge import SURROGATE, Row
 from .measure import Measured
+from .rows import Row
 from .settings import Probe, Reported, Setting, reported
 from .target import Target
 

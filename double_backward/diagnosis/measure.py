@@ -1,44 +1,42 @@
-"""The experiment: derivatives of fn by finite differences, beside those that autograd reports.
+"""fn as a whole, by `check`: its first derivative beside its values, its second beside the first.
 
-The truth is finite differences of fn's own first derivative along a direction d. With the weights
-on the outputs held fixed, call that difference A. At the given point, with x = x0 + t + t**2/2
-before fn and z = y + (y - y0)**2/2 after it, the second derivative along d is
-
-    alone  A        graph after  A + B        graph before  A + C        both  A + B + C
-
-where B is the first derivative weighted with the change of y, and C the first derivative times d.
+By its inputs, by grad_out, and by both where grad_out comes from the outputs: alone and with a
+graph before fn the first of these counts, with a graph after it all three. What is wrong is shown
+in the formulas that a reader can type, see `shown`; they judge nothing.
 """
 
 import re
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from double_backward.check import BAD, Outcome
-from double_backward.differences import Slope, apart, flat, shaped, slope, vjp
+from double_backward import check
+from double_backward._torch import checkpoints_allowed
+from double_backward.check import (
+    BAD,
+    EXACT,
+    RTOL,
+    SURROGATE,
+    Compared,
+    Expected,
+    Line,
+    Outcome,
+    Subject,
+)
+from double_backward.differences import apart, flat, shaped, taken, vjp
 from double_backward.lines import first_line, raised_in
 
-from .first import inexact_by, judge_first
-from .judge import SURROGATE, TOLERANCE, Row, judge, limits_of_second
+from .inexact import first_row
 from .rounding import in_16_bits, is_clean, scatter
-from .settings import (
-    Probe,
-    Reported,
-    Setting,
-    by_grad_out,
-    reported,
-    uneven,
-    uneven_direction,
-)
+from .rows import Row
+from .settings import Probe, Reported, Setting, reported, uneven, uneven_probe
+from .shown import shown
 from .target import Target
 from .ways import Situation, Way, as_models_call
 
 ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
 MANY = 1e6  # elements; from here on one probe has to do
-SECOND = {**TOLERANCE, torch.float64: 3e-4}  # relative; its quotients of small numbers lose digits
-SLIGHT = 1e-5  # relative; a first derivative off by more is no closed formula in float64
 COARSE = 1e-3  # relative; from here on what the caller says is looked at as 16 bits are
 FEW = 4  # outputs; with more, they are not tried one by one
 GRAVITY = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
@@ -52,7 +50,7 @@ class Numbers:
     second: dict[Setting, Row]
     third: dict[Setting, Row] = field(default_factory=dict)  # empty unless it was asked for
     dtype: torch.dtype = torch.float64  # the precision in which fn computes
-    tolerance: float = TOLERANCE[torch.float32]  # relative
+    tolerance: float = EXACT[torch.float32]  # relative
     by_backward: bool = False  # by .backward(), where torch.autograd.grad is refused
     units: tuple[float, ...] = ()  # in which inputs are moved, those that are not 1
     output_units: tuple[float, ...] = ()  # and by which outputs are divided
@@ -79,7 +77,7 @@ class Numbers:
     def exact(self) -> bool:
         """The first derivative is right to the precision in which fn computes."""
         right = self.first.outcome is Outcome.RIGHT
-        return right and self.first.relative <= TOLERANCE[self.dtype]
+        return right and self.first.relative <= EXACT[self.dtype]
 
     @property
     def gravity(self) -> int:
@@ -104,9 +102,14 @@ class Measured(Numbers):
     probe: Probe
     said: dict[Setting, Reported]  # what autograd reports
     gradient: Tensor | None = None  # flat; None if fn's backward raises
-    a: Tensor | None = None  # the second derivative alone, flat; None if fn's backward raises
-    clean: bool = False  # rounding was looked at, and leaves a few last digits
-    moves: bool = False  # it is not 0, whatever noise there is
+    expected: Expected | None = None  # the differences; None if fn's backward raises
+    together: bool = False  # by its inputs, what autograd says of all of fn is right
+    a: Tensor | None = None  # the second derivative alone, flat, where it is known
+
+    @property
+    def is_shown(self) -> bool:
+        """All that is wrong shows in a formula, with its numbers."""
+        return all(r.where for r in [self.first, *self.rows] if r.outcome is Outcome.WRONG)
 
     @property
     def numbers(self) -> Numbers:
@@ -114,43 +117,17 @@ class Measured(Numbers):
 
 
 def measure(target: Target, order: int) -> Measured:
-    """Compare first, second and (for order=3) third derivatives.
-
-    With uneven weights in an uneven direction, since a sum can hide an error. Where that is not
-    right, also with sums, whose numbers a reader can recognise; these are returned where they show
-    as much. Where nothing is wrong, with each of a few outputs as the only one that is used.
-    """
-    telling = measure_with(uneven_probe(target), order)
-    few = sum(x.numel() for x in target.point) <= MANY
-    if few and (telling.gravity or not telling.telling):
-        sums = measure_with(even_probe(target), order, telling.clean)
-        telling = sums if sums.gravity and _as_bad(sums, telling) else telling
+    """All outputs at once; where nothing is wrong, each of a few as the only one that is used."""
+    found = measure_with(uneven_probe(target), order)
     several = target.outputs or ()
-    if not few or telling.gravity or not 2 <= len(several) <= FEW:
-        return telling
+    few = sum(x.numel() for x in target.point) <= MANY
+    if not few or found.gravity or not 2 <= len(several) <= FEW:
+        return found
     for i in range(len(several)):
         alone = measure_with(uneven_probe(target.output_alone(i)), order)
         if alone.gravity:
             return replace(alone, output_alone=i)
-    return telling
-
-
-def _as_bad(one: Measured, other: Measured) -> bool:
-    """Whether it shows all that is wrong in the other, in every setting."""
-    if one.gravity != other.gravity:
-        return one.gravity > other.gravity
-    pairs = zip(one.rows, other.rows, strict=False)
-    return all(GRAVITY.get(a.outcome, 0) >= GRAVITY.get(b.outcome, 0) for a, b in pairs)
-
-
-def uneven_probe(target: Target) -> Probe:
-    ys = tuple(y.detach().clone() for y in target.start().ys)
-    return Probe(target, tuple(map(uneven, ys)), ys, uneven_direction(flat(target.point)))
-
-
-def even_probe(target: Target) -> Probe:
-    ys = tuple(y.detach().clone() for y in target.start().ys)
-    return Probe(target, tuple(map(torch.ones_like, ys)), ys, torch.ones_like(flat(target.point)))
+    return found
 
 
 def measure_elsewhere(measured: Measured, order: int) -> Measured:
@@ -158,9 +135,6 @@ def measure_elsewhere(measured: Measured, order: int) -> Measured:
 
     An error that comes where an input is frozen is only noted: nobody overlooks it.
     """
-    got = by_grad_out(measured.probe)
-    if got is not None and not got.isfinite().all():
-        return replace(measured, grad_out_not_finite=True)
     noted = measured
     for way in as_models_call(measured.probe):
         if not differs(way, measured):
@@ -187,42 +161,122 @@ def _only_raises(found):
     return "" if other or not texts else texts[0]
 
 
-def measure_with(probe: Probe, order: int, clean: bool = False) -> Measured:
-    """First derivative against values, second against the first, third against the second.
+def subject_of(probe: Probe) -> Subject:
+    """fn as `check` takes it, with the weights of the probe for grad_outs."""
+    target = probe.target
 
-    Args:
-        clean: it is known that nothing cancels at this point.
-    """
+    def function(x):
+        return target.tensors(target.moved_to(x, leaves=not probe.by_backward))
+
+    if not probe.by_backward:
+        return Subject(function, target.point_in_units, probe.w)
+    around = checkpoints_allowed
+    return Subject(function, target.point_in_units, probe.w, (), _by_backward, around)
+
+
+def _by_backward(function, x, u):
+    with torch.enable_grad():
+        ys = function(x)
+        u = u(ys) if callable(u) else u
+    given = [(y, w) for y, w in zip(ys, u, strict=True) if y.requires_grad]
+    outs, grad_outs = zip(*given, strict=True)
+    torch.autograd.backward(outs, grad_outs, create_graph=torch.is_grad_enabled())
+    return taken(x)
+
+
+def measure_with(probe: Probe, order: int) -> Measured:
+    """First derivative against values, second against the first, third against the second."""
     try:
-        call = probe.target.start()
-        gradient = vjp(call.ys, call.t, probe.w, probe.by_backward)
-    except Exception as raised:  # of fn, or of its backward
-        if not probe.by_backward and _only_grad_is_refused(probe, raised):
-            return measure_with(replace(probe, by_backward=True), order, clean)
-        place = raised_in(raised)
-        first = Row(Outcome.RAISES, text=first_line(raised), raised_in=place)
+        line = Line.of(subject_of(probe), symmetric=False)
+        expected = check.measure(line, atol=probe.target.atol or check.ATOL)
+    except Exception as error:  # of fn, or of its backward
+        if not probe.by_backward and _only_grad_is_refused(probe, error):
+            return measure_with(replace(probe, by_backward=True), order)
+        first = Row(Outcome.RAISES, text=first_line(error), raised_in=raised_in(error))
         said = _all_reported(probe)
         return Measured(first=first, second=unjudged(said), said=said, **_about(probe))
-    dtype, said = _precision(probe), _all_reported(probe)
-    found = _compared(probe, order, gradient, said, dtype)
-    right = found.first.outcome is Outcome.RIGHT
-    if found.first.outcome is Outcome.NOT_FINITE:
-        return found
-    exact = right and found.first.relative <= 1e-2 * TOLERANCE[dtype]
-    if not exact and in_16_bits(partial(probe.values_and_gradient, probe.d, 0.0)):
-        in_16 = _compared(probe, order, gradient, said, torch.bfloat16)
-        return in_16 if in_16.first.outcome is Outcome.RIGHT else found
-    coarse = (probe.target.rtol or 0.0) >= COARSE  # smaller steps than that mean nothing
-    if coarse and (found.gravity or not found.telling):
-        fitted = _compared(probe, order, gradient, said, torch.bfloat16)
-        found = found if fitted.gravity or not fitted.telling else replace(fitted, dtype=dtype)
-    if clean or (right and not any(row.outcome is Outcome.WRONG for row in found.rows)):
-        return found
-    rounding = _rounding(probe, found)
-    if rounding is None:
-        return replace(found, clean=True)
-    known = _compared(probe, order, gradient, said, dtype, rounding)
-    return replace(known, drowned=_judged(found) and not _judged(known))
+    expected, first, second, drowned = _with_doubts(probe, line, expected)
+    said = _all_reported(probe)
+    found = Measured(
+        first=first,
+        second=unjudged(said),
+        said=said,
+        gradient=expected.g,
+        expected=expected,
+        together=second.by_input.outcome is Outcome.RIGHT,
+        a=said[Setting.ALONE].vector,
+        dtype=expected.dtype,
+        tolerance=expected.rtol,
+        rtol=probe.target.rtol,
+        idle=any(not g.any() for g in shaped(expected.g, probe.target.point)),
+        changed_by_create_graph=second.recorded.bad,
+        grad_out_not_finite=second.by_grad_out.outcome is Outcome.NOT_FINITE
+        and Outcome.NOT_FINITE not in (first.outcome, second.by_input.outcome),
+        drowned=drowned,
+        **_about(probe),
+    )
+    if first.outcome in (Outcome.NOT_FINITE, Outcome.WRONG):
+        return found  # finite differences do not go where backward goes
+    otherwise = second.error is not None and all(got.vector is not None for got in said.values())
+    if otherwise:  # by a way of asking that no reader types: then the formulas tell
+        wrong = Compared(Outcome.WRONG)
+        second = check.Checked(by_input=wrong, constant=wrong)
+    rows = _rows(probe, said, expected, second)
+    found = replace(found, second=_handed_no_leaf(probe, said, expected, rows))
+    found = shown(found, otherwise) if found.wrong else found
+    return found if order < 3 or found.wrong else replace(found, third=_third(probe, line))
+
+
+def _with_doubts(probe, line, expected):
+    """What differences say; where something is wrong then, with all that may speak for fn: that it
+    computes in 16 bits, that its caller said so, or that little but rounding is left."""
+    found = _judged(probe, expected)
+    _, first, second = found
+    wrong = first.outcome is Outcome.WRONG or (second.bad and second.error is None)
+    unclear = Outcome.UNCLEAR in (first.outcome, second.by_input.outcome)
+    if not (wrong or unclear or second.bad or first.relative > 1e-2 * EXACT[expected.dtype]):
+        return *found, False
+    coarse = (probe.target.rtol or 0.0) >= COARSE and (wrong or unclear)
+    if coarse or in_16_bits(line.both):
+        fitted = check.measure(line, atol=expected.atol, dtype=torch.bfloat16)
+        fitted, first, second = _judged(probe, fitted)
+        dtype = expected.dtype if coarse else fitted.dtype
+        return replace(fitted, dtype=dtype), first, second, False
+    if not wrong:
+        return *found, False
+    plain = torch.cat([expected.values, expected.g])
+    noise = scatter(lambda: flat(sum(line.both(), [])), plain)
+    if is_clean(noise, plain):
+        return *found, False
+    _, first, second = found = _judged(
+        probe, check.measure(line, atol=expected.atol, rounding=noise)
+    )
+    return *found, Outcome.UNCLEAR in (first.outcome, second.by_input.outcome)
+
+
+def _judged(probe, expected):
+    """The differences, the first derivative, the second; that one to as many digits as the first
+    one has."""
+    first = first_row(probe.target, expected)
+    right = first.outcome is Outcome.RIGHT
+    least = RTOL[expected.dtype], probe.target.rtol or 0.0
+    own = min(SURROGATE, 10 * first.relative) if right and probe.target.rtol is None else 0.0
+    expected, second = _checked(replace(expected, rtol=max(*least, own)), right)
+    return expected, first, second
+
+
+def _checked(expected, is_gradient):
+    """What is wrong is asked again without what is mostly rounding. A `gradient` of something is
+    also asked whether its own derivative is symmetric."""
+    found = check.check(expected)
+    if found.bad and found.error is None:
+        expected = check.without_rounding(expected)
+        found = check.check(expected)
+    if is_gradient and expected.known == 1:
+        constant = check.symmetric(expected)
+    else:
+        constant = check.check(expected.with_constants()).by_input
+    return expected, replace(found, constant=constant)
 
 
 def _only_grad_is_refused(probe, error):
@@ -242,90 +296,6 @@ def _only_grad_is_refused(probe, error):
     return False
 
 
-def _judged(found):
-    return found.first.outcome is not Outcome.UNCLEAR and not all(
-        row.outcome is Outcome.UNCLEAR for row in found.rows
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Rounding:
-    """What rounding inside fn leaves in its numbers."""
-
-    both: Tensor | None  # in its outputs and the first derivative, flat, one after the other
-    said: dict[Setting, Tensor | None]  # in the second derivative that autograd reports, if asked
-
-
-def _rounding(probe, found):
-    """None where it leaves no more than a few last digits."""
-    plain = torch.cat([flat(probe.y0), found.gradient])
-    both = scatter(partial(probe.values_and_gradient, probe.d, 0.0), plain)
-    said: dict[Setting, Tensor | None] = {}
-    for setting, row in found.second.items():
-        if row.outcome is Outcome.WRONG:
-            vector = found.said[setting].vector
-            said[setting] = moved = scatter(partial(_second, probe, setting), vector)
-            if is_clean(both, plain) and is_clean(moved, vector):
-                return None  # the other rows are of the same numbers
-    return Rounding(both, said)
-
-
-def _second(probe, setting):
-    return reported(probe, setting).vector
-
-
-def _compared(probe, order, gradient, said, dtype, rounding=None):
-    target, d, n = probe.target, probe.d, len(flat(probe.y0))
-    in_both = rounding.both if rounding else None
-    here = torch.cat([flat(probe.y0), gradient])
-
-    def at(h):
-        return probe.values_and_gradient(d, h) if h else here
-
-    both = slope(at, dtype, target.scale, in_both)
-    dy, a = Slope(*(v[:n] for v in both)), Slope(*(v[n:] for v in both))
-    first = judge_first(probe, gradient, dy, a, dtype, in_both)
-    rtol = target.rtol
-    tolerance = min(SURROGATE, max(SECOND[dtype], 10 * first.relative))
-    if rtol is not None:
-        tolerance = max(SECOND[dtype], rtol)
-    common = {
-        **_about(probe),
-        "said": said,
-        "gradient": gradient,
-        "first": first,
-        "dtype": dtype,
-        "tolerance": tolerance,
-        "rtol": rtol,
-        "a": a.value,
-        "moves": bool((a.value.abs() > 10 * a.error + 1e-6 * gradient.abs().sum()).any()),
-        "idle": any(not g.any() for g in shaped(gradient, target.point)),
-        "changed_by_create_graph": _changed(gradient, said[Setting.ALONE].first, tolerance),
-    }
-    if first.outcome is not Outcome.RIGHT:  # finite differences do not go where backward goes
-        return Measured(second=unjudged(said), **common)
-    b = _with_change_of_y(probe, dy)
-    second = _judge_second(probe, said, gradient, a, b, tolerance, rounding)
-    if _little_is_wrong(second):
-        off, size = inexact_by(probe, dtype)
-        if off > SLIGHT:
-            if rtol is None:
-                tolerance = min(SURROGATE, max(tolerance, 10 * off))
-            second = _judge_second(probe, said, gradient, a, b, tolerance, rounding, size)
-            more = {"first": replace(first, relative=max(first.relative, off))}
-            common = {**common, **more, "tolerance": tolerance}
-    found = Measured(second=second, **common)
-    if order < 3 or found.wrong:
-        return found
-    return Measured(second=second, third=_judge_third(probe, dtype, tolerance), **common)
-
-
-def _little_is_wrong(rows):
-    """As little as what an inexact first derivative might explain."""
-    wrong = [row for row in rows.values() if row.outcome is Outcome.WRONG]
-    return bool(wrong) and all(row.relative <= SURROGATE for row in wrong)
-
-
 def _about(probe):
     target = probe.target
     return {
@@ -340,27 +310,6 @@ def unusual(units):
     """Those that are not 1, sorted."""
     each = [torch.as_tensor(unit, dtype=torch.float64).reshape(-1).tolist() for unit in units]
     return tuple(sorted(set().union(*each) - {1.0}))
-
-
-def _with_change_of_y(probe, dy):
-    """B. Not judged by where backward, which takes the weights of the probe, takes no others."""
-    try:
-        return Slope(*(_weighted(probe, flat(probe.w) * v.clamp(max=1e30)) for v in dy))
-    except Exception:  # of backward
-        none = torch.zeros_like(probe.d)
-        return Slope(none, none + 1e30, none + 1e30)
-
-
-def _weighted(probe, w):
-    """The first derivative with other weights, by a fresh graph: some survive one backward only.
-
-    In memory these weights are like those of the probe, which backward takes.
-    """
-    if not w.any():
-        return torch.zeros_like(probe.d)
-    call = probe.target.start()
-    w = [torch.empty_like(v).copy_(s) for v, s in zip(probe.w, shaped(w, probe.w), strict=True)]
-    return vjp(call.ys, call.t, w, probe.by_backward)
 
 
 def _all_reported(probe):
@@ -380,60 +329,52 @@ def unjudged(said: dict[Setting, Reported]) -> dict[Setting, Row]:
     return rows
 
 
-def _judge_second(probe, said, gradient, a, b, tolerance, rounding=None, size=None):
-    """Row for row; `size` of the terms that make up a, where more is known than their sum."""
-    target, c, rows = probe.target, gradient * probe.d, {}
-    size = a.value.abs() if size is None else size
-    sizes = [x.numel() for x in target.point]
-    for setting in Setting:
-        after, before = setting.after, setting.before
-        expected = Slope(
-            a.value + after * b.value + before * c,
-            a.error + after * b.error.abs(),
-            a.likely + after * b.likely.abs(),
-        )
-        terms = size + after * b.value.abs() + before * c.abs()
-        limits = limits_of_second(terms, expected.error, gradient.abs(), sizes, tolerance)
-        limits = replace(limits, noise=limits.noise + target.atol)
-        own = rounding.said.get(setting) if rounding else None
-        if own is not None:
-            limits = replace(limits, noise=limits.noise + 5 * own)
-        rows[setting] = judge(said[setting], expected, limits, target.place)
+def _rows(probe, said, expected, checked):
+    """A row for each formula: it is as bad as the parts are that it is made of."""
+    count, zero = len(expected.g), not expected.by_input.value.any()
+    lost = round((1 - expected.known) * count)
+    still = zero and not lost and not expected.probes  # nothing there to get wrong
+    rows = {}
+    for setting, row in unjudged(said).items():
+        parts = [checked.constant]
+        if setting.after:
+            parts += [checked.by_input, checked.by_grad_out, checked.tied]
+        bad = (part for part in parts if part.bad and part.outcome is not Outcome.NOT_FINITE)
+        worst = next(bad, parts[0])
+        row = replace(row, of_backward=False, zero=zero, unchecked=lost, elements=count)
+        if row.outcome is Outcome.NOT_FINITE:
+            broken = (~said[setting].vector.isfinite()).nonzero()
+            row = replace(row, where=probe.target.place(int(broken[0])))
+        elif row.outcome is Outcome.RIGHT and not (still and not worst.bad):
+            nothing = worst.outcome is Outcome.WRONG and row.text  # as autograd says, in an error
+            outcome = Outcome.RAISES if nothing else worst.outcome
+            row = replace(row, outcome=outcome, text=worst.text or row.text)
+        rows[setting] = row
     return rows
 
 
-def _judge_third(probe, dtype, tolerance):
-    target, rows = probe.target, {}
-    sizes = [x.numel() for x in target.point]
-    for setting in Setting:
-
-        def second(h, setting=setting):
-            got = reported(probe, setting, 2, h * probe.d).vector
-            return torch.full_like(probe.d, torch.nan) if got is None else got
-
-        expected, here = slope(second, dtype, target.scale), second(0.0).abs()
-        terms = expected.value.abs() + here
-        limits = limits_of_second(terms, expected.error, here, sizes, tolerance)
-        rows[setting] = judge(reported(probe, setting, 3), expected, limits, target.place)
-    return rows
+def _handed_no_leaf(probe, said, expected, rows):
+    """The same, also where fn is handed no leaf: what x + t**2/2 adds is known."""
+    plain, got = (said[s].vector for s in (Setting.ALONE, Setting.BEFORE))
+    if plain is None or got is None or rows[Setting.ALONE].outcome is not Outcome.RIGHT:
+        return rows
+    c = expected.g * probe.d
+    if not apart(got, plain + c, expected.rtol, expected.rtol * c.abs().mean()).any():
+        return rows
+    wrong = {s: replace(rows[s], outcome=Outcome.WRONG) for s in Setting if s.before}
+    return {**rows, **wrong}
 
 
-def _changed(gradient, recorded, tolerance):
-    """Whether the first derivative is another one with create_graph=True."""
-    if recorded is None:
-        return False
-    return bool(apart(recorded, gradient, tolerance).any())
+def _third(probe, line):
+    """The same of the gradient in the place of fn."""
+    subject = line.subject
 
+    def gradient(x):
+        with torch.enable_grad():
+            return subject.backward(x, list(subject.u))
 
-def _precision(probe):
-    """float32 if fn computes in it, also where it hands its result over in float64."""
-    target = probe.target
-    steps = shaped(1e-3 * target.scale * probe.d, target.point)
-    moved = target.at(target.point_at(steps)).in_units((), ())  # divided, it would not show
-    there = replace(probe, target=moved)
-    beside = there.values_and_gradient(torch.zeros_like(probe.d), 0.0)
-    steps = beside * 1024  # whole ones are a staircase's
-    single = (beside.float().double() == beside).all() and (steps != steps.round()).any()
-    if single or any(t.dtype != torch.float64 for t in [*probe.y0, *probe.target.point]):
-        return torch.float32
-    return torch.float64
+    weights = tuple(uneven(x) for x in subject.x)
+    own = replace(subject, function=gradient, u=weights, vjp=check.autograd_vjp)
+    expected = check.measure(Line.of(own, symmetric=False))
+    expected, third = _checked(expected, is_gradient=True)
+    return _rows(probe, {s: reported(probe, s, 3) for s in Setting}, expected, third)

@@ -17,7 +17,7 @@ def measured_where_it_tells(prepared: Prepared, order: int) -> tuple[Measured, b
     """The numbers, and whether they are from beside the given point."""
     try:
         found, moved = _told_both_ways(prepared.target, order)
-        if prepared.functions and found.telling and not found.gravity:
+        if prepared.functions and found.telling and not (found.gravity and found.is_shown):
             found = measure_elsewhere(found, order)
         if found.dtype is torch.float32 and not prepared.functions:
             found = _doubted(found)

@@ -11,7 +11,7 @@ from double_backward.lines import WIDTH, wrapped
 
 from .findings import Finding
 from .functions import Saved
-from .judge import Row
+from .rows import Row
 from .verdict import Verdict
 
 TITLE = 20  # columns: "second derivative"

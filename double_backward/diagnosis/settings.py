@@ -83,6 +83,16 @@ class Probe:
             return torch.full((len(flat(self.y0)) + len(d),), torch.nan)
 
 
+def uneven_probe(target: Target) -> Probe:
+    ys = tuple(y.detach().clone() for y in target.start().ys)
+    return Probe(target, tuple(map(uneven, ys)), ys, uneven_direction(flat(target.point)))
+
+
+def even_probe(target: Target) -> Probe:
+    ys = tuple(y.detach().clone() for y in target.start().ys)
+    return Probe(target, tuple(map(torch.ones_like, ys)), ys, torch.ones_like(flat(target.point)))
+
+
 @dataclass(frozen=True, eq=False)
 class Reported:
     """What autograd gives for a derivative along d, or the error that it raises."""
@@ -130,23 +140,6 @@ def _differentiated(probe, setting, order, shift, strict):
         return Reported(None, text=first_line(error), first=first, raised_in=place)
     missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])
     return Reported(filled(grads, t), missing > 0, first=first)
-
-
-def by_grad_out(probe: Probe) -> Tensor | None:
-    """The first derivative along d, differentiated by grad_out, flat; None where that raises.
-
-    For a grad_out that comes from elsewhere, as from weights that are trained. One that comes from
-    the outputs leads back through fn, whose backward may hide there what is wrong.
-    """
-    probe = with_leaves_for_weights(probe)
-    try:
-        t, _, ys = probe.target.start(leaves=True)
-        grads = _derivative(probe, probe.loss(ys), t, create_graph=True, strict=False)
-        along = zip(grads, shaped(probe.d, t), strict=True)
-        scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
-        return filled(_derivative(probe, scalar, probe.w, False, strict=False), probe.w)
-    except Exception:  # of fn, or of its backward
-        return None
 
 
 def with_leaves_for_weights(probe: Probe) -> Probe:

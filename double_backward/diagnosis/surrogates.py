@@ -7,33 +7,20 @@ of each backward by itself, as a function of what it keeps and of grad_out.
 from dataclasses import replace
 
 from double_backward.check import Outcome
-from double_backward.differences import apart
 
 from .functions import OPEN, WRONG, Custom
-from .judge import Row
-from .measure import SECOND, Measured
+from .measure import Measured
+from .rows import Row
 from .settings import Setting
 
 
 def settled(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
     """The rows of the second derivative, all that was measured taken together."""
     if measured.first.outcome is not Outcome.RIGHT:
-        return convict_surrogates(measured, customs, right_together(measured))
+        return convict_surrogates(measured, customs, measured.together)
     if not measured.exact:  # else the differences have judged packed integers, too
         return doubt_packed(measured, customs)
     return measured.second
-
-
-def right_together(measured: Measured) -> bool:
-    """Whether autograd's second derivative of all of fn is that of the first, by differences.
-
-    So it can be although a backward, by itself, is differentiated wrongly: where gradients are
-    handed over in a convention of their own, which all of them follow.
-    """
-    got, true = measured.said[Setting.ALONE].vector, measured.a
-    if got is None or true is None or not true.any():
-        return False
-    return not apart(got, true, max(SECOND[measured.dtype], measured.rtol or 0.0)).any()
 
 
 def convict_surrogates(

@@ -195,6 +195,21 @@ class Target:
             moved[1:] = [x + unit * change.to(x) for x, unit in others]
         return [build(x) for build, x in zip(self.builds, moved, strict=True)]
 
+    def moved_to(self, x: list[Tensor], leaves: bool) -> list[Tensor]:
+        """What fn is given where its inputs are at x, in units, leaves; with `leaves` these
+        themselves, if fn takes them."""
+        if self.is_linked or self.stays_symmetric:
+            return self.inputs([s - o for s, o in zip(x, self.point_in_units, strict=True)])
+        if self.units:
+            x = [unit * s for unit, s in zip(self.units, x, strict=True)]
+        own = x if leaves and self.takes_leaves else [s * 1 for s in x]
+        return [build(s) for build, s in zip(self.builds, own, strict=True)]
+
+    @property
+    def point_in_units(self) -> tuple[Tensor, ...]:
+        units = self.units or (1.0,) * len(self.point)
+        return tuple(x / unit for x, unit in zip(self.point, units, strict=True))
+
     def point_at(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
         """The point, moved by t units, or by t + t**2/2 of them."""
         steps = [s + s * s / 2 if bent else s for s in t]

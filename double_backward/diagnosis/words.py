@@ -8,13 +8,12 @@ from typing import Any
 import torch
 
 from double_backward._torch import EDITED
-from double_backward.check import Outcome
+from double_backward.check import EXACT, FACTORS, Outcome
 from double_backward.steps import Step, told
 
 from .evidence import Evidence
 from .functions import WRONG, Custom, Kind, Saved
 from .habits import SAME, SMALL
-from .judge import FACTORS, TOLERANCE
 from .verdict import Verdict
 from .ways import WRONG_NUMBER
 
@@ -129,7 +128,7 @@ def meant(e: Evidence) -> Filled:
 
 
 def inexact_first_derivative(e: Evidence) -> str | None:
-    first, exact = e.measured.first, TOLERANCE[e.measured.dtype]
+    first, exact = e.measured.first, EXACT[e.measured.dtype]
     said = e.measured.dtype is not torch.float64 and not e.inexact  # by another finding
     said = said or e.measured.dtype is torch.bfloat16
     if said or first.outcome is not Outcome.RIGHT or first.relative <= exact:
@@ -662,26 +661,11 @@ def _in_words(units):
 def computes_in_float32(e: Evidence) -> str | None:
     if e.measured.dtype is not torch.float32:
         return None
-    if _within(e) >= 1:
-        return f"fn computes in float32, {_beyond(e)}."
-    return f"fn computes in float32, so it was judged to {_within(e):.1%} only."
+    return f"fn computes in float32, so it was judged to {e.measured.tolerance:.1%} only."
 
 
 def computes_in_16_bits(e: Evidence) -> Filled:
     if e.measured.dtype is not torch.bfloat16:
         return None
-    hidden = f"so errors below {percent(_within(e))} do not show" if _within(e) < 1 else _beyond(e)
+    hidden = f"so errors below {percent(e.measured.tolerance)} do not show"
     return {"hidden": hidden, "rtol": "If it is meant to, pass rtol=0.02. " * e.inexact}
-
-
-def _beyond(e):
-    """Where an error of the size of the numbers themselves does not show."""
-    rows = [*e.measured.second.items(), *e.measured.third.items()]
-    names = listed(setting for setting, row in rows if row.within >= 1)
-    where = f" in the rows {names}" if names else ""
-    return f"and nothing can be judged{where}: differences there are mostly noise"
-
-
-def _within(e):
-    """The smallest relative error that shows in every row."""
-    return max([e.measured.tolerance, *(row.within for row in e.measured.rows)])
