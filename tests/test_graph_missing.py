@@ -67,6 +67,29 @@ def test_a_missing_path_ends_where_it_would_have_gone(fn, paths, dtype):
     assert words.endswith(f"but {len(paths)} paths are missing") or "cut off" in words
 
 
+class SavedTogether(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x > 0.7, torch.exp(x), torch.exp(-x))
+        return torch.sinh(x) * (x > 0.7)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        mask, expx, expnegx = ctx.saved_tensors
+        return grad_out * mask * (expx + expnegx) / 2
+
+
+def test_of_several_saved_tensors_each_is_asked():
+    sketch = sketch_of(lambda x: SavedTogether.apply(x) ** 2)
+    assert [kept for kept, _ in missing(sketch)] == ["", ""] and not sketch.findings.unasked
+
+
+def test_where_all_inputs_are_0_nothing_is_taken_for_a_mask():
+    x = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    sketch = sketch_of(lambda x: BAD(x) ** 2, x)
+    assert len(missing(sketch)) == 2 and sketch.findings.constant == []
+
+
 class Masked(Function):
     @staticmethod
     def forward(ctx, x):
@@ -119,6 +142,32 @@ class Noisy(Function):
         return grad_out * ctx.saved_tensors[0]
 
 
+class Shifted(Function):
+    """Keeps the largest element, on which what backward returns does not depend."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.largest = x.max()
+        ctx.save_for_backward(x)
+        return torch.exp(x - ctx.largest) * torch.exp(ctx.largest)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.exp(x - ctx.largest) * torch.exp(ctx.largest)
+
+
+class Sign(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.sign = x.sign()
+        return x.abs()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.sign
+
+
 RIGHT_IN = {
     "an input": Square.apply,
     "an output": Exp.apply,
@@ -127,6 +176,8 @@ RIGHT_IN = {
     "a random mask": Dropped.apply,
     "noise": Noisy.apply,
     "what is kept and not used": MeanForLater.apply,
+    "what cancels": Shifted.apply,
+    "a sign": Sign.apply,
 }
 
 
@@ -140,9 +191,10 @@ def test_what_is_right_has_no_red_path(fn):
     )
 
 
-def test_a_mask_at_its_jump_is_a_mask():
-    x = torch.tensor([0.7, 1.0], dtype=torch.float64, requires_grad=True)
-    assert verdict(sketch_of(lambda x: Masked.apply(x) ** 2, x))[1] == RIGHT
+@pytest.mark.parametrize("function, jump", [(Masked, 0.7), (Sign, 0.0)])
+def test_a_mask_at_its_jump_is_a_mask(function, jump):
+    x = torch.tensor([jump, 1.0], dtype=torch.float64, requires_grad=True)
+    assert verdict(sketch_of(lambda x: function.apply(x) ** 2, x))[1] == RIGHT
 
 
 class CoshArray(Function):
@@ -180,6 +232,7 @@ def test_what_can_have_no_path_is_told_and_not_drawn(function, sentence):
     assert verdict(sketch) == ("grad_x leads back to x, but a path is missing", WRONG)
     drawing = draw(**sketch.tensors)
     assert sentence in str(drawing) and "color=red " not in drawing.dot
+    assert verdict(sketch_of(lambda x: function.apply(x) ** 2, leaf(torch.float32)))[1] == WRONG
 
 
 class Scaled(Function):

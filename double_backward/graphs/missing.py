@@ -2,49 +2,38 @@
 
 A Function that keeps a tensor of its own making gets it back without a graph: whatever its backward
 computes from it is a constant to autograd. Which paths are missing is measured, in two steps.
-Forward is called beside the point, to see which kept tensors change with the inputs; a mask does
-not. Then the first backward is run once more, node by node, with those tensors as leaves that
-require grad. The edges that only this second graph has are the missing ones.
+Each thing that it keeps is exchanged for what forward keeps beside the point, to see whether
+backward then returns something else; with a mask it does not. Then the first backward is run once
+more, node by node, with those tensors as leaves that require grad. The edges that only this second
+graph has are the missing ones.
 
 Nothing of the reader's is written: Functions get copies, and no hook and no `.grad` is touched.
 Where one of the two steps cannot be taken, nothing is claimed.
 """
 
 import contextlib
-import heapq
+import functools
 import io
-import math
 import warnings
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from double_backward._torch import grad_outs_of, number_of, tree_map
-from double_backward.differences import close
-from double_backward.graphs.walk import (
-    INPUT,
-    INTERMEDIATE,
-    NO_GRAPH,
-    OUTPUT,
-    Edge,
-    Graph,
-    Kept,
-    Node,
-    Source,
-    origin,
-    walk,
-)
-from double_backward.state import State, Surroundings
+from double_backward.change import Notepad, fitting, forward_again
+from double_backward.check import Line, Subject, signed
+from double_backward.differences import STEPS, close, flat, slope
+from double_backward.graphs import walk
+from double_backward.graphs.walk import Edge, Graph, Kept, Node, origin
+from double_backward.meet import Call
+from double_backward.methods import backward_method
+from double_backward.state import Draws, State, Surroundings
 
-STEP = {torch.float64: 1e-5, torch.float32: 1e-3}  # relative, for the inputs of forward
-FEW = 20  # connected tensors that are looked at; each costs two backward passes
-HALVES = 0.2, 0.8  # of a change, what half a step makes of it; a jump stays whole or goes
+FEW = 20  # connected tensors that are looked at; each costs a backward pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +105,10 @@ class Findings:
     unasked: list[Node] = field(default_factory=list)
 
 
-Key = int | tuple[Node, str]  # the id of a kept tensor; a Function and the name of a number
-Leaves = dict[Key, Tensor]  # what stands in for what is kept
+Instead = dict[int, Any]  # what stands in for what is kept, by the id of that
+Again = Callable[[Instead], Tensor]  # a backward pass once more: its gradient
+At = Callable[[float], Instead]  # the same at a point of a line; at 0.0 it is where it was
+Use = tuple[Node, Kept | str, At]  # a Function, and a tensor or the name of a number that it keeps
 
 
 class NotKnown(Exception):
@@ -132,93 +123,118 @@ def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
         named: tensors whose values are known, as those that the reader named.
         passes: the backward passes that are run once more.
     """
-    found = Findings()
-    taken: list[tuple[Node, Kept]] = []
-    uses: list[tuple[Node, Kept | str]] = []
+    found, taken, uses = Findings(), list[tuple[Node, Kept]](), list[Use]()
     for node in graph.nodes if passes else []:
-        if suspects(node) or _numbers(node):
+        if node.custom is None or node.once_differentiable:
+            continue
+        if asked := _without_graph(node):
             try:
-                tensors, numbers = changing(graph, node, named)
-            except Exception:  # NotKnown, or whatever forward raises
+                with _nothing_changes(node):
+                    used, constant = _used(graph, node, asked, named)
+            except Exception:  # NotKnown, or whatever the Function raises
                 found.unasked.append(node)
                 continue
-            taken += [(node, kept) for kept in tensors]
-            uses += [(node, name) for name in numbers]
-            found.constant += [kept for kept in suspects(node) if kept not in tensors]
-        uses += [(node, kept) for kept in _connected(node)]
-    keepers = list(dict.fromkeys(node for node, _ in [*taken, *uses[:FEW]]))
+            found.constant += constant
+            taken += [(node, kept) for _, kept, _ in used if isinstance(kept, Kept)]
+            uses += [use for use in used if isinstance(use[1], str)]
+        uses += [(node, kept, _beside(kept)) for kept in _kept(node, walk.INPUT, walk.OUTPUT)]
+    del uses[FEW:]
+    keepers = dict.fromkeys([node for node, _ in taken] + [node for node, _, _ in uses])
     for each in passes if keepers else []:
         try:
-            with _nothing_changes(*keepers), torch.enable_grad():
-                found.missing += _missing(graph, each, taken)
-                for node, kept in uses[:FEW]:
-                    if _is_lost(graph, each, node, kept):
-                        found.lost.append(Lost(node, kept, each.name))
+            with _nothing_changes(*keepers):
+                again = _again(graph, each)
+                found.missing += _missing(graph, each, again, taken)
+                lost = [(node, kept) for node, kept, at in uses if _is_lost(again, kept, at)]
+                found.lost += [Lost(node, kept, each.name) for node, kept in lost]
         except Exception:  # NotKnown, or whatever backward raises
             found.unasked += [node for node in keepers if node not in found.unasked]
     return found
 
 
-def _connected(node: Node) -> list[Kept]:
-    """What a custom Function gets back with its graph."""
-    if node.custom is None or node.once_differentiable:
-        return []
-    return [
-        kept
-        for kept in node.kept
-        if kept.role in (INPUT, OUTPUT) and kept.tensor is not None and kept.tensor.dtype in STEP
-    ]
+def _kept(node: Node, *roles: walk.Role) -> list[Kept]:
+    """What a custom Function keeps in these roles, and autograd could differentiate."""
+    return [kept for kept in node.kept if kept.role in roles and _is_plain(kept.tensor)]
 
 
-def suspects(node: Node) -> list[Kept]:
-    """What a custom Function keeps that autograd takes for a constant, and could differentiate."""
-    if node.custom is None or node.once_differentiable:
-        return []
-    return [
-        kept
-        for kept in node.kept
-        if kept.role in (INTERMEDIATE, NO_GRAPH)
-        and kept.tensor is not None
-        and kept.tensor.dtype in STEP
-        and kept.tensor.layout is torch.strided
-        and kept.tensor.device.type != "meta"
-    ]
+def _is_plain(t: Tensor | None) -> bool:
+    if t is None or t.layout is not torch.strided or t.device.type == "meta":
+        return False
+    return t.dtype in STEPS
 
 
-def _numbers(node: Node) -> dict[str, np.ndarray]:
-    """The numbers and arrays on the ctx of a custom Function, by name."""
-    if node.custom is None or node.once_differentiable:
-        return {}
-    kinds = float, complex, np.floating, np.ndarray
-    held = {name: value for name, value in vars(node.fn).items() if isinstance(value, kinds)}
-    return {n: v for n, v in ((n, np.array(v)) for n, v in held.items()) if v.dtype.kind in "fc"}
+def _without_graph(node: Node) -> dict[int, Kept | str]:
+    """What a custom Function keeps without a graph, by id: tensors, and the names of numbers."""
+    kinds = float, complex, np.number, np.ndarray
+    held = {id(v): (name, v) for name, v in vars(node.fn).items() if isinstance(v, kinds)}
+    numbers = {key: name for key, (name, v) in held.items() if np.asarray(v).dtype.kind in "fc"}
+    return {id(k.tensor): k for k in _kept(node, walk.INTERMEDIATE, walk.NO_GRAPH)} | numbers
 
 
-def changing(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Kept], list[str]]:
-    """Those of `suspects(node)`, and of its numbers, that change with the Function's inputs.
+def _used(
+    graph: Graph, node: Node, asked: dict[int, Kept | str], named: list[Tensor]
+) -> tuple[list[Use], list[Kept]]:
+    """What backward depends on, of what is asked about; and the tensors that no input changes.
 
-    An input whose value is nowhere to be found gets other values: what changes there, changes.
+    An input whose value is nowhere to be found gets other values: what is used there, is used.
 
     Raises:
         NotKnown: forward cannot be called as it was, or makes other tensors now.
     """
-    (inputs, known), wanted = _inputs(graph, node, named), suspects(node)
-    with _nothing_changes(node):
-        here, half, whole = (_kept_beside(node, inputs, part) for part in (0.0, 0.5, 1.0))
-    actual = _everything(node)
-    if not here.keys() == half.keys() == whole.keys() == actual.keys():
+    inputs, known = _inputs(graph, node, named)
+    call, line = Call(node.custom, inputs, {}, None), _line(inputs)
+    draws = Draws.now()
+
+    @functools.cache
+    def kept_at(h: float) -> Instead:
+        draws.put_back()
+        with torch.no_grad():
+            ctx, _ = forward_again(call, dict(enumerate(line.x(h))))
+        made = [*(t for t in ctx.saved_tensors if t is not None), *walk.tensors_in(ctx.attributes)]
+        found: Instead = {id(k.tensor): t for k, t in zip(node.kept, made, strict=True)}
+        return found | {k: ctx.kept(name) for k, name in asked.items() if isinstance(name, str)}
+
+    def alone(key: int, h: float) -> Instead:
+        return {key: kept_at(h)[key]}
+
+    draw = torch.Generator().manual_seed(4)
+    u: list = [signed(_zeros(meta), draw) for meta in grad_outs_of(node.fn)]
+
+    def returned(instead: Instead) -> list[Tensor]:
+        return [grad for grad in _sent(node, u, instead) if grad is not None]
+
+    used, constant, dtype = list[Use](), list[Kept](), inputs[0].dtype
+    for key, kept in asked.items():
+        at = functools.partial(alone, key)
+        if _moves(returned, at, dtype):
+            used.append((node, kept, at))
+            if known and not all(map(close, returned(at(0.0)), returned({}))):
+                raise NotKnown
+        elif not known:
+            raise NotKnown  # elsewhere it is not used; here it may be
+        elif isinstance(kept, Kept) and not _moves(lambda instead: [*instead.values()], at, dtype):
+            constant.append(kept)
+    return used, constant
+
+
+def _line(tensors: list[Tensor]) -> Line:
+    """From some tensors on, in proportion to them."""
+    return Line.of(Subject(list, tuple(tensors), ()))
+
+
+def _beside(kept: Kept) -> At:
+    assert kept.tensor is not None
+    line = _line([kept.tensor])
+    return lambda h: {id(kept.tensor): line.x(h)[0]}
+
+
+def _moves(of: Callable[[Instead], list[Tensor]], at: At, dtype: torch.dtype) -> bool:
+    """Whether some element changes with what is kept; a jump does not count."""
+    found = slope(lambda h: flat(of(at(h))), dtype, 1.0)
+    moves = bool((found.value.abs() > 5 * found.error).any())
+    if not (moves or found.error.isfinite().all()):
         raise NotKnown
-    keys: list[int | str] = list(actual)
-    moved = {key for key in keys if _moves(here[key], half[key], whole[key])}
-    tensors = [kept for place, kept in enumerate(node.kept) if place in moved and kept in wanted]
-    numbers = sorted(key for key in moved if isinstance(key, str))
-    if known:
-        asked: list[int | str] = [place for place, kept in enumerate(node.kept) if kept in tensors]
-        if not all(close(here[key], actual[key]) for key in [*asked, *numbers]):
-            raise NotKnown
-    elif len(tensors) + len(numbers) < len(wanted) + len(_numbers(node)):
-        raise NotKnown  # elsewhere it does not change; here it may
-    return tensors, numbers
+    return moves
 
 
 def _inputs(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Tensor], bool]:
@@ -227,282 +243,162 @@ def _inputs(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Tensor]
     And False where one of them is a stand-in, of the right shape and dtype, between 0.5 and 1.
     """
     args: Any = node.fn
-    if len(args.needs_input_grad) != len(node.inputs):
-        raise NotKnown  # an argument that is no tensor: nothing tells what it was
-    known: dict[Edge, Tensor] = {}
-    kept = [kept.tensor for other in graph.nodes for kept in other.kept]
-    leaves = [other.leaf for other in graph.nodes]
-    for tensor in [*named, *leaves, *kept]:
-        if tensor is not None and (edge := origin(tensor)) is not None:
-            known.setdefault(edge, tensor)
-    found, all_known = [], True
-    for source in node.inputs:
-        if source is None:
-            raise NotKnown
-        tensor = known.get((source[0].fn, source[1]))
-        if tensor is None:
-            tensor, all_known = _stand_in_for(source), False
-        if tensor.dtype not in STEP or tensor.layout is not torch.strided:
-            raise NotKnown
-        found.append(tensor)
-    return found, all_known
-
-
-def _stand_in_for(source: Source) -> Tensor:
-    fn: Any = source[0].fn
-    meta = grad_outs_of(fn)[source[1]]
-    size = math.prod(meta.shape)
-    return torch.linspace(0.5, 1, size, dtype=meta.dtype, device=meta.device).reshape(meta.shape)
-
-
-def _kept_beside(node: Node, inputs: list[Tensor], part: float) -> dict[int | str, Tensor]:
-    """What forward keeps when it is called again `part` of a step away from its inputs."""
-    assert node.custom is not None
-    torch.manual_seed(0)  # a mask drawn at random is the same in every call
-    arguments = []
-    for x in inputs:
-        x = x.detach().clone()
-        x = x + part * STEP[x.dtype] * (x.abs() + x.abs().mean())
-        arguments.append(x.requires_grad_().clone())  # forward may work in place
-    with torch.enable_grad():
-        outputs = node.custom.apply(*arguments)
-    for output in outputs if isinstance(outputs, tuple) else (outputs,):
-        again = walk(output).node_of(output) if isinstance(output, Tensor) else None
-        if again is not None and again.custom is node.custom:
-            break
-    else:
+    if len(args.needs_input_grad) != len(node.inputs) or None in node.inputs:
+        raise NotKnown  # an argument that is no tensor, or has no graph: nothing tells what it was
+    saved = [kept.tensor for other in graph.nodes for kept in other.kept]
+    tensors = [*named, *(other.leaf for other in graph.nodes), *saved]
+    known = {origin(t): t for t in reversed(tensors) if t is not None}
+    edges = [(source[0].fn, source[1]) for source in node.inputs if source]
+    found = [known[edge] if edge in known else _stand_in(edge) for edge in edges]
+    if not all(map(_is_plain, found)):
         raise NotKnown
-    if [(k.name, k.on_ctx) for k in again.kept] != [(k.name, k.on_ctx) for k in node.kept]:
-        raise NotKnown
-    return _everything(again)
+    return [x.detach().requires_grad_() for x in found], all(edge in known for edge in edges)
 
 
-def _everything(node: Node) -> dict[int | str, Tensor]:
-    """What a node keeps: tensors by their place in `node.kept`, numbers by their names."""
-    found: dict[int | str, Tensor] = {n: torch.from_numpy(v) for n, v in _numbers(node).items()}
-    for place, kept in enumerate(node.kept):
-        if kept.tensor is None:
-            raise NotKnown
-        if kept.tensor.dtype in STEP and kept.tensor.layout is torch.strided:
-            found[place] = kept.tensor.detach().clone()
-    return found
+def _stand_in(edge: Edge) -> Tensor:
+    zeros = _zeros(grad_outs_of(edge[0])[edge[1]])
+    return torch.linspace(0.5, 1, zeros.numel()).to(zeros).reshape(zeros.shape)
 
 
-def _moves(here: Tensor, half: Tensor, whole: Tensor) -> bool:
-    """True if an element changes with the step; a jump does not grow as the step does."""
-    if not here.shape == half.shape == whole.shape or not here.isfinite().all():
-        raise NotKnown
-    noise = 100 * torch.finfo(here.dtype).eps * here.abs().clamp(min=1e-30)
-    change = (whole - here).abs()
-    share = (half - here).abs() / change
-    return bool(((change > noise) & (share > HALVES[0]) & (share < HALVES[1])).any())
+def _zeros(meta: Any) -> Tensor:
+    return torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
 
 
-def _missing(graph: Graph, each: Pass, taken: list[tuple[Node, Kept]]) -> list[Missing]:
+def _missing(
+    graph: Graph, each: Pass, again: Again, taken: list[tuple[Node, Kept]]
+) -> list[Missing]:
     """The paths that one gradient lacks."""
-    leaves: dict[int, Tensor] = {
-        id(tensor): tensor.detach().clone().requires_grad_() for tensor in _tensors(taken)
-    }
-    again = _backward(graph, each, dict(leaves.items()))
-    if again is None or not close(again, each.gradient):
-        raise NotKnown
-    found = _compare(graph, each.gradient, walk(again), again, leaves)
     keepers = {id(kept.tensor): (node, kept) for node, kept in taken}
+    leaves = {key: leaf for _, kept in taken for key, leaf in _beside(kept)(0.0).items()}
+    gradient = again(leaves)
+    if not close(gradient, each.gradient):
+        raise NotKnown
+    found = _compare(graph, each.gradient, gradient, leaves)
     return [Missing(*keepers[which], to, each.name) for which, to in found]
 
 
-def _is_lost(graph: Graph, each: Pass, node: Node, kept: Kept | str) -> bool:
+def _is_lost(again: Again, kept: Kept | str, at: At) -> bool:
     """True if a gradient changes with something kept to which its graph would not lead."""
-    key: Key
-    if isinstance(kept, str):
-        key, there = (node, kept), torch.from_numpy(_numbers(node)[kept])
-    else:
-        assert kept.tensor is not None
-        key, there = id(kept.tensor), kept.tensor.detach().clone().requires_grad_()
-    again = _backward(graph, each, {key: there})
-    if again is None or walk(again).node_of(there) is not None:
+    here = at(0.0)
+    gradient = again(here)
+    if isinstance(kept, Kept) and walk.walk(gradient).node_of(*here.values()) is not None:
         return False
-    there, size = there.detach(), there.detach().abs()
-    step = STEP.get(there.dtype, STEP[torch.float64]) * (size + size.mean())
-    half, whole = (_backward(graph, each, {key: there + part * step}) for part in (0.5, 1.0))
-    return half is not None and whole is not None and _moves(again, half, whole)
+    return _moves(lambda instead: [again(instead)], at, gradient.dtype)
 
 
-def _tensors(taken: list[tuple[Node, Kept]]) -> list[Tensor]:
-    return [kept.tensor for _, kept in taken if kept.tensor is not None]
-
-
-def _backward(graph: Graph, each: Pass, leaves: Leaves) -> Tensor | None:
-    """A backward pass as torch runs it, node by node and in torch's order, but without hooks.
-
-    Args:
-        leaves: what the Functions get in place of what they keep.
-
-    Returns:
-        The gradient, or None where no path leads from the results to the input.
-    """
+def _again(graph: Graph, each: Pass) -> Again:
+    """A backward pass as torch runs it, node by node and in torch's order, but without hooks."""
     end = graph.node_of(each.by)
+    assert end is not None
     leads: set[Node] = set()  # the nodes from which the input is reached
     for node in reversed(graph.nodes):
         if node is end or any(source and source[0] in leads for source in node.inputs):
             leads.add(node)
-    arrived: dict[Edge, Tensor] = {}
-    starts = []
-    for of, seed in zip(each.of, each.seeds, strict=True):
-        edge, start = origin(of), graph.node_of(of)
-        if edge is not None and start is not None and start in leads:
-            arrived[edge] = torch.ones_like(of) if seed is None else seed.clone()
-            starts.append(start)
-    passed = graph.reachable(*each.of) & leads
-    waits = Counter(source[0] for node in passed for source in node.inputs if source)
-    # torch takes the operation that was made last.
-    ready: list[tuple[int, int, Node]] = []
-    for start in dict.fromkeys(starts):
-        if not waits[start]:
-            ready.append((0, -len(ready), start))
-    heapq.heapify(ready)
-    while ready:
-        node = heapq.heappop(ready)[-1]
-        if node is end:
-            return arrived.get((node.fn, each.by.output_nr))
-        grads = _sent(node, arrived, leaves)
-        for position, source in enumerate(node.inputs):
-            if source is None or source[0] not in leads:
-                continue
-            edge = source[0].fn, source[1]
-            grad = grads[position] if position < len(grads) else None
-            if grad is not None:
-                grad = _fitting(grad, edge)
-                arrived[edge] = arrived[edge] + grad if edge in arrived else grad
-            waits[source[0]] -= 1
-            if not waits[source[0]]:
-                made = number_of(source[0].fn)
-                heapq.heappush(ready, (-made, -len(arrived), source[0]))
-    return None
+    todo, order = graph.reachable(*each.of) & leads - {end}, list[Node]()
+    while todo:
+        waiting = {source[0] for node in todo for source in node.inputs if source}
+        order.append(max(todo - waiting, key=lambda node: number_of(node.fn)))  # made last
+        todo.remove(order[-1])
+
+    def again(instead: Instead) -> Tensor:
+        arrived: dict[Edge | None, Tensor] = {}
+        for of, seed in zip(each.of, each.seeds, strict=True):
+            arrived[origin(of)] = torch.ones_like(of) if seed is None else seed.clone()
+        for node in order:
+            count = len(grad_outs_of(node.fn))
+            grads = [arrived.get((node.fn, number)) for number in range(count)]
+            sent = [] if all(grad is None for grad in grads) else _sent(node, grads, instead)
+            for source, grad in zip(node.inputs, sent, strict=False):
+                if source is not None and source[0] in leads and grad is not None:
+                    edge = to, number = source[0].fn, source[1]
+                    grad = fitting(grad, grad_outs_of(to)[number])
+                    arrived[edge] = arrived[edge] + grad if edge in arrived else grad
+        return arrived[end.fn, each.by.output_nr]
+
+    return again
 
 
-def _sent(node: Node, arrived: dict[Edge, Tensor], leaves: Leaves) -> list[Any]:
+def _sent(node: Node, grads: list[Tensor | None], instead: Instead) -> list[Any]:
     """What one node sends to its inputs; no hook runs."""
     fn: Any = node.fn
-    grads = [arrived.get((fn, number)) for number in range(len(grad_outs_of(fn)))]
-    if all(grad is None for grad in grads):
-        return []
     if node.custom is None:
         sent = fn(*grads)
-    else:
-        full = [
-            torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device) if grad is None else grad
-            for grad, meta in zip(grads, grad_outs_of(fn), strict=True)
-        ]
-        written = node.custom.backward
-        if written is Function.backward:
-            written = node.custom.vjp
-        sent = written(_StandIn(node, leaves), *full)
-    sent = list(sent) if isinstance(sent, (tuple, list)) else [sent]
-    if node.custom is None:
-        return sent
+        return list(sent) if isinstance(sent, (tuple, list)) else [sent]
+    full = [_zeros(m) if g is None else g for g, m in zip(grads, grad_outs_of(fn), strict=True)]
+    sent = getattr(node.custom, backward_method(node.custom))(_notepad(node, instead), *full)
+    sent = sent if isinstance(sent, (tuple, list)) else [sent]
     # backward answers for every argument of forward; only tensors have an edge.
-    if len(sent) != len(node.inputs):
-        sent = [g for g, needed in zip(sent, fn.needs_input_grad, strict=False) if needed]
-        places = [i for i, source in enumerate(node.inputs) if source]
-        if len(sent) != len(places):
-            raise NotKnown
-        given = dict(zip(places, sent, strict=True))
-        sent = [given.get(i) for i in range(len(node.inputs))]
-    return sent
+    needed = (g for g, needed in zip(sent, fn.needs_input_grad, strict=False) if needed)
+    return [None if source is None else next(needed) for source in node.inputs]
 
 
-class _StandIn:
-    """A ctx that hands out copies, and a leaf for each tensor in `leaves`."""
+def _notepad(node: Node, instead: Instead) -> Notepad:
+    """Stands in for a ctx: with copies, and with what is there `instead`."""
 
-    def __init__(self, node: Node, leaves: Leaves):
-        def swapped(value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            return leaves.get(id(value), value).clone()
+    def copied(value: Any) -> Any:
+        value = instead.get(id(value), value)
+        if isinstance(value, Tensor):
+            return value.clone()
+        return value.copy() if isinstance(value, np.ndarray) else value
 
-        ctx: Any = node.fn
-        self.__dict__.update({name: tree_map(swapped, v) for name, v in vars(ctx).items()})
-        for name, number in _numbers(node).items():
-            now = leaves[node, name].numpy() if (node, name) in leaves else number
-            self.__dict__[name] = now.copy() if isinstance(vars(ctx)[name], np.ndarray) else now[()]
-        self.__dict__["_stand_in_for"] = ctx
-        self.__dict__["saved_tensors"] = tuple(swapped(t) for t in ctx.saved_tensors)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_stand_in_for"], name)
-
-
-def _fitting(grad: Tensor, edge: Edge) -> Tensor:
-    """The gradient in the shape and dtype that torch makes of it on the way to `edge`."""
-    fn: Any = edge[0]
-    like = fn.variable if hasattr(fn, "variable") else grad_outs_of(fn)[edge[1]]
-    if grad.shape != torch.Size(like.shape):
-        grad = grad.sum_to_size(*like.shape)
-    return grad if grad.dtype == like.dtype else grad.to(like.dtype)
+    ctx: Any = node.fn
+    notepad = Notepad(ctx.needs_input_grad)
+    notepad.saved_tensors = tuple(map(copied, ctx.saved_tensors))
+    for name, value in vars(ctx).items():
+        setattr(notepad, name, tree_map(copied, value))
+    return notepad
 
 
 def _compare(
-    graph: Graph, actual: Tensor, graph_again: Graph, again: Tensor, leaves: dict[int, Tensor]
+    graph: Graph, actual: Tensor, again: Tensor, leaves: dict[int, Tensor]
 ) -> list[tuple[int, Node | None]]:
     """(id of the kept tensor, operation) for each edge that only the graph with leaves has."""
-    own = {node: which for which, leaf in leaves.items() if (node := graph_again.node_of(leaf))}
+    graph_again = walk.walk(again)
+    own = {graph_again.node_of(leaf): which for which, leaf in leaves.items()}
     behind: dict[Node, set[int]] = {}  # the leaves that a node leads back to
     for node in reversed(graph_again.nodes):
-        behind[node] = {own[node]} if node in own else set()
-        for source in node.inputs:
-            behind[node] |= behind[source[0]] if source else set()
-    order = list(leaves)
+        sources = (behind[source[0]] for source in node.inputs if source)
+        behind[node] = {own[node]} if node in own else set().union(*sources)
     found: list[tuple[int, Node | None]] = []
-    first, second = graph.node_of(actual), graph_again.node_of(again)
-    if second is None or not behind[second]:
-        return []
-    if first is None:
-        return [(which, None) for which in sorted(behind[second], key=order.index)]
-    todo, seen = [(first, second)], {(first, second)}
+    todo: list[tuple[Node | None, ...]] = [
+        (None, graph.node_of(actual), graph_again.node_of(again))
+    ]
+    seen = set()
     while todo:
-        here, there = todo.pop()
+        to, here, there = todo.pop()
+        if there is None or not behind[there] or (here, there) in seen:
+            continue
+        if here is None:
+            found += [(which, to) for which in leaves if which in behind[there]]
+            continue
         if not _match(here, there):
             raise NotKnown
+        seen.add((here, there))
         for source, source_again in zip(here.inputs, there.inputs, strict=True):
-            if source_again is None or not behind[source_again[0]]:
-                continue
-            if source is None:
-                which = sorted(behind[source_again[0]], key=order.index)
-                found += [(w, here) for w in which if (w, here) not in found]
-            elif (pair := (source[0], source_again[0])) not in seen:
-                seen.add(pair)
-                todo.append(pair)
-    return found
+            todo.append((here, source and source[0], source_again and source_again[0]))
+    return list(dict.fromkeys(found))
 
 
 def _match(here: Node, there: Node) -> bool:
     """Whether two nodes are the same operation on the same numbers."""
     if here.title != there.title or len(here.inputs) != len(there.inputs):
         return False
-    if here.custom is not None:
-        return True
     # What needs no gradient is not saved: only the graph with leaves has all of it.
     saved = {kept.name: kept.tensor for kept in there.kept}
-    return all(
-        kept.tensor is None
-        or kept.name not in saved
-        or saved[kept.name] is None
-        or close(saved[kept.name], kept.tensor)  # type: ignore[arg-type]
-        for kept in here.kept
-    )
+    pairs = [(saved.get(kept.name), kept.tensor) for kept in here.kept]
+    return here.custom is not None or all(a is None or b is None or close(a, b) for a, b in pairs)
 
 
 @contextlib.contextmanager
 def _nothing_changes(*nodes: Node) -> Iterator[None]:
     """Functions are called inside; outside nothing is seen of it: no state, no text, no warning."""
-    roots = [node.custom for node in nodes]
     with (
         State.now().again(),
-        Surroundings(*roots).unchanged(),
+        Surroundings(*(node.custom for node in nodes)).unchanged(),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
         warnings.catch_warnings(),
+        torch.enable_grad(),
     ):
         warnings.simplefilter("ignore")
         yield

@@ -39,7 +39,7 @@ Edge = tuple[AutogradNode, int]  # an autograd node, and which of its outputs
 STEP = 1000  # nodes, see _free_in_steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kept:
     """One tensor that a node keeps for its backward.
 
@@ -250,7 +250,7 @@ def _saved_by_torch(node: Node) -> list[Kept]:
             value = getattr(node.fn, attribute)
         except Exception as error:
             return [Kept(attribute.removeprefix("_saved_"), False, None, _reason(error))]
-        for tensor in _tensors_in(value):
+        for tensor in tensors_in(value):
             kept.append(_classify(node, attribute.removeprefix("_saved_"), False, tensor))
     return kept
 
@@ -264,11 +264,11 @@ def _stored_on_ctx(node: Node) -> list[Kept]:
     return [
         _classify(node, name, True, tensor)
         for name, value in vars(node.fn).items()
-        for tensor in _tensors_in(value)
+        for tensor in tensors_in(value)
     ]
 
 
-def _tensors_in(value: object) -> list[Tensor]:
+def tensors_in(value: object) -> list[Tensor]:
     """The tensors in `value`, looking into lists, tuples and dicts."""
     found, todo, seen = [], [value], set()
     while todo:
