@@ -543,6 +543,18 @@ def _rows(expected, change, answers):
     return {p: _compared(expected, change, v, a) for (p, v), a in zip(probes, answers, strict=True)}
 
 
+def by_place(expected: Expected) -> dict[int, Compared]:
+    """For each gradient whose change is known, how it is differentiated by the inputs."""
+    found = {}
+    for place, v in expected.probes.items():
+        answer = ask(expected.line.with_constants(), [v])
+        if answer.error is not None:
+            found[place] = Compared(Outcome.RAISES, text=first_line(answer.error))
+        else:
+            found[place] = _compared(expected, expected.by_input, v, answer.by_input[0])
+    return found
+
+
 def _worst(rows):
     return next((row for row in rows.values() if row.bad), next(iter(rows.values()), NOT_ASKED))
 

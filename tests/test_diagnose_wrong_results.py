@@ -256,7 +256,7 @@ class Refuses(Function):
 def test_a_matrix_says_what_raises():
     found = diagnose(Refuses.apply, x(), x(0.5, 0.7, 1.1))
     assert found.matrix == {
-        "a": {"a": "raises", "b": "raises"},
+        "a": {"a": "raises", "b": "right"},
         "b": {"a": "right", "b": "0"},
     }
 

@@ -1,17 +1,19 @@
 """Steps of backward that lose a graph: met in a real first backward, and undone to see which part
 of its derivative each is needed for."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import torch
 
-from double_backward import check, explain
+from double_backward import explain
 from double_backward._torch import checkpoints_allowed
 from double_backward.explain import Case, Undoing
 from double_backward.steps import UNDOABLE, Called, Step, watched
 
 from .functions import Custom, look
+from .measure import Measured
 from .settings import Probe
 
 
@@ -56,17 +58,19 @@ def _around(probe):
     return checkpoints_allowed if probe.by_backward else nullcontext
 
 
-def case_of(probe: Probe) -> Case:
-    """fn at the point, measured for the experiments of `explain`; of a fn in which no Function is,
-    its own steps are those to be undone. Raises what fn, or its backward, raises."""
-    target = probe.target
+def case_of(measured: Measured, customs: Sequence[Custom]) -> Case:
+    """What was measured of fn, for the experiments of `explain`; of a fn in which no Function is,
+    its own steps are those to be undone."""
+    assert measured.expected is not None
+    line = measured.expected.line
+    given = line.subject.function
 
     def function(x):
-        return target.tensors([build(s * 1) for build, s in zip(target.builds, x, strict=True)])
+        return given([s * 1 for s in x])  # no leaves
 
-    called = None if _classes(target) else Called(lambda _, x: function(x))
-    subject = check.Subject(called or function, target.point, probe.w, around=_around(probe))
-    return Case(check.measure(check.Line.of(subject)), called)
+    called = None if customs else Called(lambda _, x: function(x))
+    subject = replace(line.subject, function=called or function)
+    return Case(replace(measured.expected, line=replace(line, subject=subject)), called)
 
 
 Steps = tuple[Step, ...]

@@ -114,7 +114,7 @@ def _explained(found: Evidence, measured: Measured) -> Evidence:
     if not measured.wrong or (functions and not any(f.untracked_calls for f in functions)):
         return found
     with suppress(Exception):  # of fn
-        undone, left, still = undoing(case_of(measured.probe), functions)
+        undone, left, still = undoing(case_of(measured, functions), functions)
         return replace(found, undone=undone, left_torch=left, still=still)
     return found
 

@@ -236,11 +236,11 @@ def _with_doubts(probe, line, expected):
     unclear = Outcome.UNCLEAR in (first.outcome, second.by_input.outcome)
     if not (wrong or unclear or second.bad or first.relative > 1e-2 * EXACT[expected.dtype]):
         return *found, False
-    coarse = (probe.target.rtol or 0.0) >= COARSE and (wrong or unclear)
-    if coarse or in_16_bits(line.both):
+    in_16 = in_16_bits(line.both)
+    if in_16 or ((probe.target.rtol or 0.0) >= COARSE and (wrong or unclear)):
         fitted = check.measure(line, atol=expected.atol, dtype=torch.bfloat16)
         fitted, first, second = _judged(probe, fitted)
-        dtype = expected.dtype if coarse else fitted.dtype
+        dtype = torch.bfloat16 if in_16 else expected.dtype
         return replace(fitted, dtype=dtype), first, second, False
     if not wrong:
         return *found, False
