@@ -29,6 +29,7 @@ from .lines import first_line
 RTOL = {torch.float64: 1e-4, torch.float32: 5e-3, torch.bfloat16: 1e-1}
 EXACT = {torch.float64: 2e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # of a closed formula
 INEXACT = {torch.float64: 2e-3, torch.float32: 4e-3}  # no closed formula is further off
+ROUGH = 1e-2  # a first derivative of which nothing is lost is off by less
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
 NOISE = 0.02  # one further off than this must scatter to both sides, or it is no noise
 LINEAR = {  # of a backward in grad_out; autocast rounds to 8 bits
@@ -46,6 +47,13 @@ BENDS = {  # steps of second differences
     torch.float32: (1e-1, 2e-1),
     torch.bfloat16: (3e-1, 5e-1),
 }
+# Of one number computed by other code, and what rounding leaves in a second derivative that is 0,
+# in proportion to the first.
+OTHER_CODE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
+BESIDE_FIRST = 1e-2
+LOST = 1e-3  # less than this share of what there was in float64 is as good as nothing
+STRAIGHT = 1e-3  # an even change is off by less
+COARSE = 1e-3  # what its caller calls as inexact as this is looked at as 16 bits are
 ATOL = 1e-10
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-7), torch.float32: (1e-6, 1e-4)}

@@ -13,6 +13,10 @@ from torch.autograd import forward_ad
 
 from double_backward._torch import forward_mode, in_forward_mode
 from double_backward.check import (
+    LOST,
+    ROUGH,
+    SHARE,
+    STRAIGHT,
     Line,
     Outcome,
     Subject,
@@ -26,16 +30,13 @@ from double_backward.check import (
     size,
     without_rounding,
 )
-from double_backward.differences import flat, real
+from double_backward.differences import NONE, apart, flat, real
 from double_backward.lines import first_line
 from double_backward.meet import Call, is_continuous, unheard
 from double_backward.state import Draws, Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
-SHARE = 0.5  # of the elements that must be smooth, or nothing is known
-FIRST = 1e-2  # what first derivative and values may disagree by
-FAR, BENT = 0.1, 1e-3  # a step along the line; what an even change is off by there
-LEFT = 1e-3  # less than this share of what there was in float64 is as good as nothing
+FAR = 0.1  # a step along the line
 
 
 class Unknown(Exception):
@@ -277,7 +278,7 @@ class Truth:
     def _is_straight(self):
         """Whether forward changes along the line, and evenly."""
         down, here, up = (flat(self.line.both(h)[0]) for h in (-FAR, 0.0, FAR))
-        return (up + down - 2 * here).norm() < BENT * (up - down).norm()
+        return (up + down - 2 * here).norm() < STRAIGHT * (up - down).norm()
 
     def depends(self):
         """Whether what it gives changes with the inputs."""
@@ -371,7 +372,7 @@ class Truth:
 
     def _repeats(self):
         """Whether the Function gives the same gradients a second time, not recorded."""
-        return torch.allclose(self.line.gradients(), self.expected.g, rtol=1e-12, atol=0.0)
+        return not apart(self.line.gradients(), self.expected.g, NONE).any()
 
     def first_is_right(self):
         """Whether backward gives the derivative of forward, to some digits, as far as it is asked.
@@ -398,7 +399,7 @@ class Truth:
             return Outcome.NOT_ASKED
         line = Line.of(replace(self.line.subject, u=tuple(asked)))
         line = line if place is None else line.by_input_only(place)
-        return first(measure(line, dtype=self.dtype), FIRST).outcome
+        return first(measure(line, dtype=self.dtype), ROUGH).outcome
 
 
 def _refuses(total, x):
@@ -472,4 +473,4 @@ def _has_lost(expected, got):
     """Whether a part of what autograd says is gone: there are no digits to compare here."""
     size = sum(a.norm() for a in expected)
     parts = zip(expected, got, strict=True)
-    return any(a.norm() > LEFT * size and b.norm() < LEFT * a.norm() for a, b in parts)
+    return any(a.norm() > LOST * size and b.norm() < LOST * a.norm() for a, b in parts)

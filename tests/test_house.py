@@ -101,3 +101,25 @@ def imported(path):
             elif room in ("", "double_backward", "double_backward.diagnosis"):
                 found.add(module)
     return found
+
+
+def test_only_check_has_tolerances():
+    """Tables by dtype and numbers for rtol and atol; `differences` has the steps it takes."""
+    package, found = Path(double_backward.__file__).parent, []
+    for path in sorted(package.rglob("*.py")):
+        if path.name in ("check.py", "differences.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            found += [f"{path.name}:{node.lineno}" for _ in _tolerances(node)]
+    assert found == []
+
+
+def _tolerances(node):
+    if isinstance(node, ast.Dict):
+        yield from [k for k in node.keys if k is not None and "torch.float" in ast.unparse(k)]
+    if isinstance(node, ast.Call) and "allclose" in ast.unparse(node.func):
+        yield node
+    for keyword in getattr(node, "keywords", []):
+        number = isinstance(keyword.value, ast.Constant) and keyword.value.value
+        if keyword.arg in ("rtol", "atol") and number:
+            yield keyword

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import tree_leaves, tree_map_only
-from double_backward.check import Outcome
+from double_backward.check import BESIDE_FIRST, OTHER_CODE, Outcome
 from double_backward.differences import filled, real
 from double_backward.lines import first_line, raised_in
 from double_backward.meet import Call, Listener, listening
@@ -28,9 +28,6 @@ from .settings import UNUSED, Setting, says_unused, uneven, uneven_direction
 from .smaller import copied
 from .target import seed_generators
 
-# How far two ways to compute one number may be apart, relative: the code is not the same.
-APART = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
-BESIDE_FIRST = 1e-2  # of that, in proportion to the first derivative: what rounding leaves in 0
 OTHER_NUMBERS = "compiled, fn gives other numbers than as it was written: it may draw at random"
 THIRD = Row(Outcome.NOT_ASKED, text="fn is compiled, and is differentiated twice only")
 
@@ -205,7 +202,7 @@ class Twice:
         values, first, apart = None, None, 0.0
         try:
             ys = self.call(setting)
-            apart = max(APART.get(t.dtype, 0.0) for t in [*self.leaves, *ys])
+            apart = max(OTHER_CODE.get(t.dtype, 0.0) for t in [*self.leaves, *ys])
             values = torch.cat([y.detach().flatten().double() for y in ys])
             terms = [y + (y - y.detach()) ** 2 / 2 if setting.after else y for y in ys]
             loss = _sum(uneven(term) * term for term in terms)

@@ -37,7 +37,6 @@ from .ways import Situation, Way, as_models_call
 
 ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
 MANY = 1e6  # elements; from here on one probe has to do
-COARSE = 1e-3  # relative; from here on what the caller says is looked at as 16 bits are
 FEW = 4  # outputs; with more, they are not tried one by one
 GRAVITY = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
 
@@ -237,7 +236,7 @@ def _with_doubts(probe, line, expected):
     if not (wrong or unclear or second.bad or first.relative > 1e-2 * EXACT[expected.dtype]):
         return *found, False
     in_16 = in_16_bits(line.both)
-    if in_16 or ((probe.target.rtol or 0.0) >= COARSE and (wrong or unclear)):
+    if in_16 or ((probe.target.rtol or 0.0) >= check.COARSE and (wrong or unclear)):
         fitted = check.measure(line, atol=expected.atol, dtype=torch.bfloat16)
         fitted, first, second = _judged(probe, fitted)
         dtype = torch.bfloat16 if in_16 else expected.dtype

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from double_backward._torch import EDITED
-from double_backward.check import EXACT, FACTORS, Outcome
+from double_backward.check import EXACT, FACTORS, SURROGATE, Outcome
 from double_backward.steps import Step, told
 
 from .evidence import Evidence
@@ -105,7 +105,7 @@ def first_derivative_differs(e: Evidence) -> str | None:
     first = e.measured.first
     size = max(abs(first.expected), abs(first.got))
     off = abs(first.expected - first.got) / size if size else 0.0
-    if 0 < off <= 0.1:
+    if 0 < off <= SURROGATE:
         return (
             f"The first derivative is off by {percent(off)}. If fn solves to about that, "
             f"pass rtol={_rounded_up(2 * off)}; if not, backward is wrong."
