@@ -56,7 +56,7 @@ STRAIGHT = 1e-3  # an even change is off by less
 COARSE = 1e-3  # what its caller calls as inexact as this is looked at as 16 bits are
 ATOL = 1e-10
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
-ROUNDING = {torch.float64: (1e-9, 1e-7), torch.float32: (1e-6, 1e-4)}
+ROUNDING = {torch.float64: (1e-9, 1e-4), torch.float32: (1e-6, 1e-3)}
 TINIEST = 1e-300
 BESIDE = 1e-3  # one of the steps that differences take
 SMALL = 1e-8  # absolute: what changes by less does not change

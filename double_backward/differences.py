@@ -15,7 +15,7 @@ TINY = {torch.float64: 1e-11, torch.float32: 1e-5}  # a step on which nothing be
 WIDE = 2e-1, 1e-1  # where so much is lost in rounding that only large steps tell
 NONE = 1e-12  # absolute; a difference of gradients below this is none
 LAST = 1e3  # times the last digit: what two orders of adding up the same leave
-AGREED = 1e-2  # a mean relative error below this ends the trying
+AGREED = 1e-3  # a mean relative error below this ends the trying
 
 
 class Slope(NamedTuple):
@@ -49,11 +49,12 @@ def slope(
         return _fitted(at, scale)
     zero, best, least = at(0.0), Slope(*[torch.empty(0)] * 3), math.inf
     tried: list[tuple[Tensor, Tensor]] = []
-    eps = 16 * torch.finfo(dtype).eps
-    noise = eps * (zero.abs() + zero.abs().mean())
+    moves = torch.full_like(zero, torch.inf)  # what keeps still for a step moves less than a digit
+    digit = torch.finfo(dtype).eps * zero.abs()
+    noise = 16 * (digit + digit.mean())
     steps = STEPS[dtype]
     if rounding is not None:
-        noise = torch.maximum(noise, rounding)
+        noise, digit = torch.maximum(noise, rounding), torch.maximum(digit, rounding)
         steps = (*steps, WIDE) if rounding.norm() > 1e-6 * zero.norm() else steps
     for number, (coarse_step, fine_step) in enumerate(steps):
         if number == 1:  # not smooth, or noisier than its size tells
@@ -68,6 +69,9 @@ def slope(
         likely = (extrapolated.abs() + kink + rounded).nan_to_num(torch.inf)
         error = ((fine - coarse).abs() + kink + rounded).nan_to_num(torch.inf)
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
+        stands = (coarse == 0) & (coarse_sides == 0)
+        most = digit / (coarse_step * scale)
+        moves = torch.where(stands, torch.minimum(moves, most), moves)
         tried.append((value, error))
         doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
         if doubt < least:
@@ -77,7 +81,8 @@ def slope(
     # Between two rounded numbers all is smooth, and the slope that of something else: another pair
     # of steps knows better.
     beyond = [((v - best.value).abs() - 5 * e).nan_to_num(0.0, 0.0, 0.0) for v, e in tried]
-    return best._replace(error=torch.stack([best.error, *beyond]).amax(0))
+    error = torch.stack([best.error, *beyond]).amax(0)
+    return best._replace(error=torch.minimum(error, moves))
 
 
 def _noise(at, h):

@@ -23,7 +23,10 @@ CLEAN = (
     1e-12  # relative: where the first run moves nothing further, no more is lost than a few digits
 )
 LARGE = 100_000  # elements; of larger results nobody asks whether they are those of an argument
-WHOLE = {"round", "floor", "ceil", "trunc", "sign", "heaviside"}  # exact, by what they are
+EXACT = {  # by what they are
+    "round", "floor", "ceil", "trunc", "sign", "heaviside", "clamp", "clamp_min", "clamp_max"
+}  # fmt: skip
+WHOLE = {"add", "sub", "mul"}  # of whole numbers: an index, that would be another one
 SIXTEEN = {torch.float16, torch.bfloat16}
 ROUNDED = SIXTEEN | {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
@@ -55,7 +58,9 @@ class _Moved(Watching):
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         random = torch.Tag.nondeterministic_seeded in operation.tags
         name = operation.overloadpacket.__name__
-        if not given or returns_a_view(operation) or random or name in WHOLE:
+        if not given or returns_a_view(operation) or random or name in EXACT:
+            return result
+        if name in WHOLE and all(map(_is_whole, [*given, result])):
             return result
         by_element = torch.Tag.pointwise in operation.tags or name == "_to_copy"  # to another dtype
         return tree_map_only(Tensor, lambda t: self._moved(t, given, by_element), result)
@@ -72,6 +77,12 @@ class _Moved(Watching):
             return result + by * eps * own
         some = (eps * own.max()).expand_as(own)  # and no element changes its sign
         return result + by * torch.where(own > 0, torch.minimum(some, own / 2), some)
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point():
+        return not tensor.is_complex()
+    return tensor.layout == torch.strided and torch.equal(tensor, tensor.round())
 
 
 def _is_rounded(tensor: object) -> bool:
