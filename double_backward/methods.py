@@ -1,7 +1,7 @@
 """The methods of a Function: which of them it declares, and each of them wrapped for a while."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,13 @@ def without_guard(backward: Any) -> Any:
             return inner.__wrapped__
         inner = getattr(inner, "__wrapped__", None)
     return backward
+
+
+def is_named(function: Any, names: Collection[type | str]) -> bool:
+    """Whether one of these is the class itself, its name, or "module.Name"."""
+    called = function.__name__, function.__qualname__
+    own = {function, *called, f"{function.__module__}.{function.__qualname__}"}
+    return not own.isdisjoint(names)
 
 
 @contextmanager

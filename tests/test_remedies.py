@@ -973,3 +973,38 @@ def test_inference_mode():
             near(grad(first.sum(), point), [6 * (point + 1)])
     with torch.inference_mode(), detect_intermediates():
         SinhBad.apply(shift)
+
+
+# What is left alone.
+
+
+class Renamed(SinhBad):
+    pass
+
+
+@pytest.mark.parametrize("ignore", [[SinhBad], ["SinhBad"], [f"{SinhBad.__module__}.SinhBad"]])
+def test_what_is_ignored_is_torchs_own_also_for_a_block_around_it(ignore):
+    wrong, another = (SETTINGS["graph after"](f.apply) for f in (SinhBad, Renamed))
+    expected = second(wrong, x())
+    with detect_intermediates():
+        with detect_intermediates(ignore=ignore):
+            assert torch.equal(expected[0], second(wrong, x())[0])
+            with pytest.raises(SecondDerivativeError, match="Renamed"):
+                second(another, x())
+        with pytest.raises(SecondDerivativeError, match="SinhBad"):
+            second(wrong, x())
+
+
+def test_of_what_is_ignored_nothing_is_said():
+    out = (SinhBad.apply(point := x()) ** 2).sum()
+    with warnings.catch_warnings(), detect_intermediates(ignore=["SinhBad"]):
+        warnings.simplefilter("error", UncheckedFunctionWarning)
+        grad(out, point, create_graph=True)
+
+
+@pytest.mark.parametrize("ignore", ["SinhBad", SinhBad, [torch.sinh], [int]])
+def test_ignore_takes_a_list_of_classes_or_names(ignore):
+    with pytest.raises(TypeError, match="a list of Function classes or of their names, not"):
+        detect_intermediates(ignore=ignore).__enter__()
+    with detect_intermediates(), pytest.raises(SecondDerivativeError):
+        second(SETTINGS["graph after"](SinhBad.apply), x())

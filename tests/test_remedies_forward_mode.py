@@ -128,3 +128,11 @@ def test_right_functions(name, remedy):
 def test_first_derivatives_by_forward_mode():
     with detect_intermediates():
         assert torch.equal(func.jvp(Keeps.apply, (POINT,), (POINT,))[1], POINT * POINT.cosh())
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_is_ignored_is_torchs_own(name):
+    second, keeps = FORMS[name], square_of(Keeps.apply)
+    with detect_intermediates(ignore=[Keeps]):
+        inside = second(keeps)
+    torch.testing.assert_close(inside, second(keeps))

@@ -5,7 +5,7 @@ into an error. `with recompute_intermediates():` computes what the Function kept
 autograd, so that the number becomes right, or raises where that cannot be had.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ from double_backward.meet import (
     listening,
     outside,
 )
-from double_backward.methods import is_once_differentiable
+from double_backward.methods import is_named, is_once_differentiable
 from double_backward.regions import uncompiled
 from double_backward.state import Surroundings
 from double_backward.trial import AnotherResult, LeftAlone, Truth, Unknown, tangents_out
@@ -64,7 +64,7 @@ class UncheckedFunctionWarning(UserWarning):
 
 
 @contextmanager
-def detect_intermediates() -> Iterator[None]:
+def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
     """Inside, a second derivative that a custom Function would get wrong raises.
 
     Like `torch.autograd.detect_anomaly`, for debugging: forward and the first backward must both
@@ -95,6 +95,13 @@ def detect_intermediates() -> Iterator[None]:
     Covers all threads. May be nested. Where a Function draws random numbers, the generators are set
     back for the moment in which it is called again: threads that draw meanwhile get other numbers.
 
+    Args:
+        ignore: Functions that are left alone, as classes or by name ("Name" or "module.Name"): they
+            are not tried, nothing is said of them, and a second derivative through them is torch's
+            own. A surrogate need not stand here: what it means by a gradient is taken as it is, and
+            its second derivative judged as that of what backward returns. Holds as long as this
+            `with` is open, also for another one around it.
+
     Raises:
         SecondDerivativeError: names the Function and what it keeps, and the lesson.
 
@@ -104,7 +111,7 @@ def detect_intermediates() -> Iterator[None]:
             Also of one that is not called again because it may change what cannot be put back, such
             as a generator (`yield`).
     """
-    with listening(_DETECT):
+    with _DETECT.ignoring(ignore), listening(_DETECT):
         yield
 
 
@@ -253,8 +260,29 @@ def _wrong_in_forward_mode(call, tangents):
 
 
 class _Detect(_Remedy):
+    def __init__(self):
+        super().__init__()
+        self.ignored = []  # what each open block ignores
+
+    @contextmanager
+    def ignoring(self, given):
+        names = _listed(given)
+        self.ignored.append(names)
+        try:
+            yield
+        finally:
+            self.ignored.remove(names)
+
+    def ignores(self, function):
+        return any(names and is_named(function, names) for names in tuple(self.ignored))
+
+    def after_jvp(self, call, tangents):
+        if not self.ignores(call.function):
+            super().after_jvp(call, tangents)
+
     def after_backward(self, node, call, grad_outs, grads):
-        if is_listening(_RECOMPUTE):
+        function = class_of(node) if call is None else call.function
+        if is_listening(_RECOMPUTE) or self.ignores(function):
             return grads
         try:
             if call is None:
@@ -268,6 +296,17 @@ class _Detect(_Remedy):
         memory.next_trial = 0  # an error is worth being sure of
         text, places = problem
         return _wait(text, places, call, grad_outs, grads)
+
+
+def _listed(ignore):
+    """What `ignore` is given, or an error in words; a string alone would be a list of letters."""
+    names = ignore if isinstance(ignore, (str, type)) else tuple(ignore)
+    for each in names if isinstance(names, tuple) else [names]:
+        is_function = isinstance(each, type) and issubclass(each, Function)
+        if each is names or not (is_function or isinstance(each, str)):
+            told = f"ignore takes a list of Function classes or of their names, not {each!r}"
+            raise TypeError(told)
+    return names
 
 
 def _name(node, call):
