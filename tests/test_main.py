@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import weakref
 import pytest
 import torch
 
+import double_backward
 from double_backward import __main__ as command
 from double_backward.diagnosis.training_step import Met
 from lessons_src.saving_inputs import Square
@@ -91,7 +93,24 @@ except RuntimeError as error:
     Picky.apply(x)
 """
 )
-WAITS = SWISH + '\nimport time\npenalty(x)\nprint("begun", flush=True)\ntime.sleep(600)\n'
+WAITS = (
+    SWISH
+    + """
+import os, signal, time
+
+def child():
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(20)
+        os._exit(0)
+    os.kill(pid, signal.SIGTERM)
+    return os.waitpid(pid, 0)[1] == signal.SIGTERM
+
+penalty(x)
+print("begun", all([child() for _ in range(5)]), flush=True)
+time.sleep(60)
+"""
+)
 
 
 def python(*arguments, folder):
@@ -145,19 +164,37 @@ def test_what_it_raises_is_shown_as_without(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is no signal there")
-def test_stopped_with_ctrl_c(tmp_path):
+@pytest.mark.skipif(os.name == "nt", reason="there are no such signals there")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_by_a_signal(tmp_path, number):
     (tmp_path / "train.py").write_text(WAITS)
-    arguments = [sys.executable, "-m", "double_backward", "train.py"]
+    arguments = [sys.executable, "-m", "double_backward", "--json", "out.json", "train.py"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     # A job in the background has it that Ctrl-C is ignored, and hands that on.
     heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     with subprocess.Popen(arguments, cwd=tmp_path, **pipes, **heard) as process:
-        assert process.stdout.readline() == "begun\n"
-        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "begun True\n"
+        process.send_signal(number)
         _, err = process.communicate(timeout=300)
-    assert process.returncode == -signal.SIGINT
-    assert err.index("KeyboardInterrupt") < err.index("silently_wrong  Swish")
+    assert process.returncode == -number
+    shown, _, table = err.partition("double_backward:")
+    assert "silently_wrong  Swish" in table
+    assert ("KeyboardInterrupt" in shown) == (number == signal.SIGINT) == bool(shown.strip())
+    assert json.loads((tmp_path / "out.json").read_text())["functions"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no such signal there")
+def test_sigterm(run, tmp_path, monkeypatch):
+    sent = []
+    monkeypatch.setattr(signal, "raise_signal", sent.append)
+    text = SWISH + "import os, signal\npenalty(x)\n"
+    out, err, _ = run(text + "os.kill(os.getpid(), signal.SIGTERM)\nprint(1)", "train.py")
+    assert (out, sent) == ("", [signal.SIGTERM]) and "silently_wrong  Swish" in err
+    assert "Traceback" not in err and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    own = "signal.signal(signal.SIGTERM, lambda *_: print('own'))\n"
+    out, _, code = run(text + own + "os.kill(os.getpid(), signal.SIGTERM)", "train.py")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert (out, code, len(sent)) == ("own\n", 0, 1)
 
 
 def test_json(run, tmp_path):
@@ -168,6 +205,100 @@ def test_json(run, tmp_path):
     assert [f["name"] for f in data["functions"]] == ["Swish"]
     assert data["functions"][0]["file"] == str(tmp_path / "train.py")
     assert data["torch"] == torch.__version__
+
+
+def test_json_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch):
+    def files():
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    old = tmp_path / "out.json"
+    old.write_text("old")
+    (tmp_path / "link.json").symlink_to(old)
+    kept = 'assert open("out.json").read() == "old"\n'
+    run(kept, "--json", "link.json", "train.py")
+    assert json.loads(old.read_text())["ok"] and (tmp_path / "link.json").is_symlink()
+    before = files()
+    out, _, _ = run("import os\nprint(os.listdir())", "--json", "new.json", "train.py")
+    assert "new.json" not in out  # until it is written
+    (tmp_path / "new.json").unlink()
+    old.write_text("old")
+    monkeypatch.setattr(os, "replace", lambda *paths: 1 / 0)
+    _, err, code = run("", "--json", "out.json", "train.py")
+    assert "ZeroDivisionError" in err and code == 0
+    assert (old.read_text(), files()) == ("old", before)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="there is no such file there")
+def test_json_to_a_pipe(run):
+    reads, writes = os.pipe()
+    _, err, code = run("", "--json", f"/dev/fd/{writes}", "train.py")
+    os.close(writes)
+    with open(reads) as pipe:
+        assert json.load(pipe)["ok"] and code == 0 and "Error" not in err
+
+
+def test_strict(run, monkeypatch):
+    wrong, right = SWISH + "\npenalty(x)\n", SWISH + "\npenalty(x, Right.apply)\n"
+    for text, expected in {
+        wrong: command.NOT_ALL_RIGHT,
+        right: 0,
+        "print(1)": 0,
+        wrong + "raise SystemExit(0)": command.NOT_ALL_RIGHT,
+        wrong + "raise SystemExit(7)": 7,
+        wrong + "raise SystemExit('bad')": "bad",
+        wrong + "raise ValueError": 1,
+    }.items():
+        assert run(text, "--strict", "train.py")[2] == expected
+    assert not run(wrong, "train.py")[2]
+    monkeypatch.setattr(Met, "diagnosed", lambda *args, **options: 1 / 0)
+    assert run(right, "--strict", "train.py")[2] == command.NOT_ALL_RIGHT
+    assert command.NOT_ALL_RIGHT not in (0, 1, 2)
+
+
+SPIKE = """
+class Spike(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        s = torch.sigmoid(4 * ctx.saved_tensors[0])
+        return g * 4 * s * (1 - s)
+
+
+class SpikeBad(Spike):
+    @staticmethod
+    def backward(ctx, g):
+        s = torch.sigmoid(4 * ctx.saved_tensors[0].detach())
+        return g * 4 * s * (1 - s)
+
+
+"""
+
+
+def test_ignore(run):
+    spike = SWISH + SPIKE + "penalty(x, Spike.apply)\n"
+    assert run(spike, "--strict", "train.py")[2] == command.NOT_ALL_RIGHT
+    for name in ("Spike", "__main__.Spike"):
+        _, err, code = run(spike, "--strict", "--ignore", name, "train.py")
+        assert not code and "supported, meant  Spike" in err
+    _, err, code = run(spike, "--strict", "--ignore", "Speke", "--ignore", "Spike", "train.py")
+    assert not code and "--ignore Speke: the script applies no custom Function" in err
+    bad = SWISH + SPIKE + "penalty(x, SpikeBad.apply)\n"
+    _, err, code = run(bad, "--strict", "--ignore", "SpikeBad", "train.py")
+    assert code == command.NOT_ALL_RIGHT and "silently_wrong" in err
+    assert run(bad, "--detect", "train.py")[2] == 1
+    assert not run(bad, "--detect", "--ignore", "SpikeBad", "train.py")[2]
+
+
+def test_version_and_help(run):
+    out, _, code = run("", "--version")
+    assert not code
+    assert out == f"double_backward {double_backward.__version__}, torch {torch.__version__}\n"
+    out, _, _ = run("", "--help")
+    assert "SCRIPT [ARGS ...]" in out and f"status {command.NOT_ALL_RIGHT}" in out
 
 
 def test_detect_and_recompute(run):
@@ -202,6 +333,25 @@ def test_a_module_and_a_package(run, tmp_path):
     assert (out, code) == ("trained.__main__\n", 0) and "trained/swish.py:6" in err
     _, _, code = run("", "-m", "not_there")
     assert code.endswith("No module named not_there")
+
+
+def test_a_folder_and_a_zip_file(run, tmp_path):
+    for folder in ("packed", "folded"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"beside_{folder}.py").write_text("word = 'found'")
+        (tmp_path / folder / "__main__.py").write_text(
+            f"import sys, beside_{folder}\n"
+            "print(sys.argv, __name__, repr(__package__), __spec__.name, __file__)\n"
+            f"print(sys.path[0], beside_{folder}.word)\n"
+        )
+    shutil.make_archive(tmp_path / "packed", "zip", tmp_path / "packed")
+    for script in ("packed.zip", "folded"):
+        out, _, code = run("", script, "a", "--json")
+        plain = python(script, "a", "--json", folder=tmp_path)
+        assert (out, code, plain.returncode) == (plain.stdout, 0, 0)
+    (tmp_path / "empty").mkdir()
+    _, _, code = run("", "empty")
+    assert code.endswith(f"can't find '__main__' module in {str(tmp_path / 'empty')!r}")
 
 
 def test_nothing_to_tell(run):
