@@ -106,6 +106,81 @@ def test_detect_raises_but_where_a_marker_says_off(run):
     assert "SecondDerivativeError: Swish" in text
 
 
+SUMMARY = "second derivatives through custom Functions"
+TWO_MORE = """
+
+class Named(Swish):
+    pass
+
+
+@pytest.fixture(scope="module")
+def before():
+    x = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    return x, Late.apply(x)
+
+
+class Late(Swish):
+    pass
+
+
+class Fine(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3 * ctx.saved_tensors[0] ** 2
+
+
+@pytest.mark.double_backward("off")
+def test_before(before):
+    pass
+
+
+def test_after(before):
+    second(before[1] ** 2, before[0])
+
+
+def test_fine(x):
+    second(Fine.apply(x), x)
+
+
+def test_named(x):
+    second(Named.apply(x) ** 2, x)
+"""
+
+
+def told(text):
+    return text.partition(SUMMARY)[2].partition("\n===")[0].splitlines()[1:]
+
+
+def test_settings_and_what_is_said_at_the_end(run):
+    settings = ["-o", "double_backward=detect", "-o", "double_backward_ignore=Named"]
+    text = run(PROJECT + TWO_MORE, *settings, "-k", "also or runs or before or after or named")
+    assert outcome(text, "test_named") == outcome(text, "test_runs") == "PASSED"
+    head, wrong, unknown, alarm = told(text)
+    assert head == "1 checked, 1 of them wrong; 1 not checked"
+    assert wrong == "wrong: test_theirs.Swish"
+    assert unknown.startswith("not checked: test_theirs.Late, because its forward ran before")
+    assert alarm == "alarm: test_theirs.py::test_also, Swish"
+    text = run(PROJECT + TWO_MORE, *settings, "--double-backward=off", "-k", "also")
+    assert outcome(text, "test_also") == "PASSED" and SUMMARY not in text
+
+
+def test_a_setting_that_there_is_not(run):
+    assert run(PLAIN, "-o", "double_backward=on") == ""  # said on stderr
+
+
+@pytest.mark.slow
+def test_workers_hand_over_what_they_found(run):
+    chosen = ["--double-backward=detect", "-k", "also or named or fine"]
+    alone = told(run(PROJECT + TWO_MORE, *chosen))
+    assert alone[0] == "3 checked, 2 of them wrong; 0 not checked" and len(alone) == 5
+    assert sorted(told(run(PROJECT + TWO_MORE, *chosen, "-n", "2"))) == sorted(alone)
+
+
 @pytest.mark.slow
 def test_recompute_makes_it_right(run):
     text = run(PROJECT, "--double-backward=recompute", "-k", "right or also")

@@ -317,3 +317,56 @@ def test_a_deep_graph_is_freed(remedy):
             y = Doubled.apply(y)
         del y
     assert first() is None
+
+
+# Two of torch's own tests, inside: `test_custom_function_cycle`, `test_free_deep_graph_pyfunction`.
+
+
+class Cyclic(Function):
+    @staticmethod
+    def forward(ctx, x, kept):
+        x = x.clone()
+        ctx.kept = kept
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0], None
+
+
+class Added(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        return a + b
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, g
+
+
+@pytest.mark.parametrize("with_backward", [False, True])
+def test_a_circle_through_ctx_is_collected(with_backward):
+    def made():
+        x, kept = torch.tensor(3.14, requires_grad=True), {}
+        out = kept["out"] = Cyclic.apply(x, kept)
+        if with_backward:
+            out.sum().backward()
+        return torch._C._WeakTensorRef(out)
+
+    with detect_intermediates():
+        out = made()
+        gc.collect()
+        assert out.expired()
+
+
+@pytest.mark.slow
+def test_a_deep_graph_is_freed_without_an_overflow_of_the_stack():
+    with detect_intermediates():
+        x = torch.ones(1, requires_grad=True)
+        y = x.clone()
+        for _ in range(150_000):
+            y = Added.apply(y, y)
+        node = weakref.ref(y.grad_fn)
+        del y
+        assert node() is None

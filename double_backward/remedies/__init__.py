@@ -32,7 +32,7 @@ from double_backward.meet import (
     outside,
 )
 from double_backward.methods import is_named, is_once_differentiable
-from double_backward.regions import uncompiled
+from double_backward.regions import is_region, uncompiled
 from double_backward.state import Surroundings
 from double_backward.trial import AnotherResult, LeftAlone, Truth, Unknown, tangents_out
 
@@ -263,6 +263,7 @@ class _Detect(_Remedy):
     def __init__(self):
         super().__init__()
         self.ignored = []  # what each open block ignores
+        self.notes = []  # each a dict that somebody wants to have filled
 
     @contextmanager
     def ignoring(self, given):
@@ -275,6 +276,10 @@ class _Detect(_Remedy):
 
     def ignores(self, function):
         return any(names and is_named(function, names) for names in tuple(self.ignored))
+
+    def note(self, outcome, node, call, reason=""):
+        for notes in self.notes:
+            notes.setdefault(outcome, {})[_full_name(node, call)] = reason
 
     def after_jvp(self, call, tangents):
         if not self.ignores(call.function):
@@ -289,8 +294,10 @@ class _Detect(_Remedy):
                 raise Unknown("its forward ran before detect_intermediates() began")
             problem, memory = _found(_problem, call, grad_outs)
         except Unknown as reason:
+            self.note("not checked", node, call, str(reason))
             self.warn(messages.not_checked(_name(node, call), reason))
             return grads
+        self.note("right" if problem is None else "wrong", node, call)
         if problem is None:
             return grads
         memory.next_trial = 0  # an error is worth being sure of
@@ -312,6 +319,24 @@ def _listed(ignore):
 def _name(node, call):
     function = class_of(node) if call is None else call.function
     return messages.name_of(function, call)
+
+
+@contextmanager
+def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
+    """Meanwhile what detect_intermediates finds is noted: "right", "wrong" or "not checked" ->
+    "module.Name" -> why it is not checked, or ""."""
+    _DETECT.notes.append(notes)
+    try:
+        yield
+    finally:
+        _DETECT.notes.pop()
+
+
+def _full_name(node, call):
+    function = class_of(node) if call is None else call.function
+    if is_region(function):
+        return messages.name_of(function, call)
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 class _Recompute(_Remedy):
