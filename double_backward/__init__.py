@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for editors and type checkers
     from .graphs import draw as draw
     from .graphs import draw_backward as draw_backward
     from .remedies import SecondDerivativeError as SecondDerivativeError
+    from .remedies import UncheckedFunctionWarning as UncheckedFunctionWarning
     from .remedies import detect_intermediates as detect_intermediates
     from .remedies import recompute_intermediates as recompute_intermediates
 

@@ -49,8 +49,11 @@ import torch
 import double_backward
 from double_backward import (
     Diagnosis,
+    Drawing,
+    Finding,
     SecondDerivativeError,
     StepDiagnosis,
+    UncheckedFunctionWarning,
     Verdict,
     assert_all_double_backward,
     assert_double_backward,
@@ -81,6 +84,14 @@ draw_backward(x=x).save("graph.svg")
 assert_double_backward(torch.sin, x)
 assert_all_double_backward(step)
 error: type[RuntimeError] = SecondDerivativeError
+warning: type[UserWarning] = UncheckedFunctionWarning
+drawing: Drawing = draw(x=x)
+cause: Finding | None = found.cause
+assert_double_backward(torch.sin, x, order=3, rtol=1e-3, atol=0.0, ignore=[], timeout=None)
+assert_all_double_backward(step, ignore=[], rtol=None, atol=1e-6, timeout=10.0)
+table = diagnose_all(step, ignore=[], progress=False, rtol=1e-3, atol=0.0, timeout=None)
+with detect_intermediates(ignore=[torch.autograd.Function, "name"]):
+    pass
 """
 MISTAKES = """
 reveal_type(diagnose)
@@ -146,6 +157,10 @@ def test_a_user_of_mypy_strict_sees_types(tmp_path):
         'Module has no attribute "diagnoze"',
     ):
         assert said in done.stdout
+
+
+def test_the_user_above_uses_every_public_name():
+    assert [name for name in double_backward.__all__ if name not in USER] == []
 
 
 @pytest.fixture(scope="module")
