@@ -12,9 +12,9 @@ ifeq ($(origin LANGUAGE),command line)
 export COURSE_LANGUAGE := $(LANGUAGE)
 endif
 
-.PHONY: lab fresh test check matrix refresh copies translations preview workshop site rehearse survey compiled environment \
-        environment+site environment+workshop environment+test+workshop \
-        environment+test+workshop+site
+.PHONY: lab fresh test check matrix refresh copies translations preview workshop site release rehearse survey compiled \
+        environment environment+site environment+release environment+workshop environment+test+workshop \
+        environment+test+workshop+site+release
 
 lab: environment
 	@$(RUN) scripts/open_lab.py
@@ -28,7 +28,7 @@ test: environment+test+workshop
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-check: environment+test+workshop+site
+check: environment+test+workshop+site+release
 	@cd scripts && ../$(RUN) -c "from editions.packages import package; package()"
 	$(RUN) -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
 	@CELLS=here $(RUN) scripts/matrix.py
@@ -54,6 +54,12 @@ workshop: environment+workshop
 site: environment+site
 	@$(RUN) scripts/build_site.py
 
+# The files for PyPI, in build/release; nothing is sent.
+release: environment+release
+	@rm -rf build/release
+	@$(RUN) -m build --no-isolation --outdir build/release
+	@$(RUN) -m twine check --strict build/release/*
+
 rehearse: environment+workshop
 	@$(RUN) scripts/rehearse.py $(LEARNERS)
 
@@ -68,6 +74,6 @@ compiled: environment+test+workshop
 	@OMP_NUM_THREADS=1 $(RUN) -m survey.compiled inductor $(OPERATION)
 
 # What learning needs, and after each + an extra that comes when it is first asked for.
-environment environment+site environment+workshop environment+test+workshop \
-environment+test+workshop+site:
+environment environment+site environment+release environment+workshop environment+test+workshop \
+environment+test+workshop+site+release:
 	@$(PYTHON) scripts/make_environment.py $(wordlist 2, 9, $(subst +, ,$@))

@@ -136,8 +136,8 @@ def test_conda_environment_agrees():
     python = packages[0].removeprefix("python=")
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python + ".0")
     assert packages[1:3] == ["graphviz", "pip"]  # no version but Python's: the rest is pip's
-    # A hub that builds an image from it brings its own JupyterHub, and publishes no pages.
-    apart = {"workshop", "site"}
+    # A hub that builds an image from it brings its own JupyterHub, and publishes nothing.
+    apart = {"workshop", "site", "release"}
     groups = ",".join(group for group in PROJECT["optional-dependencies"] if group not in apart)
     assert packages[3]["pip"] == [
         f"--extra-index-url {make_environment.TORCH_INDEX}",

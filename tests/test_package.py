@@ -2,8 +2,10 @@
 
 import ast
 import email
+import re
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -164,14 +166,21 @@ def test_the_user_above_uses_every_public_name():
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Built as pip builds it, from what git knows of, with the setuptools that is here."""
-    source, built = (tmp_path_factory.mktemp(name) for name in ("source", "wheel"))
+def source(tmp_path_factory):
+    """What git knows of, without what is large and in no package."""
+    source = tmp_path_factory.mktemp("source")
     names = run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).splitlines()
     for name in names:
         if (ROOT / name).is_file() and not name.startswith(("notebooks", "colab", "survey")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory):
+    """Built as pip builds it, with the setuptools that is here."""
+    built = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     run(*command, "--wheel-dir", built, source)
     (path,) = built.glob("double_backward-*.whl")
@@ -197,6 +206,29 @@ def test_the_wheel_holds_the_tool_and_asks_for_torch_and_numpy(wheel):
         "double_backward",
         "=",
         "double_backward.pytest_plugin",
+    ]
+
+
+@pytest.mark.slow
+def test_what_make_release_builds_is_what_pypi_takes(source, tmp_path):
+    """The wheel is made from the sdist, so that whoever builds from this gets the same."""
+    for name in ("build.util", "twine"):  # `make check` brings them
+        pytest.importorskip(name)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path, cwd=source)
+    run(sys.executable, "-m", "twine", "check", "--strict", *tmp_path.iterdir())
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+        told = archive.extractfile(f"{path.name.removesuffix('.tar.gz')}/PKG-INFO").read().decode()
+    modules = {p.relative_to(ROOT).as_posix() for p in MODULES}
+    assert modules | {"LICENSE", "double_backward/py.typed"} <= names
+    assert not [name for name in names if name.startswith(("tests", "notebooks", "lessons_src"))]
+    head, _, body = told.partition("\n\n")
+    assert "Author: the authors of double-backward" in head and "Keywords: " in head
+    # Pictures and links to files of the repository would lead nowhere there.
+    links = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"|href="([^"]+)"', body)
+    assert body.startswith("# double-backward") and not [
+        target for target in map("".join, links) if not target.startswith("https://")
     ]
 
 
