@@ -25,7 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "site-source"
 TARGET = ROOT / "build" / "site"
 # The tool's pages in the order of reading; their links hold here and in the repository.
-TOOL = [f"site/tool/{name}.md" for name in ("start", "functions", "steps", "remedies", "limits")]
+TOOL = [
+    f"site/tool/{name}.md"
+    for name in ("start", "functions", "steps", "remedies", "limits", "in_the_wild")
+]
 # What is looked up, in the order of the menu; a page that is not named here comes last.
 ORDER = ["ERRORS", "GLOSSARY", "RESULTS", "COMPILED", "TEACHING", "SETUP", "MATRIX"]
 WIDE = '\n<div class="wide"></div>\n'  # for the style sheet: the page holds wide tables
