@@ -458,7 +458,8 @@ def test_options_are_handed_on(monkeypatch):
 
     monkeypatch.setattr(step_module, "diagnose", noted)
     diagnose_all(residual(Cube.apply), rtol=0.1)
-    assert asked == [(3, {"rtol": 0.1, "ignore": ()}), (2, {"rtol": 0.1, "ignore": ()})]
+    more = {"rtol": 0.1, "atol": 0.0, "timeout": 60.0, "ignore": ()}
+    assert asked == [(3, more), (2, more)]
 
 
 def test_assert_all():

@@ -99,6 +99,9 @@ MISTAKES = """
 reveal_type(diagnose)
 diagnose(torch.sin, x, order="3")
 diagnose_all(step()).rows
+assert_double_backward(torch.sin, x, ordr=3)
+assert_all_double_backward(step, timeout="long")
+diagnose_all(step, order=3)
 double_backward.diagnoze
 """
 USES = """
@@ -156,6 +159,9 @@ def test_a_user_of_mypy_strict_sees_types(tmp_path):
     for said in (
         'order" to "diagnose" has incompatible type "str"; expected "int"',
         '"step" does not return a value',
+        'Unexpected keyword argument "ordr" for "assert_double_backward"',
+        '"timeout" to "assert_all_double_backward" has incompatible type "str"',
+        'Unexpected keyword argument "order" for "diagnose_all"',
         'Module has no attribute "diagnoze"',
     ):
         assert said in done.stdout

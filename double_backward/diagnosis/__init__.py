@@ -131,7 +131,7 @@ class Diagnosis:
 
 
 def diagnose(
-    fn: Callable,
+    fn: Callable[..., Any],
     *inputs: Any,
     order: int = 2,
     rtol: float | None = None,
@@ -266,15 +266,23 @@ def _answer(name, evidence, **more):
     )
 
 
-def assert_double_backward(fn: Callable, *inputs: Any, **options: Any) -> None:
+def assert_double_backward(
+    fn: Callable[..., Any],
+    *inputs: Any,
+    order: int = 2,
+    rtol: float | None = None,
+    atol: float = 0.0,
+    ignore: Iterable[type] = (),
+    timeout: float | None = 60.0,
+) -> None:
     """Raise AssertionError with the text of `diagnose` unless its verdict is "supported".
 
     Args:
-        fn: as for `diagnose`.
-        *inputs: as for `diagnose`.
-        **options: as for `diagnose`, such as order=3.
+        fn, *inputs, order, rtol, atol, ignore, timeout: as for `diagnose`.
     """
     __tracebackhide__ = True  # pytest then shows the test, and the text whole
-    diagnosis = diagnose(fn, *inputs, **options)
+    diagnosis = diagnose(
+        fn, *inputs, order=order, rtol=rtol, atol=atol, ignore=ignore, timeout=timeout
+    )
     if not diagnosis.ok:
         raise AssertionError(str(diagnosis))

@@ -188,7 +188,9 @@ def diagnose_all(
     *,
     ignore: Iterable[type] = (),
     progress: bool = True,
-    **options: Any,
+    rtol: float | None = None,
+    atol: float = 0.0,
+    timeout: float | None = 60.0,
 ) -> StepDiagnosis:
     """Run `step()` once and `diagnose` every custom Function that it applies.
 
@@ -203,7 +205,7 @@ def diagnose_all(
             derivative is judged as that of what backward returns.
         progress: False to say nothing meanwhile. Otherwise, where it takes more than some seconds,
             a terminal or a notebook shows which Function is looked at.
-        **options: for `diagnose`, such as rtol, atol and timeout.
+        rtol, atol, timeout: for each Function, as for `diagnose`.
 
     Returns:
         `StepDiagnosis`: a table, worst first. `["Name"]` gives the full `Diagnosis` of one. Where
@@ -215,21 +217,26 @@ def diagnose_all(
             step()
         except Exception as raised:
             error = raised
-    return met.diagnosed(error=error, progress=progress, **options)
+    return met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
 
 
 def assert_all_double_backward(
-    step: Callable[[], object], *, ignore: Iterable[type] = (), **options: Any
+    step: Callable[[], object],
+    *,
+    ignore: Iterable[type] = (),
+    rtol: float | None = None,
+    atol: float = 0.0,
+    timeout: float | None = 60.0,
 ) -> None:
     """Raise AssertionError with the table, and the full text of what is wrong, unless all is right.
 
     Args:
-        step: as for `diagnose_all`.
-        ignore: as for `diagnose_all`.
-        **options: for `diagnose`.
+        step, ignore, rtol, atol, timeout: as for `diagnose_all`.
     """
     __tracebackhide__ = True  # pytest then shows the test, and the text whole
-    result = diagnose_all(step, ignore=ignore, progress=False, **options)
+    result = diagnose_all(
+        step, ignore=ignore, progress=False, rtol=rtol, atol=atol, timeout=timeout
+    )
     if not result.ok:
         texts = [str(row.diagnosis) for row in result.rows if not row.ok]
         raise AssertionError("\n\n".join([str(result), *texts])) from result.error
