@@ -337,7 +337,7 @@ def _rows(probe, said, expected, checked):
     for setting, row in unjudged(said).items():
         parts = [checked.constant]
         if setting.after:
-            parts += [checked.by_input, checked.by_grad_out, checked.tied]
+            parts = [checked.by_input, checked.by_grad_out, checked.tied]
         bad = (part for part in parts if part.bad and part.outcome is not Outcome.NOT_FINITE)
         worst = next(bad, parts[0])
         row = replace(row, of_backward=False, zero=zero, unchecked=lost, elements=count)
