@@ -597,11 +597,17 @@ def first(expected: Expected, rtol: float = 0.0) -> Compared:
     u, g = flat([u for u in line.subject.u if u is not None]), expected.g
     if not (g.isfinite().all() and dy.value.isfinite().all()):
         return Compared(Outcome.NOT_FINITE)
+    found = _first(expected, u, g, rtol)
     change = (u * dy.value).abs()
     known = (u * dy.error).abs() <= KNOWN[expected.dtype] * (change + change.mean()) + SMALL
-    if not known.all() and known.double().mean() >= SHARE:
-        u, g = u * known, _with_known(line, known)
-    right, own = u * dy.value, g * flat(line.d)
+    if found.outcome is Outcome.UNCLEAR and not known.all() and known.double().mean() >= SHARE:
+        return _first(expected, u * known, _with_known(line, known), rtol)
+    return found
+
+
+def _first(expected, u, g, rtol):
+    dy, d = expected.y, flat(expected.line.d)
+    right, own = u * dy.value, g * d
     error = (u * dy.error.clamp(max=1 / TINIEST)).norm()
     size = right.norm() + own.norm()
     about = right.sum().item(), own.sum().item(), error.item()

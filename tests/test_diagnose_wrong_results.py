@@ -857,3 +857,62 @@ def test_a_line_of_backward_itself_comes_before_the_one_that_calls_it(tmp_path, 
     told = " ".join(str(diagnose(lambda x: layer.apply(x, solver), x())).split())
     assert re.search(r"without create_graph in <lambda>, line \d+: `return", told)
     assert "in solver" not in told
+
+
+class NarrowStep(Function):
+    """A step in float32, whose slope backward takes for narrow: it is small where it is asked."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x > 0).float()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out / (1 + 25 * x.abs()) ** 2 * (x.abs() < 1.6)
+
+
+def test_a_step_does_not_change_where_it_stands_still():
+    given = torch.tensor([1.5, -2.0, -2.2, 1.9, -1.7, -3.0], dtype=torch.float64)
+    assert diagnose(NarrowStep.apply, given.requires_grad_()).verdict == "surrogate_gradient"
+
+
+class Spline(Function):
+    """Straight lines between knots; the slopes are kept, and they are found by an index."""
+
+    @staticmethod
+    def forward(ctx, x, knots):
+        number = (x.clamp(-2, 2) - (-2)).floor() + torch.tensor(1.0, dtype=x.dtype)
+        number = number.long()
+        fraction = x - number + 3
+        ctx.save_for_backward(fraction, number, knots)
+        return (1 - fraction**2) * knots[number] + fraction**2 * knots[number + 1]
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        fraction, number, knots = ctx.saved_tensors
+        return grad_out * 2 * fraction * (knots[number + 1] - knots[number]), None
+
+
+def test_an_index_is_exact_however_it_is_computed():
+    knots = torch.tensor([0.0, 1.0, 3.0, -2.0, 0.5, 1.5, 2.5], dtype=torch.float64)
+    found = diagnose(lambda x: Spline.apply(x, knots), x(0.3, -1.6, 1.2))
+    assert found.verdict == "silently_wrong"
+
+
+class RoughRoot(Function):
+    """sqrt(x) as a solver leaves it; backward keeps the root without its graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.root = x.sqrt() * (1 + 1e-6 * (1e9 * x).sin())
+        return ctx.root.clone()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out / (2 * ctx.root)
+
+
+def test_the_noise_of_a_solver_is_no_rounding():
+    assert diagnose(RoughRoot.apply, x(0.5, 1.0, 2.0)).verdict == "silently_wrong"
