@@ -145,6 +145,11 @@ class Compared:
     def bad(self) -> bool:
         return self.outcome in BAD
 
+    def agrees(self, rtol: float) -> bool:
+        """Also without what `expected` may be off by."""
+        size = max(abs(self.expected), abs(self.got))
+        return abs(self.expected - self.got) <= rtol * size + ATOL
+
     @property
     def off(self) -> float:
         """By how much they surely differ, relative."""
@@ -280,6 +285,7 @@ class Expected:
     dtype: torch.dtype  # the precision in which the callable computes
     rtol: float
     atol: float
+    rounding: Tensor | None = None  # what it leaves in values and G, if that was looked at
     linear: bool = True  # G in u; else a clipped gradient, say, and no u that is tied tells more
 
     @property
@@ -347,8 +353,20 @@ def measure(
     rtol = rtol or RTOL[dtype]
     sizes = tuple(real(grad).numel() for grad in grads)
     slopes = y, by_input, by_grad_out
-    values = here[:n]
-    return Expected(line, *slopes, g, values, sizes, weights, share, dtype, rtol, atol, linear)
+    return Expected(
+        line,
+        *slopes,
+        g,
+        here[:n],
+        sizes,
+        weights,
+        share,
+        dtype,
+        rtol,
+        atol,
+        rounding,
+        linear,
+    )
 
 
 def _precision(line, numbers):

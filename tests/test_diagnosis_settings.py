@@ -62,11 +62,6 @@ def test_weights_and_the_direction_count():
     assert reported(probe, AFTER).vector.tolist() == pytest.approx([7.125, 450.0])
 
 
-def test_the_point_can_be_moved():
-    got = reported(probe_of(cube, [0.5, 1.0]), ALONE, shift=torch.tensor([0.5, 1.0]))
-    assert got.vector.tolist() == pytest.approx([6.0, 12.0])
-
-
 def test_two_inputs_one_of_which_is_not_used_again():
     got = reported(probe_of(lambda a, b: a**3 + b, [1.0], [2.0]), ALONE)
     assert got.vector.tolist() == [6.0, 0.0] and got.missing.tolist() == [False, True]

@@ -17,22 +17,21 @@ from .rows import Row
 from .target import Target
 
 ONE_BY_ONE = 16  # elements; with more, parts of the inputs are compared
-AROUND = 0.0, 0.07, -0.05  # how far from the point it is looked at
+AROUND = 0.07, -0.05  # how far from the point it is looked at, too
 
 
 def first_row(target: Target, expected: Expected) -> Row:
     """First derivative against values: along the line and, where that differs, part by part."""
-    rtol, n = target.rtol, len(expected.g)
-    whole = check.first(expected, EXACT[expected.dtype] if rtol is None else rtol)
-    if whole.outcome is not Outcome.WRONG:
-        zero = not expected.y.value.any()
-        return Row(whole.outcome, whole.error, whole.off, zero=zero, elements=n)
+    rtol, close = target.rtol, EXACT[expected.dtype] if target.rtol is None else target.rtol
+    whole = check.first(expected, close)
+    row = Row(whole.outcome, whole.error, whole.off, elements=len(expected.g))
+    if whole.outcome not in (Outcome.RIGHT, Outcome.WRONG) or whole.agrees(close):
+        return replace(row, zero=not expected.y.value.any())
     parts, names = _parts(target)
-    found = [_compared(expected, parts, shift) for shift in AROUND]
-    true, got, error = torch.cat(found).T
-    size = torch.maximum(true.abs(), got.abs()).clamp(min=check.TINIEST)
-    beyond = (((got - true).abs() - 5 * error).clamp(min=0) / size).nan_to_num(0.0)
-    off = ((got - true) * true.sign() / size).nan_to_num(0.0, 0.0, 0.0)
+    here = _compared(expected, parts, 0.0)
+    if whole.outcome is Outcome.RIGHT and not (_beyond(here)[0] > close).any():
+        return row
+    beyond, off = _beyond(torch.cat([here, *(_compared(expected, parts, by) for by in AROUND)]))
     largest = beyond.max().item()
     slight = expected.dtype is not torch.float64 or off.abs().max() <= NOISE
     noise = rtol is None and slight and largest <= SURROGATE and scatters(off)
@@ -42,7 +41,15 @@ def first_row(target: Target, expected: Expected) -> Row:
     i = int((here >= 0.99 * here.max()).nonzero()[0])  # the first of those that are alike
     one = _typed(expected, parts[i], target.scale)
     about = one.expected, one.got, names(i)
-    return Row(whole.outcome, whole.error, 1.0, *about, uncertain=one.error)
+    return Row(Outcome.WRONG, whole.error, 1.0, *about, uncertain=one.error)
+
+
+def _beyond(compared):
+    """How far it is off in each part, relative: surely; and too large or, negative, too small."""
+    true, got, error = compared.T
+    size = torch.maximum(true.abs(), got.abs()).clamp(min=check.TINIEST)
+    surely = ((got - true).abs() - 5 * error).clamp(min=0) / size
+    return surely.nan_to_num(0.0), ((got - true) * true.sign() / size).nan_to_num(0.0, 0.0, 0.0)
 
 
 def _typed(expected, part, step):
@@ -52,12 +59,16 @@ def _typed(expected, part, step):
 
     def asked(u):
         line = Line(replace(subject, u=u), d, (None,) * len(u))
-        return check.first(check.measure(line, dtype=expected.dtype))
+        return check.first(_measured(expected, line))
 
     one = asked(tuple(map(torch.ones_like, subject.u)))
     if one.outcome is not Outcome.WRONG:
         one = asked(subject.u)
     return replace(one, expected=one.expected / step, got=one.got / step, error=one.error / step)
+
+
+def _measured(expected, line):
+    return check.measure(line, dtype=expected.dtype, rounding=expected.rounding)
 
 
 def _compared(expected, parts, shift):
@@ -68,7 +79,7 @@ def _compared(expected, parts, shift):
     for part in parts:
         d = tuple(shaped(flat(line.d) * part, line.d))
         try:
-            one = check.first(check.measure(replace(line, d=d), dtype=expected.dtype))
+            one = check.first(_measured(expected, replace(line, d=d)))
         except Exception:  # of fn, which has no value there
             continue
         found.append([one.expected, one.got, one.error])

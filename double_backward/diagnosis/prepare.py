@@ -143,7 +143,7 @@ def _prepared(fn, inputs, target):
         raise NotChecked("random_output")
     seeded = not all(map(same, first, other))
     with suppress(Exception):  # fn may have no value beside the point
-        units = units_of(target)
+        units = units_of(target, first)
         if any(units):
             scaled = target.in_units(*units)
             target, functions = scaled, custom_functions(scaled)

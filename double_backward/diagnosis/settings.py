@@ -104,17 +104,15 @@ class Reported:
     raised_in: str = ""  # "backward, line 7": the reader's code that raises
 
 
-def reported(
-    probe: Probe, setting: Setting, order: int = 2, shift: float | Tensor = 0.0
-) -> Reported:
+def reported(probe: Probe, setting: Setting, order: int = 2) -> Reported:
     """`Reported`: the derivative of this order (2 or 3), all but the first time along d.
 
     As a reader would call autograd: nothing is retained at the last step. Where autograd says that
     an input was not used, once more with `allow_unused=True`; it may mean one of many.
     """
-    got = _differentiated(probe, setting, order, shift, strict=True)
+    got = _differentiated(probe, setting, order, strict=True)
     if got.vector is None and says_unused(got.text):
-        loose = _differentiated(probe, setting, order, shift, strict=False)
+        loose = _differentiated(probe, setting, order, strict=False)
         got = replace(loose, text=loose.text or got.text)
     return got
 
@@ -124,10 +122,10 @@ def says_unused(text: str) -> bool:
     return UNUSED in text or "does not require grad" in text
 
 
-def _differentiated(probe, setting, order, shift, strict):
+def _differentiated(probe, setting, order, strict):
     first = None
     try:
-        t, _, ys = probe.target.start(setting.before, shift, leaves=True)
+        t, _, ys = probe.target.start(setting.before, leaves=True)
         scalar = probe.loss(ys, setting.after)
         grads = _derivative(probe, scalar, t, create_graph=True, strict=False)
         first = filled(grads, t)

@@ -1,6 +1,7 @@
 """Powers of ten in which fn is measured, where its numbers are far from 1."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -11,10 +12,13 @@ ORDINARY = 1e-3, 1e3  # sizes that need no unit of their own
 FAR = 100.0  # elements that differ by more than this factor
 
 
-def units_of(target: Target) -> tuple[tuple[float | Tensor, ...], tuple[float, ...]]:
+def units_of(
+    target: Target, here: Sequence[Tensor]
+) -> tuple[tuple[float | Tensor, ...], tuple[float, ...]]:
     """One for each input, and one for each output; empty where all of them are 1.
 
-    By the sizes of the inputs, and of the outputs or, where these are smaller, of their changes.
+    By the sizes of the inputs, and of the outputs `here` or, where these are smaller, of their
+    changes.
     Raises what fn raises.
     """
     inputs = tuple(_input_unit(x) for x in target.point)
@@ -22,8 +26,7 @@ def units_of(target: Target) -> tuple[tuple[float | Tensor, ...], tuple[float, .
         inputs = ()
     alone = target.in_units(inputs, ())
     step = 1e-2 * alone.scale
-    here, beside = alone.start().ys, alone.start(shift=step).ys
-    pairs = zip(here, beside, strict=True)
+    pairs = zip(here, alone.start(shift=step).ys, strict=True)
     outputs = tuple(_unit(max(_size(y), _size(there - y) / step)) for y, there in pairs)
     return inputs, () if set(outputs) <= {1.0} else outputs
 
