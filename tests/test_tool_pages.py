@@ -14,6 +14,11 @@ from pathlib import Path
 
 import build_site
 import pytest
+import torch
+
+from double_backward import diagnose
+from lessons_src.saving_inputs import Square
+from lessons_src.what_not_to_do import SinhBad
 
 PAGES = sorted((Path(__file__).resolve().parent.parent / "site" / "tool").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -86,3 +91,20 @@ def test_commands_print_what_stands_below_them(page, tmp_path):
             command, output = code.split("\n", 1)
             if not command.startswith("$ pip"):
                 assert re.fullmatch(pattern(output), said(command[2:], tmp_path))
+
+
+def test_how_often_fn_is_called_is_as_the_limits_say():
+    said = re.search(
+        r"a right Function about (\d+) times, a wrong one about (\d+) times",
+        (PAGES[0].parent / "limits.md").read_text(encoding="utf-8"),
+    )
+    for function, number in zip((Square, SinhBad), said.groups(), strict=True):
+        calls = []
+
+        def counted(x, function=function, calls=calls):
+            calls.append(x)
+            return function.apply(x)
+
+        x = torch.linspace(-1, 1, 10, dtype=torch.float64, requires_grad=True)
+        diagnose(counted, x)
+        assert abs(len(calls) - int(number)) <= 5
