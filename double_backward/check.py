@@ -160,6 +160,9 @@ class Compared:
 NOT_ASKED = Compared(Outcome.NOT_ASKED)
 
 
+PARTS = "by_input", "by_grad_out", "tied", "recorded", "constant"
+
+
 @dataclass(frozen=True)
 class Checked:
     """How backward's own derivative, as autograd has it, agrees with what was measured.
@@ -185,8 +188,7 @@ class Checked:
     @property
     def bad(self) -> bool:
         """Something is wrong, not finite, or raises."""
-        every = self.by_input, self.by_grad_out, self.tied, self.recorded, self.constant
-        return any(one.bad for one in every)
+        return any(getattr(self, part).bad for part in PARTS)
 
 
 @dataclass(frozen=True, eq=False)

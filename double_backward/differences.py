@@ -15,7 +15,7 @@ TINY = {torch.float64: 1e-11, torch.float32: 1e-5}  # a step on which nothing be
 WIDE = 2e-1, 1e-1  # where so much is lost in rounding that only large steps tell
 NONE = 1e-12  # absolute; a difference of gradients below this is none
 LAST = 1e3  # times the last digit: what two orders of adding up the same leave
-AGREED = 1e-3  # a mean relative error below this ends the trying
+AGREED = 1e-2  # a mean relative error below this ends the trying
 
 
 class Slope(NamedTuple):

@@ -278,7 +278,7 @@ def assert_double_backward(
     """Raise AssertionError with the text of `diagnose` unless its verdict is "supported".
 
     Args:
-        fn, *inputs, order, rtol, atol, ignore, timeout: as for `diagnose`.
+        fn: as for `diagnose`, and so are the others.
     """
     __tracebackhide__ = True  # pytest then shows the test, and the text whole
     diagnosis = diagnose(

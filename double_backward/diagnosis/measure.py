@@ -247,10 +247,14 @@ def _with_doubts(probe, line, expected):
     noise = scatter(lambda: flat(sum(line.both(), [])), plain)
     if is_clean(noise, plain):
         return *found, False
-    _, first, second = found = _judged(
-        probe, check.measure(line, atol=expected.atol, rounding=noise)
-    )
-    return *found, Outcome.UNCLEAR in (first.outcome, second.by_input.outcome)
+    rounded = check.measure(line, atol=expected.atol, rounding=noise)
+    rounded, first_again, again = _judged(probe, rounded)
+    bad = [part for part in check.PARTS if getattr(second, part).bad]
+    second = replace(second, **{part: getattr(again, part) for part in bad})
+    first = first_again if first.outcome is Outcome.WRONG else first
+    drowned = Outcome.UNCLEAR in (first.outcome, second.by_input.outcome)
+    still_wrong = first.outcome is Outcome.WRONG or second.bad
+    return rounded if still_wrong or drowned else found[0], first, second, drowned
 
 
 def _judged(probe, expected):
