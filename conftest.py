@@ -30,13 +30,40 @@ pytest_plugins = ["nbval.plugin"]
 collect_ignore_glob = ["notebooks/zh_CN/*"]
 
 
-def pytest_configure():
-    from nbval.plugin import IPyNbCell
+_kernels = []
+# A lesson finds nothing of the one before it; torch is there already, which takes three seconds.
+AS_NEW = """
+import os, sys
+for name in [n for n in sys.modules if n.split(".")[0] == "lessons_src"]:
+    del sys.modules[name]
+os.chdir({!r})
+get_ipython().run_line_magic("reset", "-f")
+"""
 
-    IPyNbCell.compare_outputs = compare_outputs
+
+def pytest_configure():
+    from nbval import plugin
+
+    plugin.IPyNbCell.compare_outputs = compare_outputs
+    started = plugin.RunningKernel
+
+    def kernel_for(name, cwd=None, **options):
+        """One for all lessons that this process runs."""
+        if not _kernels or not _kernels[0].is_alive():
+            _kernels[:] = [started(name, cwd=cwd, **options)]
+            _kernels[0].end, _kernels[0].stop = _kernels[0].stop, lambda: None
+        else:
+            asked = _kernels[0].execute_cell_input(AS_NEW.format(cwd))
+            _kernels[0].await_reply(asked, timeout=60)
+            _kernels[0].await_idle(asked, timeout=60)
+        return _kernels[0]
+
+    plugin.RunningKernel = kernel_for
 
 
 def pytest_unconfigure():
+    for kernel in _kernels:
+        kernel.end()
     _settings.cleanup()
 
 
@@ -48,7 +75,7 @@ def compare_outputs(cell, fresh, stored, skip_compare=None):
 
 def pytest_collection_modifyitems(items):
     """First what takes long, file by file, so that two workers end at about the same time."""
-    long = ("test_browser.py", "test_colab.py", ".ipynb")
+    long = ("test_browser.py", "test_colab.py", "_compiled.py", ".ipynb")
     items.sort(key=lambda item: not item.path.name.endswith(long))
     for item in items:
         if hasattr(item, "output_timeout"):  # nbval waits for a kernel's word; five seconds are few

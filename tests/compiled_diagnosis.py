@@ -1,4 +1,4 @@
-"""A program that test_diagnosis_compiled runs in a process of its own.
+"""A program that test_compiled runs in a process of its own.
 
     python tests/compiled_diagnosis.py BACKEND
 

@@ -1,9 +1,9 @@
-"""A program that test_remedies_compiled runs in a process of its own.
+"""A program that test_compiled runs in a process of its own.
 
-    python tests/compiled_regions.py BACKEND REMEDY before|inside
+    python tests/compiled_regions.py BACKEND before|inside
 
-Prints, as JSON, the second derivative through compiled functions: eagerly, without a block, inside
-one and after it, and how many graphs were compiled each time.
+Prints, as JSON for each remedy, the second derivative through compiled functions: eagerly, without
+a block, inside one and after it, and how many graphs were compiled each time.
 """
 
 import json
@@ -12,6 +12,7 @@ import warnings
 from contextlib import nullcontext
 
 import torch
+import torch._dynamo
 from torch.autograd import Function, grad
 
 from double_backward import detect_intermediates, recompute_intermediates
@@ -119,8 +120,8 @@ def cases():
         yield "frozen", frozen, setting, wrap
 
 
-def main(backend, remedy, when):
-    rows = []
+def rows(backend, when, remedy):
+    found = []
     for name, f, setting, wrap in cases():
         torch._dynamo.reset()
         row = {"name": name, "setting": setting, "eager": second(wrap(TRUE.get(name, f)))}
@@ -131,11 +132,13 @@ def main(backend, remedy, when):
             with REMEDIES[remedy]() if phase == "inside" else nullcontext():
                 row[phase] = second(wrap(compiled))
             row["graphs " + phase] = graphs() - before
-        rows.append(row)
-    print(json.dumps(rows))
+        found.append(row)
+    return found
+
+
+def main(backend, when):
+    print(json.dumps({remedy: rows(backend, when, remedy) for remedy in REMEDIES}))
 
 
 if __name__ == "__main__":
-    import torch._dynamo
-
     main(*sys.argv[1:])

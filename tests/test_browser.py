@@ -113,14 +113,8 @@ def window(browser):
     return browser.new_context()
 
 
-# One lesson tells quickly whether a browser can run them; `make check` runs the others.
-QUICK_AND_SLOW = [
-    pytest.param(path, id=path.stem, marks=pytest.mark.slow if path != LESSONS[0] else ())
-    for path in LESSONS
-]
-
-
-@pytest.mark.parametrize("lesson", QUICK_AND_SLOW)
+@pytest.mark.slow
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_lesson_runs_in_jupyterlab(address, window, lesson):
     page = window.new_page()
     asked = []

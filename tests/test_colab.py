@@ -1,5 +1,6 @@
 """The copies in colab/: as new as the lessons, complete, and equal to them when they run."""
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -34,18 +35,20 @@ every_lesson = pytest.mark.parametrize(
     ids=lambda path: path.relative_to(ROOT / "notebooks").as_posix(),
 )
 
+colab_copy = functools.cache(colab.colab_copy)  # packs all modules, half a second each
+
 
 @every_lesson
 def test_copy_is_not_stale(lesson):
     copy = ROOT / "colab" / lesson.relative_to(ROOT / "notebooks")
     assert copy.exists(), "`make copies` writes it"
-    stored, made = copy.read_text(encoding="utf-8"), colab.colab_copy(lesson)
+    stored, made = copy.read_text(encoding="utf-8"), colab_copy(lesson)
     assert colab.same_copy(stored, made), "`make copies` writes it"
 
 
 @every_lesson
 def test_no_answer_stands_under_its_question(lesson):
-    cells = nbformat.reads(colab.colab_copy(lesson), as_version=4).cells
+    cells = nbformat.reads(colab_copy(lesson), as_version=4).cells
     code = [cell for cell in cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
 
@@ -63,7 +66,7 @@ def code(notebook):
 @pytest.mark.parametrize("lesson", CHINESE, ids=lambda path: path.stem)
 def test_a_chinese_copy_has_the_code_of_the_english_one(lesson):
     english, chinese = (
-        nbformat.reads(colab.colab_copy(path), as_version=4)
+        nbformat.reads(colab_copy(path), as_version=4)
         for path in (ROOT / "notebooks" / lesson.name, lesson)
     )
     assert code(english) == code(chinese) and len(code(english)) > 10
@@ -82,10 +85,13 @@ print(os.listdir("."))
 """
 
 
-@pytest.mark.parametrize("lesson, said", [(LESSONS[0], "hint 1 of 3"), (CHINESE[0], "第 1 条提示")])
+@pytest.mark.parametrize(
+    "lesson, said",
+    [pytest.param(LESSONS[0], "hint 1 of 3", marks=pytest.mark.slow), (CHINESE[0], "第 1 条提示")],
+)
 def test_a_copy_gives_its_hints_in_its_language(lesson, said, tmp_path):
     """In any folder, from the modules that it unpacks itself."""
-    modules = nbformat.reads(colab.colab_copy(lesson), as_version=4).cells[2].source
+    modules = nbformat.reads(colab_copy(lesson), as_version=4).cells[2].source
     (tmp_path / "content").mkdir()
     (tmp_path / "copy.py").write_text(modules + ASK, encoding="utf-8")
     done = subprocess.run(
@@ -100,7 +106,7 @@ def test_a_copy_gives_its_hints_in_its_language(lesson, said, tmp_path):
 
 @each_lesson
 def test_modules_are_carried_as_far_as_the_wrong_answers(lesson):
-    copy = nbformat.reads(colab.colab_copy(lesson), as_version=4)
+    copy = nbformat.reads(colab_copy(lesson), as_version=4)
     modules = carry.unpacked(copy.cells[2].source)
     assert {"double_backward/__init__.py", "lessons_src/__init__.py"} < set(modules)
     for name, text in modules.items():
@@ -113,14 +119,14 @@ def test_modules_are_carried_as_far_as_the_wrong_answers(lesson):
 
 @each_lesson
 def test_a_copy_is_short_to_read_and_its_modules_are_one_line(lesson):
-    copy = nbformat.reads(colab.colab_copy(lesson), as_version=4)
+    copy = nbformat.reads(colab_copy(lesson), as_version=4)
     assert len(copy.cells[2].source.splitlines()) < 25
     assert len(copy.cells[2].source) < 250_000  # the source is twice as long
 
 
 @each_lesson
 def test_with_a_repository_the_tool_is_installed_from_there_and_not_carried(lesson):
-    copy = nbformat.reads(colab.colab_copy(lesson, "ada/course"), as_version=4)
+    copy = nbformat.reads(colab_copy(lesson, "ada/course"), as_version=4)
     assert "git+https://github.com/ada/course" in copy.cells[1].source
     without = nbformat.reads(colab.colab_copy(lesson, ""), as_version=4)
     assert "git+" not in without.cells[1].source
@@ -154,7 +160,7 @@ def test_the_tool_is_installed_where_it_is_missing_or_too_old(installed, asked, 
 
 
 def test_two_copies_differ_by_a_cell_or_by_a_module():
-    text = colab.colab_copy(LESSONS[0])
+    text = colab_copy(LESSONS[0])
     assert colab.same_copy(text, text)
     notebook = nbformat.reads(text, as_version=4)
     modules = carry.unpacked(notebook.cells[2].source)

@@ -137,6 +137,7 @@ def run(tmp_path, monkeypatch, capfd):
     return running
 
 
+@pytest.mark.slow
 def test_a_script_runs_as_without(tmp_path):
     (tmp_path / "train.py").write_text(TELLS)
     plain = python("train.py", "--json", "3", folder=tmp_path)

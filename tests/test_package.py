@@ -145,6 +145,7 @@ def test_dir_lists_the_tools_and_each_can_be_imported():
         _ = double_backward.diagnoze
 
 
+@pytest.mark.slow
 def test_importing_it_changes_nothing():
     assert run(sys.executable, "-c", STATE) == "[]\n"
 

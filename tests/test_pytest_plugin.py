@@ -86,6 +86,7 @@ def run(tmp_path):
     def running(text, *options):
         (tmp_path / "test_theirs.py").write_text(text)
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--strict-markers"]
+        command += ["-p", "no:nbval"]  # takes two seconds to import
         command += ["-rA", f"--rootdir={tmp_path}", *options, tmp_path / "test_theirs.py"]
         return subprocess.run(
             command, cwd=tmp_path, capture_output=True, text=True, timeout=300
@@ -99,6 +100,7 @@ def outcome(text, name):
     return line.split()[0]
 
 
+@pytest.mark.slow
 def test_detect_raises_but_where_a_marker_says_off(run):
     text = run(PROJECT, "--double-backward=detect", "-k", "right or runs or also")
     assert outcome(text, "test_right") == outcome(text, "test_also") == "FAILED"
@@ -156,6 +158,7 @@ def told(text):
     return text.partition(SUMMARY)[2].partition("\n===")[0].splitlines()[1:]
 
 
+@pytest.mark.slow
 def test_settings_and_what_is_said_at_the_end(run):
     settings = ["-o", "double_backward=detect", "-o", "double_backward_ignore=Named"]
     text = run(PROJECT + TWO_MORE, *settings, "-k", "also or runs or before or after or named")

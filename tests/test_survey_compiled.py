@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -80,6 +78,7 @@ def asked_again(names):
     return list(table.differences([STORED[name] for name in names], fresh))
 
 
+@pytest.mark.slow
 @is_stored
 def test_ten_operations_give_their_rows_again():
     assert {table.reading(STORED[name]) for name in TEN} == {RIGHT, RAISES, WRONG, NOT_RUN}
@@ -93,6 +92,7 @@ def test_thirty_operations_give_their_rows_again():
     assert asked_again(sorted(STORED)[5 :: len(STORED) // 30][:30]) == []
 
 
+@pytest.mark.slow
 @is_stored
 def test_three_lines_reproduce_a_wrong_row():
     assert list(command.verify([STORED["tanh"]])) == []
@@ -124,6 +124,7 @@ def test_a_changed_outcome_is_told_and_a_number_is_not():
     assert len(list(table.differences([], [row]))) == len(SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_setting_asks_nothing_before():
     """A region that was differentiated once before refuses what it lets pass in silence."""
     if not STORED or command.VERSION != "2.13.0":
@@ -180,10 +181,12 @@ def test_second_derivative_is_the_formula():
     torch.testing.assert_close(second_derivative("exp", "beside"), beside)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "printed"),
     [PROGRAMS[0], pytest.param(*PROGRAMS[1], marks=[pytest.mark.slow, needs_compiler])],
 )
-def test_the_report_prints_what_it_says(program, printed):
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == printed, done.stderr
+def test_the_report_prints_what_it_says(program, printed, capsys):
+    torch._dynamo.reset()
+    exec(program, {})
+    assert capsys.readouterr().out == printed

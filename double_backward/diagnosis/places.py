@@ -1,10 +1,13 @@
 """Places in somebody's code: which file, which line, and how to say it shortly."""
 
+import ast
 import inspect
+import linecache
 import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
@@ -46,12 +49,42 @@ def place_of(function: type) -> Place:
     """Where a class is written."""
     module = function.__module__
     try:
-        file, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
+        file, line = inspect.getsourcefile(function), _line_of(function)
     except (OSError, TypeError):  # made in a cell that is gone, or by a program
         method = inspect.unwrap(getattr(function, "forward", function))
         code = getattr(method, "__code__", None)
         file, line = (code.co_filename, code.co_firstlineno) if code else (None, 0)
     return Place(os.path.abspath(file) if file and file[0] != "<" else file or "", line, module)
+
+
+def _line_of(function: type) -> int:
+    """That of `inspect.getsourcelines`, which parses the whole file anew for each class."""
+    file = inspect.getsourcefile(function) or inspect.getfile(function)
+    text = "".join(linecache.getlines(file, vars(sys.modules[function.__module__])))
+    try:
+        return _classes(text)[function.__qualname__]
+    except (KeyError, SyntaxError):
+        return inspect.getsourcelines(function)[1]
+
+
+@lru_cache(maxsize=16)
+def _classes(text: str) -> dict[str, int]:
+    """The first line of each class of a file, by its qualified name."""
+    found: dict[str, int] = {}
+
+    def look(node: ast.AST, inside: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            within = inside
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                within = f"{inside}{child.name}.<locals>."
+            elif isinstance(child, ast.ClassDef):
+                first = child.decorator_list[0] if child.decorator_list else child
+                found.setdefault(inside + child.name, first.lineno)
+                within = f"{inside}{child.name}."
+            look(child, within)
+
+    look(ast.parse(text), "")
+    return found
 
 
 def calling(besides: Iterable[str] = (OURS, TORCH)) -> Place | None:

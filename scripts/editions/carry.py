@@ -134,7 +134,12 @@ def modules_cell(texts):
 
 def packed(texts):
     """The files, name -> text, as one line."""
-    return base64.b85encode(lzma.compress(json.dumps(texts).encode(), preset=9)).decode()
+    return _packed(json.dumps(texts))
+
+
+@cache  # half a second; lessons bring the same modules
+def _packed(files):
+    return base64.b85encode(lzma.compress(files.encode(), preset=9)).decode()
 
 
 def unpacked(source):

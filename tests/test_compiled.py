@@ -1,4 +1,5 @@
-"""What `diagnose` and `diagnose_all` say of compiled functions, and that they leave them alone."""
+"""Second derivatives through compiled regions: inside detect and recompute and after them, and what
+`diagnose` and `diagnose_all` say of compiled functions; that all of these leave them alone."""
 
 import json
 import subprocess
@@ -7,22 +8,75 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("compiled_diagnosis.py")
-REGIONS = PROGRAM.with_name("compiled_regions.py")
-SLOW = pytest.mark.slow
+PROGRAM = Path(__file__).with_name("compiled_regions.py")
+BOTH = """
+import sys, torch, compiled_regions, compiled_diagnosis
+compiled_regions.main(*sys.argv[1:])
+torch._dynamo.reset()
+compiled_diagnosis.main(sys.argv[1])
+"""
+BACKENDS = "aot_eager", "eager", "inductor"
+RUNS = [(backend, when) for backend in BACKENDS for when in ("before", "inside")]
 
 
 @pytest.fixture(
     scope="module",
-    params=["aot_eager", pytest.param("eager", marks=SLOW), pytest.param("inductor", marks=SLOW)],
+    params=[RUNS[0], *(pytest.param(run, marks=pytest.mark.slow) for run in RUNS[1:])],
+    ids=" ".join,
 )
-def said(request):
+def ran(request):
+    """When, and the rows of each remedy and of diagnose: from one process, since Dynamo takes long
+    to import."""
+    backend, when = request.param
     done = subprocess.run(
-        [sys.executable, PROGRAM, request.param],
-        capture_output=True, text=True, cwd=PROGRAM.parent.parent,
+        [sys.executable, "-c", BOTH, backend, when],
+        capture_output=True, text=True, cwd=PROGRAM.parent,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return {"backend": request.param, **json.loads(done.stdout.splitlines()[-1])}
+    *_, rows, diagnosed = map(json.loads, done.stdout.splitlines())
+    return when, rows, {"backend": backend, **diagnosed}
+
+
+@pytest.fixture
+def said(ran):
+    return ran[2]
+
+
+@pytest.mark.parametrize("remedy", ["detect", "recompute"])
+def test_regions(ran, remedy):
+    when, rows = ran[0], ran[1][remedy]
+    assert len(rows) == 22
+    for row in rows:
+        right = right_in(row, row["after"])
+        if remedy == "recompute":
+            assert right_in(row, row["inside"]), row
+            assert row["graphs inside"] == 0, row
+        elif isinstance(row["after"], str):  # torch's own refusal, or one that names the region
+            refused = row["inside"] == row["after"] or "would be wrong" in one_line(row["inside"])
+            assert refused, row
+        elif right:
+            assert row["inside"] == row["after"], row
+        else:
+            assert one_line(row["inside"]).startswith(
+                "SecondDerivativeError: A second derivative"
+            ), row
+            assert names_it(row), row
+        if when == "before":  # nothing is compiled anew
+            assert row["without"] == row["after"], row
+            assert row["graphs inside"] == row["graphs after"] == 0, row
+
+
+def right_in(row, got):
+    return not isinstance(got, str) and got == pytest.approx(row["eager"], rel=1e-4, abs=1e-5)
+
+
+def names_it(row):
+    names = {"tanh": "of tanh would", "trained": "of Sequential (", "frozen": "of Sequential ("}
+    return names.get(row["name"], f"of {row['name']} ({PROGRAM}, line ") in one_line(row["inside"])
+
+
+def one_line(text):
+    return " ".join(text.split())  # where it is wrapped depends on the length of a path
 
 
 def test_a_compiled_function_stays_as_it_was(said):
@@ -76,8 +130,8 @@ def test_a_net_with_trained_weights_that_keeps_its_input_raises(said):
 
 def test_the_region_is_named_with_what_to_do(said):
     finding = said["rows"]["recomputes"]["findings"][0]
-    assert (finding["function"], finding["file"]) == ("recomputes", str(REGIONS))
-    assert f"recomputes ({REGIONS}, line {finding['line']})" in finding["message"]
+    assert (finding["function"], finding["file"]) == ("recomputes", str(PROGRAM))
+    assert f"recomputes ({PROGRAM}, line {finding['line']})" in finding["message"]
     assert 'torch.compiler.set_stance("force_eager")' in finding["message"]
 
 
@@ -86,7 +140,7 @@ def test_a_step_lists_each_region_by_the_function_that_was_compiled(said):
     assert all("Compiled" not in name and "Template" not in name for name in rows)
     assert rows["keeps"]["verdict"] != "supported"
     assert rows["keeps"]["cause"] == "compiled_region"
-    assert (rows["keeps"]["file"], rows["keeps"]["line"] > 0) == (str(REGIONS), True)
+    assert (rows["keeps"]["file"], rows["keeps"]["line"] > 0) == (str(PROGRAM), True)
     if said["backend"] != "eager":
         assert {"tanh", "Sequential", "keeps", "recomputes", *TRAINED} == set(rows)
         assert rows["Sequential"]["verdict"] == "silently_wrong"
