@@ -82,7 +82,8 @@ def pytest_collection_modifyitems(items):
             item.output_timeout = 600
 
 
-def pytest_collection_finish():
+def pytest_collection_finish(session):
     """What stays until the end is not looked through again, thousands of times, for garbage."""
+    session.config.has_dynamo = "torch._dynamo" in sys.modules  # test_house looks
     gc.collect()
     gc.freeze()

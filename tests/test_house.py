@@ -123,3 +123,8 @@ def _tolerances(node):
         number = isinstance(keyword.value, ast.Constant) and keyword.value.value
         if keyword.arg in ("rtol", "atol") and number:
             yield keyword
+
+
+def test_to_find_the_tests_imports_no_dynamo(request):
+    """Three seconds of each worker: who needs it imports it in a test, or in a process."""
+    assert not request.config.has_dynamo
