@@ -1,14 +1,17 @@
 """Self-contained copies of the lessons for Colab, in colab/, and the badges that open them.
 
-`make copies` writes the copies; nothing is executed.
+`make copies` writes the copies whose lesson has changed, or all for another release; nothing is
+executed. In between, a copy has the modules that it was made with.
 """
 
 import re
 
 import nbformat
 
+import double_backward
+
 from . import address as addresses
-from .carry import ROOT, carry, unpacked
+from .carry import ROOT, carry
 from .languages import language_of, lessons_in
 
 COPIES = ROOT / "colab"
@@ -38,11 +41,12 @@ def colab_copy(lesson, repository=None):
     if repository is None:
         repository = addresses.repository()
     carry(notebook, language_of(lesson), repository=repository)
+    notebook.metadata["release"] = double_backward.__version__
     return nbformat.writes(notebook) + "\n"
 
 
 def write_copies():
-    """All of them: each is a function of its lesson and of the modules; return what changed."""
+    """Those that are not as their lesson is, or of another release; return what changed."""
     changed = []
     for lesson in LESSONS:
         copy, text = copy_of(lesson), colab_copy(lesson)
@@ -58,14 +62,14 @@ def copy_of(lesson):
 
 
 def same_copy(one, other):
-    """Whether two copies hold the same; another Python may pack the same modules otherwise."""
+    """Whether two copies are of the same lesson and release, whatever modules they carry."""
     return content(one) == content(other)
 
 
 def content(text):
-    cells = nbformat.reads(text, as_version=4).cells
-    modules = unpacked(cells[2].source)
-    return modules, [cell for number, cell in enumerate(cells) if number != 2]
+    copy = nbformat.reads(text, as_version=4)
+    lesson = [cell for number, cell in enumerate(copy.cells) if number != 2]
+    return copy.metadata.get("release"), lesson
 
 
 def address(lesson, repository):
