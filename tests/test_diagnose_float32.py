@@ -131,7 +131,8 @@ def overflows(fn, x):
     return not all(y.isfinite().all() for y in ys)
 
 
-TOO_FAST = {("sin", 1e5), ("sin", 1e6)}  # it turns many times within a step; what is said then is no alarm
+# It turns many times within a step; what is said then is no alarm.
+TOO_FAST = {("sin", 1e5), ("sin", 1e6)}
 
 
 def check(fn, scale, name=""):
