@@ -1008,3 +1008,24 @@ def test_ignore_takes_a_list_of_classes_or_names(ignore):
         detect_intermediates(ignore=ignore).__enter__()
     with detect_intermediates(), pytest.raises(SecondDerivativeError):
         second(SETTINGS["graph after"](SinhBad.apply), x())
+
+
+class AlmostNothing(Function):
+    """exp(-1/x), whose second derivative is far too small for float32 near 0."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.exp(-1 / x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * torch.exp(-1 / x) / x**2
+
+
+def test_weights_that_float32_cannot_hold_are_no_loss():
+    x = torch.linspace(0.003, 1, 5, requires_grad=True)
+    with detect_intermediates():
+        (g,) = torch.autograd.grad(AlmostNothing.apply(x).sum(), x, create_graph=True)
+        assert torch.autograd.grad(g.sum(), x)[0].isfinite().all()
