@@ -13,8 +13,10 @@ Where one of the two steps cannot be taken, nothing is claimed.
 
 import contextlib
 import functools
+import heapq
 import io
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -294,11 +296,7 @@ def _again(graph: Graph, each: Pass) -> Again:
     for node in reversed(graph.nodes):
         if node is end or any(source and source[0] in leads for source in node.inputs):
             leads.add(node)
-    todo, order = graph.reachable(*each.of) & leads - {end}, list[Node]()
-    while todo:
-        waiting = {source[0] for node in todo for source in node.inputs if source}
-        order.append(max(todo - waiting, key=lambda node: number_of(node.fn)))  # made last
-        todo.remove(order[-1])
+    order = _order(graph.reachable(*each.of) & leads - {end})
 
     def again(instead: Instead) -> Tensor:
         arrived: dict[Edge | None, Tensor] = {}
@@ -316,6 +314,22 @@ def _again(graph: Graph, each: Pass) -> Again:
         return arrived[end.fn, each.by.output_nr]
 
     return again
+
+
+def _order(nodes: set[Node]) -> list[Node]:
+    """As torch takes them: of those that wait for no other, the one that was made last."""
+    waits = Counter(source[0] for node in nodes for source in node.inputs if source)
+    ready = [(-number_of(node.fn), id(node), node) for node in nodes if not waits[node]]
+    heapq.heapify(ready)
+    order = list[Node]()
+    while ready:
+        order.append(heapq.heappop(ready)[-1])
+        for source in order[-1].inputs:
+            if source and source[0] in nodes:
+                waits[source[0]] -= 1
+                if not waits[source[0]]:
+                    heapq.heappush(ready, (-number_of(source[0].fn), id(source[0]), source[0]))
+    return order
 
 
 def _sent(node: Node, grads: list[Tensor | None], instead: Instead) -> list[Any]:
