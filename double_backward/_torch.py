@@ -26,7 +26,6 @@ EDITED = "modified by an inplace operation"  # what torch says of a saved tensor
 NAMES = {  # -> what it is for
     "torch.autograd._engine_run_backward": "where every pass of the engine begins",
     "torch.autograd._is_checkpoint_valid": "what a checkpoint asks before it refuses",
-    "torch.autograd._unsafe_preserve_version_counter": "counters that stay as they are",
     "torch.autograd.forward_ad._current_level": "whether forward mode is on",
     "torch.autograd.forward_ad._set_fwd_grad_enabled": "to switch forward mode on",
     "torch.autograd.function.BackwardCFunction.__init__": "where a call of a Function begins",
@@ -144,7 +143,7 @@ __all__ = [
     "not_for_dynamo", "number_of", "outside_batches", "plain", "returns_a_view",
     "saved_attributes", "set_eval_frame", "set_grad_enabled", "set_version",
     "temporarily_clear_interpreter_stack", "transforms", "tree_flatten", "tree_leaves",
-    "tree_map", "tree_map_only", "tree_unflatten", "unbatched", "version", "versions_kept",
+    "tree_map", "tree_map_only", "tree_unflatten", "unbatched", "version",
     "written_by",
 ]  # fmt: skip
 
@@ -220,11 +219,6 @@ def version(tensor: Tensor) -> int | None:
 
 def set_version(tensor: Tensor, count: int) -> None:
     torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
-
-
-def versions_kept(tensors: tuple[Tensor, ...]) -> AbstractContextManager:
-    """Writing into them inside is not counted."""
-    return torch.autograd._unsafe_preserve_version_counter(tensors)
 
 
 def element_count(tensor: Tensor) -> int:

@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from ._torch import is_functorch_wrapped_tensor, set_version, version
 
 MOST = 20_000  # objects looked at
 RUNNERS = ("_pytest", "pluggy", "unittest", "logging")  # their objects compute nothing
+OF_MODULES = "_modules", "_parameters", "_buffers"  # attributes of a module that hold its parts
 # Packages whose functions are not followed, beside the standard library.
 NOT_THE_USERS = ("torch", "numpy", "scipy", "sympy", "mpmath", "double_backward")
 
@@ -134,48 +136,75 @@ class Surroundings:
     empty ones.
 
     Attributes:
+        held: what can be reached, by name: that of a variable, an attribute, a key; "" without one.
         changed: True if anything has had to be put back.
+        edited: the names of the tensors and arrays among that.
         beyond: what is there that cannot be put back, in words; "" if there is nothing.
     """
 
     def __init__(self, *roots):
-        self._found, self.beyond = _reachable(roots)
-        self.changed, self._undo, self._bindings = False, None, []
+        self.held, self.beyond = _reachable(roots)
+        self.changed, self.edited = False, []
+        self._undo, self._bindings = None, []
 
     @contextmanager
-    def unchanged(self):
+    def unchanged(self, objects=True):
+        """
+        Args:
+            objects: False to leave lists, dicts, attributes as they become, but for the hooks of
+                modules.
+        """
         if self._undo is None:  # once: between two uses everything is as it was
-            self._bindings = [each for thing in self._found for each in _bindings(thing)]
-            contents = [b.put_back for b in self._bindings]
-            self._undo = [*_keep_memory(self._found), *map(_keep, self._found), *contents]
-            self._empty = {id(c): _emptied(c) for c in self._found if isinstance(c, _CACHED)}
+            found = [thing for name, thing in self.held if objects or _is_value(name, thing)]
+            self._bindings = [each for thing in found for each in _bindings(thing)]
+            contents = [*map(_keep, found), *(b.put_back for b in self._bindings)]
+            self._undo = [*_keep_memory(self.held), *(("", put_back) for put_back in contents)]
+            self._empty = {id(c): _emptied(c) for c in found if isinstance(c, _CACHED)}
         for each in self._bindings if self._empty else ():
             each.replace(self._empty)
         try:
             yield
         finally:
-            for put_back in self._undo:
-                self.changed |= bool(put_back())
+            for name, put_back in self._undo:
+                if put_back():
+                    self.changed = True
+                    self.edited += [name] if name else []
+
+
+def _is_value(name, thing):
+    """Whether it holds numbers, or hooks, rather than objects."""
+    return isinstance(thing, (torch.Tensor, *_GENERATORS)) or name.endswith("hooks")
+
+
+def held_by(*roots: object) -> list[tuple[str, Any]]:
+    """(name, object) for all that can be reached from `roots`, the nearest first."""
+    return _reachable(roots)[0]
 
 
 def _reachable(roots):
-    """A list of the objects, and what is beyond reach."""
-    found: dict[int, object] = {}
-    todo, beyond = collections.deque(roots), ""
+    """A list of (name, object), and what is beyond reach."""
+    found: dict[int, tuple[str, object]] = {}
+    todo, beyond = collections.deque(("", root) for root in roots), ""
     while todo:
-        thing = todo.popleft()
+        name, thing = todo.popleft()
         if id(thing) in found or not _may_change(thing):
             continue
         if len(found) >= MOST:
             return list(found.values()), f"what it could change is more than {MOST:,} objects"
-        found[id(thing)] = thing
+        found[id(thing)] = name, thing
         if _only_goes_on(thing):
             beyond = f"it may go on with a {type(thing).__name__}, which cannot be put back"
-        todo += _held_by(thing)
+        todo += [(_joined(name, part), held) for part, held in _parts(thing)]
     return list(found.values()), beyond
 
 
+def _joined(name, part):
+    """A path of names without the dicts in which a module has its parts."""
+    return ".".join(n for n in (name, str(part)) if n and n not in OF_MODULES)
+
+
 _METHODS = staticmethod, classmethod
+_GENERATORS = torch.Generator, np.random.RandomState, np.random.Generator, random.Random
 _CACHED = type(functools.lru_cache(lambda: None))
 _PLAIN = (
     str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device, np.generic,
@@ -209,32 +238,40 @@ def _only_goes_on(thing):
     return not hasattr(thing, "__dict__") and not _slots(thing)
 
 
-def _held_by(thing):
+def _parts(thing):
+    """[(name, part)] of what it consists of."""
     if isinstance(thing, np.ndarray):
         return []
     if isinstance(thing, types.FunctionType):
-        cells = [c.cell_contents for c in thing.__closure__ or () if _is_filled(c)]
-        defaults = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
-        named = [b.before.values() for b in _globals_named(thing)]
-        return [*cells, *defaults, *itertools.chain(*named), *vars(thing).values()]
+        cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False)
+        filled = [(name, c.cell_contents) for name, c in cells if _is_filled(c)]
+        named = [b.before.items() for b in _globals_named(thing)]
+        defaults = _unnamed(*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
+        return [*filled, *itertools.chain(*named), *defaults, *vars(thing).items()]
     if isinstance(thing, types.MethodType):
-        return [thing.__self__, thing.__func__]
+        return _unnamed(thing.__self__, thing.__func__)
     if isinstance(thing, (types.BuiltinMethodType, types.MethodWrapperType)):
-        return [thing.__self__]
+        return _unnamed(thing.__self__)
     if isinstance(thing, functools.partial):
-        return [thing.func, *thing.args, *thing.keywords.values()]
+        return [*_unnamed(thing.func, *thing.args), *thing.keywords.items()]
     if isinstance(thing, property):
-        return [thing.fget, thing.fset]
+        return _unnamed(thing.fget, thing.fset)
     if isinstance(thing, type):
-        own = [v.__func__ if isinstance(v, _METHODS) else v for v in list(vars(thing).values())]
-        return [*own, *thing.__bases__]
-    held = [] if isinstance(thing, torch.Tensor) else [type(thing)]
+        own = list(vars(thing).items())
+        own = [(n, v.__func__ if isinstance(v, _METHODS) else v) for n, v in own]
+        return [*own, *_unnamed(*thing.__bases__)]
+    held: list[Any] = [] if isinstance(thing, torch.Tensor) else _unnamed(type(thing))
     if isinstance(thing, dict):
-        held += itertools.chain(dict.keys(thing), dict.values(thing))
+        held += [*_unnamed(*dict.keys(thing)), *dict.items(thing)]
     elif isinstance(thing, (tuple, frozenset, list, set, collections.deque)):
-        held += thing
-    attributes = [dict.values(d) for d in _attributes_of(thing)]
-    return [*held, *itertools.chain(*attributes), *_slots(thing).values()]
+        held += enumerate(thing)
+    attributes = [dict.items(d) for d in _attributes_of(thing)]
+    slots = [(slot.__name__, value) for slot, value in _slots(thing).items()]
+    return [*held, *itertools.chain(*attributes), *slots]
+
+
+def _unnamed(*parts: object) -> list[tuple[str, object]]:
+    return [("", part) for part in parts]
 
 
 def _attributes_of(thing):
@@ -270,10 +307,8 @@ def _is_filled(cell):
 
 def _keep(thing):
     """A call that puts `thing` back as it is now, and says whether it was changed."""
-    if isinstance(thing, torch.Tensor):
+    if isinstance(thing, torch.Tensor) and not is_lazy(thing):
         return _keep_tensor(thing)
-    if isinstance(thing, np.ndarray):
-        return _keep_array(thing)
     if isinstance(thing, torch.Generator):
         return _put_back(thing.set_state, thing.get_state())
     if isinstance(thing, np.random.RandomState):
@@ -296,18 +331,21 @@ def _put_back(setter, state):
     return put_back
 
 
-def _keep_memory(things):
-    """Calls that put the memory of all tensors and arrays back, each block of memory once."""
-    blocks: dict[tuple, torch.Tensor] = {}
-    for thing in things:
+def _keep_memory(held):
+    """(name, call) for each block of memory of tensors, which the call puts back; and of arrays."""
+    blocks: dict[tuple, tuple[str, torch.Tensor]] = {}
+    for name, thing in held:
         for block in _memory(thing):
-            blocks.setdefault((block.device, block.data_ptr(), block.numel()), block)
-    return [_keep_bytes(block) for block in blocks.values() if block.numel()]
+            blocks.setdefault((block.device, block.data_ptr(), block.numel()), (name, block))
+            name = ""  # the gradient
+    arrays = [(name, _keep_array(thing)) for name, thing in held if isinstance(thing, np.ndarray)]
+    kept = [(name, _keep_bytes(block)) for name, block in blocks.values() if block.numel()]
+    return [*kept, *arrays]
 
 
 def _memory(thing):
-    """The bytes of a tensor and of its gradient, as tensors that share them."""
-    if not isinstance(thing, torch.Tensor) or thing.device.type == "meta":
+    """The bytes of a tensor, and of its gradient, as tensors that share them."""
+    if not isinstance(thing, torch.Tensor) or is_lazy(thing) or thing.device.type == "meta":
         return []
     if thing.layout is not torch.strided or is_functorch_wrapped_tensor(thing):
         return []

@@ -11,7 +11,6 @@ from test_ignore import Clips
 from torch.autograd import Function
 
 from double_backward import SecondDerivativeError, detect_intermediates, diagnose
-from double_backward.diagnosis.holdings import reachable
 
 
 def x(*values):
@@ -723,21 +722,6 @@ class ReturnsAList(Function):
 def test_a_list_of_gradients_is_told():
     found = diagnose(ReturnsAList.apply, x(), x())
     assert "number_of_gradients" in codes(found) and "a list counts as" in str(found)
-
-
-# What fn holds.
-
-sin = torch.zeros(3)  # named as the method that the next function calls
-
-
-def calls_a_method(x):
-    return x.sin() * 2
-
-
-def test_a_global_with_the_name_of_an_attribute_is_not_held():
-    """It would be copied, however large it is."""
-    assert not [name for name, _ in reachable(calls_a_method)]
-    assert [name for name, _ in reachable(lambda x: x * sin)] == ["sin"]
 
 
 # What is written in place.

@@ -1,21 +1,16 @@
 """What fn holds besides its arguments: in its closure, among its globals and attributes."""
 
-import dis
-import functools
-import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
 from double_backward.check import EXACT
 from double_backward.differences import apart, same, vjp
+from double_backward.state import Surroundings, held_by
 
 from .target import Evaluation, Target
 
-DEEP = 4  # steps from fn to what it holds
-MOST = 1000  # elements of a container that are looked at
 SMALL = 5000  # elements; parameters of larger modules are named, not checked
 
 
@@ -34,23 +29,30 @@ class Holder(torch.nn.Module):
 
 def other_leaves(call: Evaluation) -> list[Tensor]:
     """The leaves behind the outputs that are no inputs."""
-    found: list[Tensor] = []
-    seen: set[object] = {id(leaf) for leaf in call.t}
-    todo = [y.grad_fn for y in call.ys]
+    given = {id(leaf) for leaf in call.t}
+    return [leaf for leaf in leaves_behind(call.ys) if id(leaf) not in given]
+
+
+def leaves_behind(outs: Iterable[Tensor]) -> list[Tensor]:
+    """The leaves from which these were computed, each once."""
+    found: dict[int, Tensor] = {}
+    seen: set[object] = set()
+    todo = [y.grad_fn for y in outs]
     while todo:
         node = todo.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) not in seen:
-            seen.add(id(leaf))
-            found.append(leaf)
+        if leaf is not None:
+            found.setdefault(id(leaf), leaf)
         todo.extend(below for below, _ in node.next_functions)
-    return found
+    return list(found.values())
 
 
-def forgotten_leaves(target: Target, call: Evaluation, kept: list[Tensor]) -> list[Tensor]:
+def forgotten_leaves(
+    fn: Callable, target: Target, call: Evaluation, kept: list[Tensor]
+) -> list[Tensor]:
     """Leaves that forward used where nothing is recorded, and that so get no gradient.
 
     Those among what is kept, or behind the first derivative, that do not stand behind the outputs,
@@ -58,7 +60,7 @@ def forgotten_leaves(target: Target, call: Evaluation, kept: list[Tensor]) -> li
     backward does that by itself. `call` is one of the target.
     """
     behind = {id(leaf) for leaf in [*call.t, *other_leaves(call)]}
-    held = [thing for _, thing in reachable(target.fn) if isinstance(thing, Tensor)]
+    held = [thing for _, thing in held_by(fn) if isinstance(thing, Tensor)]
     found = {id(t): t for t in [*kept, *held] if t.is_leaf and t.requires_grad}
     if not found.keys() - behind:
         return []
@@ -70,13 +72,11 @@ def forgotten_leaves(target: Target, call: Evaluation, kept: list[Tensor]) -> li
 
 
 def _forgotten(target, leaf):
-    before, ys = leaf.detach().clone(), target.start().ys
-    try:
+    ys = target.start().ys
+    with Surroundings(leaf).unchanged(objects=False):
         leaf.data.mul_(1.01).add_(0.01)
         if all(map(same, ys, target.start().ys)):
             return False
-    finally:
-        leaf.data.copy_(before)
     leaf.grad = None
     torch.autograd.backward(ys, [torch.ones_like(y) for y in ys])
     return leaf.grad is None
@@ -102,31 +102,20 @@ def backward_follows(replaced: Target, as_given: Target, module: torch.nn.Module
     names = [replaced.state[i - len(replaced.slots)] for i in replaced.where[count:]]
     values.update(zip(names, moved[count:], strict=True))
     own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    with _set({name: (own[name], value) for name, value in values.items()}):
+    with Surroundings(module).unchanged(objects=False):
+        for name, value in values.items():
+            own[name].data.copy_(value)
         call = as_given.at(point[:count]).start()
         ones = [torch.ones_like(y) for y in call.ys]
         true = vjp(call.ys, [*call.t, *(own[name] for name in names)], ones)
     return not apart(got, true, EXACT[torch.float32]).any()
 
 
-@contextmanager
-def _set(tensors: dict[str, tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Give tensors other values for a while."""
-    before = {name: tensor.detach().clone() for name, (tensor, _) in tensors.items()}
-    try:
-        for tensor, value in tensors.values():
-            tensor.data.copy_(value)
-        yield
-    finally:
-        for name, (tensor, _) in tensors.items():
-            tensor.data.copy_(before[name])
-
-
 def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
     """fn with the modules whose parameters are among the leaves; None where they are not small."""
     wanted, taken = {id(leaf) for leaf in leaves}, set[int]()
     modules: dict[str, torch.nn.Module] = {}
-    for name, thing in reachable(fn):
+    for name, thing in held_by(fn):
         if not isinstance(thing, torch.nn.Module):
             continue
         own = {id(parameter) for parameter in thing.parameters()}
@@ -139,80 +128,5 @@ def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
 
 def names_of(leaves: list[Tensor], fn: Callable) -> tuple[str, ...]:
     """Their names where fn holds them, else their shapes."""
-    fn = fn.fn if isinstance(fn, Holder) else fn
-    names = {id(thing): name for name, thing in reachable(fn)}
+    names = {id(thing): name for name, thing in held_by(fn)}
     return tuple(names.get(id(leaf)) or f"one of shape {tuple(leaf.shape)}" for leaf in leaves)
-
-
-def reachable(fn: Callable) -> Iterator[tuple[str, Tensor | torch.nn.Module]]:
-    """(name, tensor or module) for each that fn holds."""
-    yield from _reachable(fn, "", DEEP, set())
-
-
-def _reachable(thing, name, deep, seen):
-    """(name, tensor or module) for each that `thing` holds."""
-    if id(thing) in seen or deep < 0:
-        return
-    seen.add(id(thing))
-    if isinstance(thing, Tensor):
-        yield name, thing
-        return
-    if isinstance(thing, torch.nn.Module):
-        for below, module in thing.named_modules(prefix=name):
-            yield below, module
-        for below, tensor in [*thing.named_parameters(name), *thing.named_buffers(name)]:
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                yield below, tensor
-        return
-    for below, part in _parts(thing):
-        yield from _reachable(
-            part, f"{name}.{below}" if name and below else name or below, deep - 1, seen
-        )
-
-
-def _parts(thing):
-    """(name, part) of functions, methods, classes of Functions, containers and plain objects."""
-    if isinstance(thing, functools.partial):
-        return [("", thing.func), *(("", a) for a in thing.args), *thing.keywords.items()]
-    if isinstance(thing, types.MethodType):
-        return [("", thing.__self__), ("", thing.__func__)]
-    if isinstance(thing, types.BuiltinMethodType):  # from torch 2.15 on, `apply` of a Function
-        return [("", thing.__self__)] if isinstance(thing.__self__, type) else []
-    if isinstance(thing, types.FunctionType):
-        return _parts_of_function(thing)
-    if isinstance(thing, (staticmethod, classmethod)):
-        return [("", thing.__func__)]
-    if isinstance(thing, dict):
-        return [(str(key), part) for key, part in list(thing.items())[:MOST]]
-    if isinstance(thing, (list, tuple)):
-        return [(str(i), part) for i, part in enumerate(thing[:MOST])]
-    if isinstance(thing, type):
-        own = issubclass(thing, torch.autograd.Function)
-        return [(name, part) for name, part in vars(thing).items() if own and name != "__doc__"]
-    if isinstance(thing, types.ModuleType) or callable(thing) and not hasattr(thing, "__dict__"):
-        return []
-    return list(getattr(thing, "__dict__", {}).items())[:MOST]
-
-
-def global_names(function: types.FunctionType) -> list[str]:
-    """The names of what a function takes from its module, and not those of attributes."""
-    return [name for name in _loaded(function.__code__) if name in function.__globals__]
-
-
-@functools.lru_cache(maxsize=1000)  # a quarter of the time of `diagnose`, else
-def _loaded(code: types.CodeType) -> tuple[str, ...]:
-    names = [i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"]
-    return tuple(dict.fromkeys(names))
-
-
-def _parts_of_function(function):
-    parts = list(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
-    found = []
-    for name, cell in parts:
-        try:
-            found.append((name, cell.cell_contents))
-        except ValueError:  # not filled yet
-            continue
-    found += [(name, function.__globals__[name]) for name in global_names(function)]
-    return found + [("", part) for part in function.__defaults__ or ()]

@@ -11,11 +11,11 @@ from torch import Tensor
 from double_backward._torch import tree_leaves
 from double_backward.change import backward_again, forward_again
 from double_backward.differences import flat, same
+from double_backward.state import held_by
 from double_backward.steps import LEAVING, Watch
 from double_backward.trial import Unknown
 
 from .functions import Kind, Saved, has_values_of
-from .holdings import reachable
 
 NEAR, FAR = 1e-2, 0.1  # along the line, to see what changes; FAR: integers that jump
 
@@ -37,7 +37,7 @@ def with_use(custom, truth):
         if name in known or is_followed(value):
             continue
         if _changes(g, _returned(truth, here, there, [name])):
-            holder = any(isinstance(thing, Tensor) for _, thing in reachable(value))
+            holder = any(isinstance(thing, Tensor) for _, thing in held_by(value))
             new = Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0, slot=name)
             found.append(replace(new, used=True, holder=holder))
     made = [s for s in found if s.kind is Kind.INTERMEDIATE]
@@ -139,5 +139,5 @@ def leaves_state(truth):
 
 def is_followed(value):
     """Whether it is an object that holds a tensor with a graph."""
-    held = (thing for _, thing in reachable(value))
+    held = (thing for _, thing in held_by(value))
     return any(isinstance(t, Tensor) and t.requires_grad for t in held)

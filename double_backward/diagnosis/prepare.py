@@ -193,8 +193,8 @@ def _looked_at(fn, inputs, target):
     if functions:
         kept = [k.tensor for node in here.nodes for k in node.kept if k.tensor is not None]
         with suppress(Exception):  # of backward
-            forgotten = forgotten_leaves(target, here.call, kept)
-    return target, functions, names_of(leaves, target.fn), names_of(forgotten, target.fn)
+            forgotten = forgotten_leaves(fn, target, here.call, kept)
+    return target, functions, names_of(leaves, fn), names_of(forgotten, fn)
 
 
 def _with_elements(call):
