@@ -564,44 +564,6 @@ def test_what_is_kept_is_told_beside_what_backward_overwrites():
     assert {"mutates_saved", "intermediate_saved"} <= set(codes(found))
 
 
-class CopiesAndAsks(Function):
-    """Two causes: a copy of the output is saved, and would lose its graph even if it had one."""
-
-    @staticmethod
-    def forward(ctx, x):
-        y = x.exp()
-        ctx.save_for_backward(y.clone())
-        return y
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        with torch.enable_grad():
-            y = ctx.saved_tensors[0].detach().requires_grad_()
-            (slope,) = torch.autograd.grad((y**2 / 2).sum(), y)
-        return grad_out * slope
-
-
-def test_what_would_cut_a_path_that_has_no_graph_is_told_too():
-    found = diagnose(CopiesAndAsks.apply, x())
-    assert "autograd.grad without create_graph" in message(found, "untracked_backward")
-    assert "intermediate_saved" in codes(found)
-    alone = diagnose(KeepsCosine.apply, x())
-    assert "untracked_backward" not in codes(alone)
-
-
-class KeepsCosine(Function):
-    """One cause: an intermediate, which backward uses as it should."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x.cos())
-        return x.sin()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.saved_tensors[0]
-
-
 def test_what_clips_is_not_told_as_what_fails_for_small_ones():
     assert " clips," in message(diagnose(Clips.apply, x()), "backward_not_linear")
 

@@ -593,7 +593,7 @@ ROWS = {
         UsedUp.apply,
         x(),
         "silently_wrong",
-        "backward_works_once intermediate_on_ctx grad_out_path_cut untracked_backward",
+        "backward_works_once intermediate_on_ctx grad_out_path_cut",
     ),
     "clips the gradient": (
         cubic(lambda g, x: (g * 3 * x**2).clamp(-10, 10)),

@@ -44,12 +44,6 @@ def test_a_backward_that_is_not_linear(name):
     assert words in said(square(backward))["backward_not_linear"]
 
 
-def test_only_a_large_grad_out_shows_that_it_is_written_into():
-    writes = said(square(lambda g, x: g.clamp_(-9, 9) * 2 * x))
-    assert {"backward_not_linear", "mutates_grad_out"} <= set(writes)
-    assert "mutates_grad_out" not in said(square(lambda g, x: g.clamp(-9, 9) * 2 * x))
-
-
 def overwriting(g, x):
     with torch.no_grad():
         twice = x.mul_(2) * 1

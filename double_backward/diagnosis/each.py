@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import unbatched
-from double_backward.change import forward_again, keep_again, unguarded
+from double_backward.change import keep_again, unguarded
 from double_backward.check import Line, Outcome
 from double_backward.differences import flat
 from double_backward.graphs import walk
@@ -22,7 +22,7 @@ from double_backward.trial import Truth, Unknown
 
 from .functions import MOST as MOST_NODES
 from .functions import Custom, Extra, Handed, Kind, Second, look, uneven_step
-from .kept import has_graph, is_followed, leaves_state, with_jumping, with_origin, with_use
+from .kept import is_followed, leaves_state, with_jumping, with_origin, with_use
 from .measure import Measured
 
 MOST = 8  # calls of one Function that are made again; what is beyond is like the first
@@ -173,7 +173,7 @@ def _explained(custom, truth, inner, dtype):
         # What it saves of its output is followed through its own backward, which is meant.
         return replace(custom, checked=replace(custom.checked, by_input=again.by_input))
     if custom.lost or custom.extras:
-        return _cut_besides(custom, truth)
+        return custom
     if cured or leaves_state(truth):
         return replace(custom, hidden=True)
     return replace(custom, cut=tuple(_cut(custom, truth)))
@@ -204,20 +204,6 @@ def _second(call, dtype):
     if not (none or zero or wrong):
         return None
     return Second(call.function.__name__, tuple(none), tuple(zero), tuple(wrong))
-
-
-def _cut_besides(custom, truth):
-    """The same, with what backward does not follow even where all that is kept has its graph."""
-    subject, call = truth.line.subject, truth.call
-    with suppress(Exception):  # of the Function, where autograd records its forward
-        with subject.around(), torch.enable_grad():
-            ctx, _ = forward_again(call, truth.inputs())
-        if not all(has_graph(ctx.kept(s.slot)) for s in custom.lost):
-            return custom
-        again = truth.check(partial(keep_again, decorated=True))
-        if again.error is None and again.by_input.bad and not again.recorded.bad:
-            return replace(custom, cut=tuple(_cut(custom, truth)))
-    return custom
 
 
 def _cut(custom, truth):

@@ -106,23 +106,7 @@ def _through_one_graph(measured):
         again = again or not_linear
     if again:
         return replace(found, not_repeatable=again, changes_ctx=_changes_of_ctx(measured))
-    if not_linear:  # a clamp_ writes nothing else into a small one
-        found = replace(found, mutates=_writes_into_large(measured))
     return replace(found, not_linear=not_linear)
-
-
-def _writes_into_large(measured):
-    """Whether backward writes into a grad_out that is far larger than that of the probe."""
-    probe = measured.probe
-    target = probe.target.in_units(probe.target.units, ())
-    given = [FACTORS[measured.dtype][1] * v for v in probe.w]
-    before = [v.clone() for v in given]
-    try:
-        t, _, ys = target.start()
-        torch.autograd.grad(ys, t, given, allow_unused=True)
-    except Exception:  # of backward
-        return False
-    return not all(map(torch.equal, given, before))
 
 
 class _Edited(Listener):
