@@ -14,6 +14,7 @@ import nbformat
 import pytest
 from homes import contents, make_home
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 OPEN_LAB = """
@@ -113,7 +114,6 @@ def window(browser):
     return browser.new_context()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_lesson_runs_in_jupyterlab(address, window, lesson):
     page = window.new_page()
@@ -185,7 +185,6 @@ def check_names(page, index):
         assert description.startswith(name.partition(":")[0]) and "made by" in description
 
 
-@pytest.mark.slow
 def test_a_stored_picture_that_nobody_trusts_yet_is_told_in_words(address, window):
     """JupyterLab shows no SVG then, but the text that is stored beside it."""
     notebook = nbformat.read(LESSONS[0], as_version=4)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # Dynamo takes long to import, and to compile
+
 PROGRAM = Path(__file__).with_name("compiled_regions.py")
 BOTH = """
 import sys, torch, compiled_regions, compiled_diagnosis
@@ -21,7 +23,7 @@ RUNS = [(backend, when) for backend in BACKENDS for when in ("before", "inside")
 
 @pytest.fixture(
     scope="module",
-    params=[RUNS[0], *(pytest.param(run, marks=pytest.mark.slow) for run in RUNS[1:])],
+    params=RUNS,
     ids=" ".join,
 )
 def ran(request):

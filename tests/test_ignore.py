@@ -135,6 +135,11 @@ AROUND = {
 }
 
 
+# One everywhere, the others where most is around them.
+RIGHT_PLACES = [(Spike, around) for around in AROUND] + [(f, "between") for f in RIGHT[1:]]
+WRONG_PLACES = [(SpikeBad, around) for around in AROUND] + [(f, "between") for f in WRONG[1:]]
+
+
 def x(*values, dtype=torch.float64):
     values = values or (0.3, -0.4, 0.8)
     return torch.tensor(values, dtype=dtype, requires_grad=True)
@@ -152,8 +157,7 @@ def text_of(diagnosis):
     return " ".join(str(diagnosis).split())
 
 
-@pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("f", RIGHT, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f, around", RIGHT_PLACES)
 def test_what_is_meant_and_right_at_second_order_is_supported(f, around):
     assert not found(f, around).ok
     meant = found(f, around, ignore=[f])
@@ -163,8 +167,7 @@ def test_what_is_meant_and_right_at_second_order_is_supported(f, around):
     assert "pass ignore" not in text_of(meant) and "WRONG" not in str(meant)
 
 
-@pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("f", WRONG, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f, around", WRONG_PLACES)
 def test_what_is_meant_and_wrong_at_second_order_is_so(f, around):
     meant = found(f, around, ignore=[f])
     assert meant.verdict == "silently_wrong" and not found(f, around).ok, meant

@@ -87,6 +87,7 @@ assert not [name for name in sys.modules if name.startswith("torch._dynamo")]
 """
 
 
+@pytest.mark.slow
 def test_the_first_diagnose_of_a_wrong_function_imports_no_dynamo():
     """Which takes seconds."""
     subprocess.run([sys.executable, "-c", WITHOUT_DYNAMO], cwd=ROOT, check=True)

@@ -248,8 +248,15 @@ def bytes_of_an_application(f, remedy):
             tracemalloc.stop()
 
 
-@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
-@pytest.mark.parametrize("function", [Square, NewSquare, Twice])
+@pytest.mark.parametrize(
+    "function, remedy",
+    [
+        (Square, recompute_intermediates),
+        (Twice, detect_intermediates),
+        pytest.param(NewSquare, detect_intermediates, marks=pytest.mark.slow),
+        pytest.param(NewSquare, recompute_intermediates, marks=pytest.mark.slow),
+    ],
+)
 def test_a_live_application_costs_a_few_hundred_bytes(function, remedy):
     def between_dropouts(x):
         return torch.nn.functional.dropout(function.apply(x), 0.5)

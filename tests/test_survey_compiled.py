@@ -150,6 +150,8 @@ class KeepsTanh(Function):
         return grad_out * (1 - ctx.y**2)
 
 
+# What follows imports torch's list of operations, eight seconds.
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_eager_is_believed_only_where_differences_agree(setting):
     operation = Operation("tanh")
@@ -158,11 +160,13 @@ def test_eager_is_believed_only_where_differences_agree(setting):
     assert truth(operation, setting)[1] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["atanh", "logit", "erfinv"])
 def test_differences_stay_inside_the_domain(name):
     assert truth(Operation(name), "before")[1] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["before", "after", "both"])
 def test_a_bend_keeps_the_first_derivative(setting):
     operation = Operation("tanh")
@@ -173,6 +177,7 @@ def test_a_bend_keeps_the_first_derivative(setting):
     assert close(alone, bent)
 
 
+@pytest.mark.slow
 def test_second_derivative_is_the_formula():
     (x,) = Operation("exp").points
     (u,), (w,) = directions([x], 1), directions([x], 10)

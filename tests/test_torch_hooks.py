@@ -87,6 +87,7 @@ def is_own(value):
     return isinstance(value, ast.Name) and value.id in ("self", "cls", "other")
 
 
+@pytest.mark.slow
 def test_the_module_can_be_run():
     done = subprocess.run([sys.executable, "-m", "double_backward._torch"], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
