@@ -70,12 +70,7 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "endless_recursion",
         failing("EndlessRecursion: endless recursion: backward of F differentiates an output of F"),
-        "F saves its output",
-    ),
-    (
-        "endless_recursion",
-        failing("EndlessRecursion: endless recursion: 100 backwards inside one another"),
-        "call it again",
+        "Backward of F differentiates an output of F: an",
     ),
     ("mutates_grad_out", habit(mutates=True), "writes into grad_out"),
     ("mutates_saved", habit(mutates_saved=True), "a tensor that forward saved"),
@@ -111,22 +106,12 @@ SPEAKS = [  # code, evidence, some of its words
     ),
     ("once_differentiable", wrong(sound(once=True), custom(once=True)), "Do not delete"),
     (
-        "once_differentiable",
-        wrong(custom(once=True, refused="modified by an inplace operation")),
-        "make a new tensor there, delete the decorator, and",
-    ),
-    (
         "extra_output_gradient_ignored",
         wrong(extra(), extra(title="down")),
         "of: up, down. That gradient arrives in the second backward: add it, times the "
         "derivative of up.",
     ),
     ("extra_output_gradient_wrong", wrong(extra(ignored=False)), "an extra output is wrong: up."),
-    (
-        "intermediate_saved",
-        wrong(custom(kept(), first=WRONG), sound()),
-        "by Functions that hand gradients over in the same convention",
-    ),
     (
         "gradients_by_convention",
         wrong(sound(first=WRONG), sound()),
@@ -205,13 +190,7 @@ SPEAKS = [  # code, evidence, some of its words
         "one path counts twice",
     ),
     ("in_place_without_mark_dirty", wrong(habits=Habits(edits_input=True)), "ctx.mark_dirty(x)"),
-    ("in_place_without_mark_dirty", habit(edits_input=True), "By itself fn is right"),
     ("backward_not_linear", habit(not_linear="the same result"), "ignores grad_out"),
-    (
-        "backward_not_linear",
-        habit(not_linear="a wrong number for a small one"),
-        "10,000 times smaller",
-    ),
     ("in_place_without_mark_dirty", wrong(custom(kept(edited=True))), "ctx.mark_dirty(x)"),
     ("no_derivative_formula", failing("no autograd formula was registered"), "register_autograd"),
     (
@@ -224,7 +203,7 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "numpy_in_backward",
         wrong(custom(refused="Can't call numpy() on a Tensor")),
-        "to NumPy, where no graph leads. Put",
+        "to NumPy, where no graph leads. Do",
     ),
     (
         "inputs_of_one_another",
@@ -291,11 +270,11 @@ SPEAKS = [  # code, evidence, some of its words
     ("cause_unknown", wrong(), "another derivative than there is"),
     ("nan_in_first", seen(measured(NOT_FINITE)), "so neither is the second"),
     ("nan_in_second", seen(measured(second=one_not_finite)), "Stay away from there"),
-    ("nan_in_second", seen(measured(grad_out_not_finite=True)), "by grad_out it is not. That"),
+    ("nan_in_second", seen(measured(grad_out_not_finite=True)), "are trained, it is not: often"),
     (
         "nan_in_second",
         seen(measured(grad_out_not_finite=True), broken=Broken("F", "f, line 1")),
-        "trained. The first to return what is not finite is F, in f, line 1: of",
+        "trained, it is not. The first to return what is not finite is F, in f, line 1: of",
     ),
     (
         "nan_in_second",
@@ -304,7 +283,7 @@ SPEAKS = [  # code, evidence, some of its words
     ),
     ("nan_in_first", seen(measured(NOT_FINITE), broken=Broken("F", "")), "not finite is F: of"),
     ("noncontiguous_input", habit(input_layout="a wrong number"), "look for strides"),
-    ("noncontiguous_input", habit(input_layout="no", copies_input=True), "x: no. Save x first"),
+    ("noncontiguous_input", habit(input_layout="no"), "x: no. fn does something else"),
     ("grad_out_layout", habit(grad_out_layout="no view."), ".t() after fn): no view. Use reshape"),
     ("input_on_ctx", seen(functions=(sound(kept("x", Kind.INPUT)),)), "On ctx, ctx.x misses"),
     ("output_on_ctx", seen(functions=(sound(kept("y", Kind.OUTPUT)),)), "ctx.y is an output"),
@@ -333,7 +312,6 @@ SPEAKS = [  # code, evidence, some of its words
     ("leaf_without_gradient", seen(forgotten=("net.w",)), "argument of apply, net.w: the output"),
     ("differences_disagree", seen(measured(second=UNCLEAR)), "can be trusted at no element"),
     ("lost_in_rounding", seen(measured(second=UNCLEAR, drowned=True)), "numbers cancel inside fn"),
-    ("cause_unknown", wrong(edited=("net.u", "net.v")), "of fn changes may (net.u, net.v): comp"),
     ("raises_beside", seen(raises_beside="ValueError: no."), "need: ValueError: no. Hand in"),
     (
         "far_from_one",

@@ -839,14 +839,9 @@ def test_a_write_that_leaves_the_numbers_of_an_input_is_no_edit():
     def backward(ctx, g):
         return 3 * g * ctx.saved_tensors[0] ** 2
 
-    def flooring(ctx, x):
-        ctx.save_for_backward(x)
-        return x.relu_() ** 3  # at a positive x no number is another
-
     point = x(0.5, 1.0)
     assert diagnose(function(forward, backward).apply, point).ok
     assert "in_place_without_mark_dirty" not in codes_of(function(forward, backward).apply, point)
-    assert "in_place_without_mark_dirty" in codes_of(function(flooring, backward).apply, point)
 
 
 def writing_into(made):
@@ -1321,6 +1316,4 @@ def test_what_a_layout_changes_is_told_by_what_is_kept():
 
     point = torch.linspace(0.3, 1.4, 6, dtype=torch.float64).view(2, 3).requires_grad_()
     told = message(cubic(backward), point, code="noncontiguous_input")
-    assert "Save x first" not in told and "is_contiguous" in told
-    copied, *_ = ROWS["contiguous copy saved"]
-    assert "Save x first" in message(copied, point, code="noncontiguous_input")
+    assert "is_contiguous" in told and "save x itself" in told

@@ -6,16 +6,15 @@ from torch.autograd import Function
 
 from double_backward import diagnose
 
-EVERYWHERE, IF_SMALL = "for a multiple of it, or the negative", "10,000 times smaller"
 BENT = {
-    "adds": (lambda g, x: g * 2 * x + 1, EVERYWHERE),
-    "multiplies": (lambda g, x: g * 2 * x + g * g, EVERYWHERE),
-    "takes its size": (lambda g, x: g.abs() * 2 * x, EVERYWHERE),
-    "guided": (lambda g, x: g.clamp(min=0) * 2 * x, EVERYWHERE),
-    "clips": (lambda g, x: (g * 2 * x).clamp(-10, 10), EVERYWHERE),
-    "clips lopsidedly": (lambda g, x: g.clamp(-2, 5) * 2 * x, EVERYWHERE),
-    "adds a little": (lambda g, x: g * 2 * x + 1e-6, IF_SMALL),
-    "scales": (lambda g, x: g * 2 * x * g.norm(), EVERYWHERE),
+    "adds": lambda g, x: g * 2 * x + 1,
+    "multiplies": lambda g, x: g * 2 * x + g * g,
+    "takes its size": lambda g, x: g.abs() * 2 * x,
+    "guided": lambda g, x: g.clamp(min=0) * 2 * x,
+    "clips": lambda g, x: (g * 2 * x).clamp(-10, 10),
+    "clips lopsidedly": lambda g, x: g.clamp(-2, 5) * 2 * x,
+    "adds a little": lambda g, x: g * 2 * x + 1e-6,
+    "scales": lambda g, x: g * 2 * x * g.norm(),
 }
 
 
@@ -40,8 +39,8 @@ def said(fn):
 
 @pytest.mark.parametrize("name", BENT)
 def test_a_backward_that_is_not_linear(name):
-    backward, words = BENT[name]
-    assert words in said(square(backward))["backward_not_linear"]
+    told = said(square(BENT[name]))["backward_not_linear"]
+    assert "for a multiple of it, or the negative" in told
 
 
 def overwriting(g, x):

@@ -1,6 +1,13 @@
 """Each custom Function by itself: its call is met in fn, made again beside its own inputs, and
-checked; where that is wrong, the same with one thing done otherwise says what is to blame."""
+checked; where that is wrong, the same with one thing done otherwise says what is to blame.
 
+    forward run again under autograd cures it    what forward keeps, or leaves elsewhere
+    another value in one kept place changes G    that is what backward uses
+    one output alone has a grad_out              what backward makes of its gradient
+    one input alone moves                        which input backward does not follow
+"""
+
+import copy
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,23 +17,36 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from double_backward._torch import unbatched
-from double_backward.change import keep_again, unguarded
+from double_backward._torch import tree_leaves, unbatched
+from double_backward.change import backward_again, forward_again, keep_again, unguarded
 from double_backward.check import Line, Outcome
-from double_backward.differences import flat
+from double_backward.differences import flat, same
 from double_backward.graphs import walk
 from double_backward.lines import first_line
 from double_backward.meet import Listener, call_of, listening_alone
 from double_backward.names import argument_names
+from double_backward.state import held_by
+from double_backward.steps import LEAVING, Watch
 from double_backward.trial import Truth, Unknown
 
 from .functions import MOST as MOST_NODES
-from .functions import Custom, Extra, Handed, Kind, Second, look, uneven_step
-from .kept import is_followed, leaves_state, with_jumping, with_origin, with_use
+from .functions import (
+    Custom,
+    Extra,
+    Handed,
+    Kind,
+    Saved,
+    Second,
+    has_values_of,
+    look,
+    shares_memory,
+    uneven_step,
+)
 from .measure import Measured
 
 MOST = 8  # calls of one Function that are made again; what is beyond is like the first
 SMALL = 1e-3  # of the usual grad_out: one that nobody clips
+NEAR = 1e-2  # along the line, to see what changes
 
 
 def judge_each(measured: Measured, customs: Sequence[Custom]) -> tuple[Custom, ...]:
@@ -108,8 +128,6 @@ def _judged(custom, call, beside, met, measured, sizes):
             inner=tuple(dict.fromkeys(c.function.__name__ for c in inner)),
             handed=tuple(_handed(truth, beside)),
         )
-        if not measured.exact:
-            custom = with_jumping(custom, truth)
         if found.bad:
             with suppress(Exception):  # of the Function
                 return _explained(custom, truth, inner, dtype)
@@ -143,7 +161,7 @@ def _handed(truth, beside):
     args = truth.call.args
     g = truth.line.gradients()
     for place, (arg, other) in enumerate(zip(args, beside.given, strict=True)):
-        if place in truth.call.inputs or arg is other or is_followed(arg):
+        if place in truth.call.inputs or arg is other or _is_followed(arg):
             continue
         args[place] = other.detach().to(arg) if isinstance(arg, Tensor) else other
         with suppress(Exception):  # of the Function
@@ -159,9 +177,7 @@ def _explained(custom, truth, inner, dtype):
     custom = replace(custom, seconds=tuple(dict.fromkeys(filter(None, seconds))))
     if custom.by_input is not Outcome.WRONG or custom.checked.recorded.bad:
         return custom
-    custom = with_use(custom, truth)
-    if custom.lost:
-        custom = with_origin(custom, truth)
+    custom = replace(custom, saved=_used(custom.saved, truth))
     made = list(dict.fromkeys(s.slot for s in custom.saved if s.kind is Kind.INTERMEDIATE))
     returns = [s for s in custom.saved if s.kind is Kind.OUTPUT]
     again = truth.check(partial(keep_again, constants=made, decorated=True))
@@ -174,7 +190,7 @@ def _explained(custom, truth, inner, dtype):
         return replace(custom, checked=replace(custom.checked, by_input=again.by_input))
     if custom.lost or custom.extras:
         return custom
-    if cured or leaves_state(truth):
+    if cured or _leaves_state(truth):
         return replace(custom, hidden=True)
     return replace(custom, cut=tuple(_cut(custom, truth)))
 
@@ -218,3 +234,120 @@ def _name(call, place):
     """Of an argument, as forward calls it."""
     names = argument_names(call.function)
     return names[place] if place < len(names) else f"argument {place}"
+
+
+# What forward keeps, exchanged one by one for what it keeps beside the point.
+
+
+def _used(kept, truth):
+    """The same things, with what is known of each: does backward return something else where it
+    alone is another; where none alone does that, do all that forward made?"""
+    here, *known_here = _forward(truth, 0.0)
+    there, *known_there = _forward(truth, NEAR)
+    g, found = _returned(truth, here), []
+    if _changes(g, _returned(truth, here)):  # in any case
+        return kept
+    outside = _outside_torch(truth)
+    for saved in kept:
+        value, other = here.kept(saved.slot), there.kept(saved.slot)
+        about = {"used": _changes(g, _returned(truth, here, there, [saved.slot]))}
+        if saved.kind is Kind.INTERMEDIATE and isinstance(value, Tensor):
+            about["marked"] = any(value is t for t in here.non_differentiable)
+            about["outside"] = bool(about["used"]) and outside(saved.slot)
+            pairs = zip((Kind.INPUT, Kind.OUTPUT), known_here, known_there, strict=True)
+            repeats = (k for k, *tensors in pairs if _repeat((value, other), tensors))
+            about["repeats"] = next(repeats, None)
+        found.append(replace(saved, **about))
+    known = {s.slot for s in kept}
+    for name, value in here.attributes.items():  # neither a tensor nor a number
+        if name in known or _is_followed(value):
+            continue
+        if _changes(g, _returned(truth, here, there, [name])):
+            holder = any(isinstance(thing, Tensor) for _, thing in held_by(value))
+            new = Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0, slot=name)
+            found.append(replace(new, used=True, holder=holder))
+    made = [s for s in found if s.kind is Kind.INTERMEDIATE]
+    if made and not any(s.used for s in made):
+        together = _changes(g, _returned(truth, here, there, [s.slot for s in made]))
+        found = [replace(s, used=together) if s in made else s for s in found]
+    return tuple(found)
+
+
+def _changes(one, other):
+    """Whether something else is returned; None where nothing is."""
+    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None]
+    changed = [b is not None and not same(a, b) for a, b in pairs]
+    return any(changed) if changed else None
+
+
+def _repeat(pair, others):
+    """Whether something kept is one of the others, or a part of it, here and beside the point: at
+    x = 1, x * sigmoid(x) is sigmoid(x)."""
+    return all(
+        has_values_of(value, tensors) or shares_memory(value, tensors)
+        for value, tensors in zip(pair, others, strict=True)
+    )
+
+
+def _outside_torch(truth):
+    """Whether what forward keeps in a place has no graph where autograd records forward, because
+    forward leaves torch."""
+    ctx, leaves = None, False
+    with truth.line.subject.around(), torch.enable_grad(), Watch() as watch:
+        try:
+            ctx, _ = forward_again(truth.call, truth.inputs())
+            leaves = any(step.kind in LEAVING for step in watch.steps)
+        except Exception as error:  # of forward
+            leaves = "numpy" in str(error)
+    return lambda slot: leaves and not (ctx and _has_graph(ctx.kept(slot)))
+
+
+def _has_graph(value):
+    return any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(value))
+
+
+def _forward(truth, h):
+    """What forward keeps, its inputs and its outputs, at a point of the line; on the other side
+    where it has no value here."""
+    for side in (h, -h):
+        inputs = truth.inputs(side)
+        with suppress(Exception), truth.line.subject.around(), torch.no_grad():
+            ctx, outs = forward_again(truth.call, inputs)
+            return ctx, list(inputs.values()), [y for y in outs if isinstance(y, Tensor)]
+    raise Unknown("forward raises beside the point")
+
+
+def _returned(truth, ctx, other=None, slots=()):
+    """What backward returns where grad_out has no graph, and where it has one; with what another
+    call keeps in these places. None: it raises."""
+    ctx = copy.copy(ctx)
+    for slot in slots:
+        ctx.exchange(slot, other.kept(slot))
+    return [_returned_once(truth, ctx, recorded) for recorded in (False, True)]
+
+
+def _returned_once(truth, ctx, recorded):
+    call = truth.call
+    with suppress(Exception), truth.line.subject.around(), torch.set_grad_enabled(recorded):
+        u = [u if u is None else u.clone().requires_grad_(recorded) for u in truth.line.u()]
+        return flat(list(backward_again(call, truth.inputs(), u, ctx).values()))
+    return None
+
+
+def _leaves_state(truth):
+    """Whether backward returns something else after forward has run at another point."""
+    subject, call, found = truth.line.subject, truth.call, []
+    for between in ([], [NEAR]):
+        with subject.around(), torch.no_grad():
+            ctx, _ = forward_again(call, truth.inputs())
+            for h in between:
+                forward_again(call, truth.inputs(h))
+            grads = backward_again(call, truth.inputs(), truth.line.u(), ctx)
+            found.append(flat(list(grads.values())))
+    return not (call.drew or same(*found))
+
+
+def _is_followed(value):
+    """Whether it is an object that holds a tensor with a graph."""
+    held = (thing for _, thing in held_by(value))
+    return any(isinstance(t, Tensor) and t.requires_grad for t in held)

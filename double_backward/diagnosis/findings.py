@@ -140,9 +140,9 @@ OF_THE_FIRST = {
     ),
     "mutates_saved": Row(
         3,
-        words.mutates_saved,
+        lambda e: e.habits.mutates_saved,
         "backward writes into a tensor that forward saved, which others read too, the next "
-        "backward among them{leaf}. Make a new tensor: x * x, not x.mul_(x).",
+        "backward among them. Make a new tensor: x * x, not x.mul_(x).",
         cause=True,
         verdict=lambda e: FIRST if e.first_is_wrong or not e.habits.only_once else Verdict.RAISES,
     ),
@@ -337,7 +337,10 @@ CAUSES = {
     ),
     "in_place_without_mark_dirty": Row(
         5,
-        words.in_place_without_mark_dirty,
+        lambda e: e.habits.edits_input or any(s.edited for f in e.functions for s in f.saved),
+        "forward changes an input in place and does not say so: to autograd it is still what it "
+        "was before, and whoever uses it afterwards, as in fn(x) + x**2, gets the changed one. "
+        "Make a new tensor, or return it and call ctx.mark_dirty(x).",
         cause=True,
         severity=lambda e: ERROR if e.wrong else WARNING,
         of=_edited,
@@ -349,7 +352,14 @@ CAUSES = {
         "(register_autograd), use other operations, or write a Function with its own backward.",
         cause=True,
     ),
-    "numpy_in_backward": Row(5, words.numpy_in_backward, cause=True),
+    "numpy_in_backward": Row(
+        5,
+        words.numpy_in_backward,
+        "backward hands a tensor to NumPy, where no graph leads. Do not follow the advice to "
+        "detach: that turns the error into a wrong number. Put the NumPy code into a Function "
+        "with its own backward.",
+        cause=True,
+    ),
     "inputs_of_one_another": Row(
         5,
         lambda e: e.is_in("linked"),
@@ -463,7 +473,7 @@ TORCH_SAYS = {
 }
 
 LAST = {
-    "raises_in": Row(5, words.raises_in, last=True),
+    "raises_in": Row(5, words.raises_in, "The error comes from {}.", last=True),
     "cause_unknown": Row(5, words.cause_unknown, last=True),
 }
 

@@ -24,9 +24,6 @@ from .target import Evaluation, Target
 
 MOST = 200  # nodes that are looked at
 LONG = 1000  # containers on ctx that are longer are not searched for numbers
-PACKED = torch.uint8, torch.int8, torch.int16  # dtypes that a derivative is packed into
-INTEGERS = [str(dtype).removeprefix("torch.") for dtype in PACKED]
-FAR = 0.1  # how far such integers are moved to see them change
 
 
 class Kind(StrEnum):
@@ -53,7 +50,6 @@ class Saved:
     position: int | None = None  # which input or output it is
     slot: int | str = ""  # its place: a number in saved_tensors or an attribute of ctx
     used: bool | None = None  # backward returns something else with another one; None: not asked
-    jumps: bool = False  # integers that backward uses, and that no small step changes
     marked: bool = False  # returned, but marked as non-differentiable
     holder: bool = False  # no tensor, but something that holds one
     edited: bool = False  # an input that forward has written its output into
@@ -68,11 +64,6 @@ class Saved:
     def numeric(self) -> bool:
         """A number or an array, which no graph can leave; not a tensor."""
         return not self.holder and (self.bytes == 0 or self.dtype.startswith("NumPy"))
-
-    @property
-    def packed(self) -> bool:
-        """Integers made of the inputs, such as a derivative in 8 bits."""
-        return self.kind is Kind.INTERMEDIATE and self.dtype in INTEGERS
 
     @property
     def title(self) -> str:
@@ -148,9 +139,9 @@ class Custom:
     @property
     def lost(self) -> list[Saved]:
         """Intermediates through which backward depends on the inputs: constants to autograd."""
-        kept = [s for s in self.saved if s.kind is Kind.INTERMEDIATE]
-        wrong = self.by_input is not Outcome.RIGHT
-        return [s for s in kept if s.jumps or (wrong and s.used is not False)]
+        if self.by_input is Outcome.RIGHT:
+            return []
+        return [s for s in self.saved if s.kind is Kind.INTERMEDIATE and s.used is not False]
 
     @property
     def counts_twice(self) -> bool:
@@ -224,14 +215,9 @@ def custom_functions_in(here: Looked, target: Target) -> tuple[Custom, ...]:
     """The same, where `look(target)` is known."""
     if not here.nodes:
         return ()
-    there = _like(here, _beside(target, here))
-    packs = any(
-        k.tensor is not None and k.tensor.dtype in PACKED for n in here.nodes for k in n.kept
-    )
-    far = _like(here, far_beside(target, here)) if packs else there
-    calls, found = (here.call, there.call), []
-    for node, other, distant in zip(here.nodes, there.nodes, far.nodes, strict=True):
-        saved = [*_saved_tensors(node, other, distant, calls, target), *_saved_values(node, other)]
+    there, found = _beside(target, here), []
+    for node, other in zip(here.nodes, there.nodes, strict=True):
+        saved = [*_saved_tensors(node, other, here.call, target), *_saved_values(node, other)]
         named = node.function.__name__
         found.append(Custom(named, node.once, tuple(saved), place=_place_of(node.function)))
     return tuple(found)
@@ -242,25 +228,16 @@ def _place_of(function: type) -> Place:
     return place_of(function)
 
 
-def _beside(target, here, size=None):
-    """A little beside the point; `here` where fn has no value there."""
+def _beside(target, here):
+    """A little beside the point; `here` where fn has no value there, or another graph."""
     for nearer in (1.0, 1e-3):
         try:
-            return look(target, nearer * uneven_step(target, size))
+            there = look(target, nearer * uneven_step(target))
         except Exception:  # of fn
             continue
+        counts = [[len(n.kept) for n in looked.nodes] for looked in (here, there)]
+        return there if counts[0] == counts[1] else here
     return here
-
-
-def far_beside(target: Target, here: Looked) -> Looked:
-    """So far that most integers into which a derivative is packed are others; else `here`."""
-    return _beside(target, here, FAR)
-
-
-def _like(here, there):
-    """`there`, or `here` where another graph is there, which cannot be compared."""
-    kept = [[len(n.kept) for n in looked.nodes] for looked in (here, there)]
-    return there if kept[0] == kept[1] else here
 
 
 def kinds(customs: Sequence[Custom]) -> list[list[Kind]]:
@@ -268,24 +245,24 @@ def kinds(customs: Sequence[Custom]) -> list[list[Kind]]:
     return [[s.kind for s in custom.saved] for custom in customs]
 
 
-def uneven_step(target: Target, size: float | None = None) -> Tensor:
+def uneven_step(target: Target) -> Tensor:
     """A step that changes whatever depends on the inputs, also on their differences only.
 
     Not a ramp, which is a sum of one number a row and one a column: a plan of transport, for one,
     does not depend on these.
     """
     xs = target.point
-    size = size or (1e-3 if xs[0].dtype == torch.float64 else 1e-2)
+    size = 1e-3 if xs[0].dtype == torch.float64 else 1e-2
     steps = (1.5 + (2 * torch.arange(len(flat(xs)))).sin() / 2).to(xs[0].dtype)
     return steps * size * target.scale
 
 
-def _saved_tensors(node, other, distant, calls, target):
+def _saved_tensors(node, other, call, target):
     names, index = node.save.names if node.save else (), -1
     places = [i for i, tensor in enumerate(node.tensors) if tensor is not None]
     arguments = _differentiable_arguments(node)
     outputs = returned_names(node.function)
-    for kept, *moved in zip(node.kept, other.kept, distant.kept, strict=True):
+    for kept, beside in zip(node.kept, other.kept, strict=True):
         if kept.tensor is None:
             continue
         slot, variable = kept.name, kept.name
@@ -297,12 +274,10 @@ def _saved_tensors(node, other, distant, calls, target):
             variable = arguments.get(kept.position, variable)
         if kept.role == walk.OUTPUT and kept.position < len(outputs):
             variable = outputs[kept.position] or variable
-        saved = _saved(kept, moved, calls, target)
-        marked = saved.kind is Kind.INTERMEDIATE and variable in [name for name in outputs if name]
-        about = {"variable": variable, "slot": slot}
+        saved = replace(_saved(kept, beside.tensor, call, target), variable=variable, slot=slot)
         if not kept.on_ctx and node.save and not node.save.is_in(node.function):
-            about["saved_in"] = node.save.told
-        yield replace(saved, **about, marked=marked)
+            saved = replace(saved, saved_in=node.save.told)
+        yield saved
 
 
 def _differentiable_arguments(node):
@@ -315,43 +290,33 @@ def _differentiable_arguments(node):
     return {edge: names[i] for edge, i in zip(edges, wanted, strict=True)}
 
 
-def _saved(kept, moved, calls, target):
-    tensor, repeats, (call, there) = kept.tensor, None, calls
-    beside, far = (other.tensor for other in moved)
+def _saved(kept, beside, call, target):
+    tensor = kept.tensor
     if kept.role == walk.INPUT:
         kind = Kind.INPUT
     elif kept.role == walk.OUTPUT:
         kind = Kind.OUTPUT
-    elif _moves(tensor, beside) or (tensor.dtype in PACKED and _moves(tensor, far)):
+    elif _moves(tensor, beside):
         kind = Kind.INTERMEDIATE
-        pair = tensor, beside
-        if _both_repeat(pair, (call.xs, there.xs)) or _views(tensor, call.xs):
-            repeats = Kind.INPUT
-        elif _both_repeat(pair, (call.ys, there.ys)):
-            repeats = Kind.OUTPUT
     else:
         kind = Kind.INPUT if has_values_of(tensor, target.constants) else Kind.CONSTANT
     dtype = str(tensor.dtype).removeprefix("torch.")
     size = element_count(tensor) * tensor.element_size()
-    shape = tuple(tensor.shape)
-    saved = Saved(kept.name, kind, shape, dtype, size, repeats, position=kept.position)
     view = kept.role == walk.INTERMEDIATE and tensor.requires_grad  # made where none is recorded
-    return replace(
-        saved,
-        edited=kind is Kind.INPUT and bool(version(tensor)) and _shares(tensor, call.ys),
-        circular=view or (saved.on_ctx and kind is Kind.OUTPUT),
+    return Saved(
+        kept.name,
+        kind,
+        tuple(tensor.shape),
+        dtype,
+        size,
+        position=kept.position,
+        edited=kind is Kind.INPUT and bool(version(tensor)) and shares_memory(tensor, call.ys),
+        circular=view or (kept.on_ctx and kind is Kind.OUTPUT),
     )
 
 
-def _shares(tensor, others):
-    strided = [t for t in others if t.layout == torch.strided]
-    return tensor.layout == torch.strided and any(
-        t.numel() and t.data_ptr() == tensor.data_ptr() for t in strided
-    )
-
-
-def _views(tensor, others):
-    """Whether it lies in the memory of one of the others: a part, another order, expanded."""
+def shares_memory(tensor: Tensor, others: Sequence[Tensor]) -> bool:
+    """Whether it lies in the memory of one of the others: all of it, a part, another order."""
     if tensor.layout != torch.strided:
         return False
     homes = {t.untyped_storage().data_ptr() for t in others if t.layout == torch.strided}
@@ -372,11 +337,6 @@ def has_values_of(tensor: Tensor, others: Sequence[Tensor]) -> bool:
     same = [o for o in others if o.numel() == tensor.numel()]
     same = [o.detach() for o in same if o.is_complex() == tensor.is_complex()]
     return any(torch.equal(o.to_dense().reshape(-1).to(tensor.dtype), tensor) for o in same)
-
-
-def _both_repeat(pair, others):
-    """Here and beside the point: at x = 1, x * sigmoid(x) is sigmoid(x)."""
-    return all(map(has_values_of, pair, others))
 
 
 def _saved_values(node, other):

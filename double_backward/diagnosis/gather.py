@@ -85,7 +85,7 @@ def _gather(
     found = replace(found, broken=broken(measured))
     if measured.gradient is None:
         return found, measured
-    if _asks_its_backwards(measured, functions) or len({f.meant for f in functions}) > 1:
+    if _asks_its_backwards(measured) or len({f.meant for f in functions}) > 1:
         with suppress(Exception):  # of fn
             functions = with_steps(measured.probe, judge_each(measured, functions))
     measured = replace(measured, second=settled(measured, functions))
@@ -100,12 +100,11 @@ def _gather(
     return replace(found, torch_func=torch_func(measured)), measured
 
 
-def _asks_its_backwards(measured, functions):
-    """Something is wrong, or fn as a whole cannot tell: a surrogate, or integers that jump."""
+def _asks_its_backwards(measured):
+    """Something is wrong, or fn as a whole cannot tell: a surrogate."""
     if measured.first.outcome is Outcome.NOT_FINITE:
         return False
-    packed = not measured.exact and any(s.packed for f in functions for s in f.saved)
-    return measured.wrong or measured.first.outcome is not Outcome.RIGHT or packed
+    return measured.wrong or measured.first.outcome is not Outcome.RIGHT
 
 
 def _explained(found: Evidence, measured: Measured) -> Evidence:

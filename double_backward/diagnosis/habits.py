@@ -1,5 +1,6 @@
 """How fn and its backward behave when they are called as a larger model calls them."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,14 +13,12 @@ from double_backward.differences import apart, filled, flat, same, shaped, vjp
 from double_backward.lines import first_line
 from double_backward.meet import Listener, listening
 
-from .functions import Kind, custom_functions, look, uneven_step
+from .functions import look, uneven_step
 from .measure import Measured, differs
-from .overwritten import Writes, memory
 from .settings import Setting
-from .ways import WRONG_NUMBER, agree, gives_the_same, grad_out_layouts, input_layouts, strided
+from .ways import WRONG_NUMBER, agree, gives_the_same, grad_out_layouts, input_layouts
 
 SAME = "the same result"
-SMALL = f"{WRONG_NUMBER} for a small one"
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class Habits:
     not_linear: str = ""  # what happens if grad_out is scaled
     grad_out_layout: str = ""  # what happens if grad_out is not contiguous
     input_layout: str = ""  # what happens if an input is not contiguous
-    copies_input: bool = False  # forward keeps a copy of such an input
     second_call: str = ""  # what happens if fn is called elsewhere before backward
 
 
@@ -53,14 +51,10 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
     found = _through_one_graph(measured)
     if found.mutates or found.mutates_saved or found.only_once or found.not_repeatable:
         return found
-    input_layout = "" if seeded else _try(measured, input_layouts(probe), same_values=True)
-    copies = bool(input_layout) and _copies(probe.target.in_layout(strided))
-    grad_out_layout = _try(measured, grad_out_layouts(probe, measured.wrong))
     return replace(
         found,
-        copies_input=copies,
-        grad_out_layout=grad_out_layout,
-        input_layout=input_layout,
+        grad_out_layout=_try(measured, grad_out_layouts(probe, measured.wrong)),
+        input_layout="" if seeded else _try(measured, input_layouts(probe), same_values=True),
         second_call=_try_second_call(measured),
     )
 
@@ -79,8 +73,7 @@ def _through_one_graph(measured):
     probe = measured.probe
     target = probe.target.in_units(probe.target.units, ())  # else backward gets a quotient
     t, xs, ys = target.start()
-    edits = any(version(x) and x.grad_fn.name().startswith("Add") for x in xs)
-    edits = (edits or measured.wrong) and _writes_into_an_input(target, edits)
+    edits = _edits_input(target, t, xs) or (measured.wrong and _writes_into_an_input(target))
     before, given = [v.detach().clone() for v in [*xs, *ys]], [v.clone() for v in probe.w]
     found, text = Habits(edits_input=edits), ""
     expected = got = torch.empty(0)
@@ -109,29 +102,26 @@ def _through_one_graph(measured):
     return replace(found, not_linear=not_linear)
 
 
-class _Edited(Listener):
-    """Where the inputs lie into which a forward has written that does not mark them as dirty."""
+def _edits_input(target, t, xs):
+    """Whether an input of fn is no longer what was handed in, and its graph does not say so."""
+    moved = any(version(x) and x.grad_fn.name().startswith("Add") for x in xs)
+    return moved and not all(map(same, xs, target.inputs(t)))
 
-    def __init__(self):
-        self.memory = set()
+
+class _Edited(Listener):
+    """Whether a forward has written into an input that it does not mark as dirty."""
+
+    seen = False
 
     def called(self, call):
-        if call.inputs_changed:
-            self.memory |= {memory(x) for x in call.inputs.values()}
+        self.seen |= call.inputs_changed
 
 
-def _writes_into_an_input(target, moved):
-    """Into the numbers of an input of a Function, or of fn if the counters of these have `moved`:
-    x1.set_() of a part of it moves its counter, and changes nothing of it."""
+def _writes_into_an_input(target):
     met = _Edited()
-    try:
-        with listening(met), Writes() as writes:
-            t, xs, _ = target.start()
-        own = {memory(x) for x in xs if moved} | met.memory
-    except Exception:  # of fn, watched so closely; or a sparse input
-        return moved
-    written = any(write.memory in own and write.numbers for write in writes.seen)
-    return written or (moved and not all(map(same, xs, target.inputs(t))))
+    with suppress(Exception), listening(met):  # of fn, listened to
+        target.start()
+    return met.seen
 
 
 def _matters(target, i, ys):
@@ -172,8 +162,6 @@ def _try_scaled(measured, expected, ask, anew):
         # An inexact solver may be inexact here, but it is linear.
         tolerance = LINEAR[measured.dtype]
         if got is None or not agree(got / factor, expected, tolerance, lambda: anew(w)[0]):
-            if abs(factor) < 1 and got is not None:
-                return SMALL
             return text or WRONG_NUMBER
     return ""
 
@@ -182,11 +170,6 @@ def _unmoved(got, expected):
     """Whether a vector is still the same; of what is infinite that says nothing."""
     finite = expected.isfinite()
     return bool(expected[finite].any()) and torch.equal(got[finite], expected[finite])
-
-
-def _copies(target):
-    kept = [saved for custom in custom_functions(target) for saved in custom.saved]
-    return any(saved.repeats is Kind.INPUT for saved in kept)
 
 
 def _try_second_call(measured):

@@ -18,8 +18,6 @@ def settled(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Ro
     """The rows of the second derivative, all that was measured taken together."""
     if measured.first.outcome is not Outcome.RIGHT:
         return convict_surrogates(measured, customs, measured.together)
-    if not measured.exact:  # else the differences have judged packed integers, too
-        return doubt_packed(measured, customs)
     return measured.second
 
 
@@ -51,29 +49,9 @@ def convict_surrogates(
     return rows
 
 
-def doubt_packed(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
-    """Where a small step shows nothing of integers that jump."""
-    reason = next(filter(None, map(_jumping, customs)), "")
-    return {
-        setting: replace(row, outcome=Outcome.NOT_ASKED, text=reason)
-        if reason and row.outcome is Outcome.RIGHT
-        else row
-        for setting, row in measured.second.items()
-    }
-
-
-def _jumping(custom):
-    names = [s.title for s in custom.saved if s.jumps]
-    if not names:
-        return ""
-    return f"{custom.name} keeps integers ({', '.join(names)}) that jump with the inputs"
-
-
 def _unanswered(customs, setting):
     """Why nothing is known of one of these backwards, "" where all is."""
     for custom in customs:
-        if said := _jumping(custom):
-            return said
         if custom.by_input in OPEN or (setting.after and custom.by_grad_out in OPEN):
             raised = custom.refused.split("[")[0].split(". ")[0].rstrip(": ")
             why = f"raises: {raised}" if raised else "could not be followed"

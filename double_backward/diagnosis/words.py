@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from double_backward._torch import EDITED
-from double_backward.check import EXACT, FACTORS, SURROGATE, Outcome
+from double_backward.check import EXACT, SURROGATE, Outcome
 from double_backward.steps import Step, told
 
 from .evidence import Evidence
 from .functions import WRONG, Custom, Kind, Saved
-from .habits import SAME, SMALL
+from .habits import SAME
 from .verdict import Verdict
 from .ways import WRONG_NUMBER
 
@@ -51,13 +51,6 @@ def _rounded_up(number):
 # The first derivative.
 
 
-def mutates_saved(e: Evidence) -> Filled:
-    if not e.habits.mutates_saved:
-        return None
-    refused = e.error_says("a leaf Variable that requires grad")
-    return {"leaf": "; torch refuses that for a leaf" * refused}
-
-
 def backward_not_linear(e: Evidence) -> str | None:
     seen = e.habits.not_linear
     if not seen or e.meant:
@@ -67,21 +60,13 @@ def backward_not_linear(e: Evidence) -> str | None:
             "backward ignores grad_out: for three times as large a one it returns the same. "
             "Multiply what it returns by grad_out, unless nothing ever follows fn."
         )
-    if seen not in (WRONG_NUMBER, SMALL):
+    if seen != WRONG_NUMBER:
         return f"For another grad_out, larger, smaller or negative, backward raises: {seen}"
-    bent = (
-        "for a multiple of it, or the negative, it does not return that multiple, as where it adds "
-        "something, clips, looks at the sign, or multiplies gradients with one another."
-    )
-    if seen == SMALL:
-        bent = (
-            f"it is for larger ones, and not for one that is {FACTORS[e.measured.dtype][1]:,.0f} "
-            "times smaller, so it adds something, rounds, or stops at an absolute tolerance, as a "
-            "solver does: make that relative."
-        )
     return (
-        f"backward is not linear in grad_out: {bent} Return grad_out times something that grad_out "
-        "does not change."
+        "backward is not linear in grad_out: for a multiple of it, or the negative, it does not "
+        "return that multiple, as where it adds something, clips, looks at the sign, multiplies "
+        "gradients with one another, or stops at an absolute tolerance. Return grad_out times "
+        "something that grad_out does not change."
     )
 
 
@@ -178,12 +163,6 @@ def once_differentiable(e: Evidence) -> Filled:
             "What it guards is torch on saved inputs and can be differentiated: delete the "
             "decorator, and diagnose again."
         )
-    elif all(f.sound or EDITED in f.refused for f in guarded):
-        advice = (
-            "What it guards changes a tensor in place that autograd keeps (+=, *=, [...] =, or a "
-            "name with an underscore at its end): make a new tensor there, delete the decorator, "
-            "and diagnose again."
-        )
     else:
         advice = (
             "Do not delete the decorator. Write a Function for backward, with a backward of its "
@@ -223,25 +202,18 @@ def argument_without_graph(e: Evidence) -> str | None:
 
 
 def intermediate_saved(e: Evidence) -> Filled:
-    kept = [s for s in _used(e, on_ctx=False) if s.repeats is not Kind.INPUT and not s.outside]
-    return {"which": _which(kept), "cure": _cure(e, kept)} if kept else None
+    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is not Kind.INPUT and not s.outside]
+    return {"which": _which(kept), "cure": _cure(e, kept)} if e.wrong and kept else None
 
 
 def intermediate_on_ctx(e: Evidence) -> Filled:
-    kept = [s for s in _used(e, on_ctx=True) if not s.outside]
-    return {"names": attributes(kept), "cure": _cure(e, kept)} if kept else None
+    kept = [s for s in e.blamed(on_ctx=True) if not s.outside]
+    return {"names": attributes(kept), "cure": _cure(e, kept)} if e.wrong and kept else None
 
 
 def computed_outside_torch(e: Evidence) -> str:
     kept = [s for s in e.blamed(on_ctx=False) + e.blamed(on_ctx=True) if s.outside]
     return listed(s.title for s in kept) if e.wrong else ""
-
-
-def _used(e: Evidence, on_ctx: bool) -> list[Saved]:
-    """What explains a wrong second derivative; integers that jump, where it could not be judged."""
-    if e.wrong:
-        return e.blamed(on_ctx)
-    return [s for s in e.blamed(on_ctx) if s.packed] if e.unasked else []
 
 
 def attributes(kept: list[Saved]) -> str:
@@ -268,12 +240,6 @@ def _which(kept: list[Saved]) -> str:
 
 def _cure(e: Evidence, kept: list[Saved]) -> str:
     """What to do instead; where that is not the same for all, for each."""
-    by_convention = {id(s) for f in e.by_convention for s in f.saved}
-    if any(id(s) in by_convention for s in kept):
-        return (
-            "Compute it in backward from a saved input, by Functions that hand gradients over in "
-            "the same convention."
-        )
     engine = any(s.dtype.startswith("NumPy") for s in kept)
     groups: dict[str, list[Saved]] = {}
     for each in kept:
@@ -284,21 +250,15 @@ def _cure(e: Evidence, kept: list[Saved]) -> str:
 
 
 def _cure_of(s: Saved, engine: bool) -> str:
-    if s.dtype.startswith(("int", "uint")) and s.bytes:
-        return (
-            "No graph leads on from integers, into which a derivative may be packed to save "
-            "memory: save the input, too, and compute with it where torch.is_grad_enabled() in "
-            "backward."
-        )
-    if s.repeats is Kind.INPUT:
-        return "It repeats an input: give save_for_backward the very tensor that apply gets."
-    if s.repeats is Kind.OUTPUT:
-        return "It repeats the output: save the very tensor that you return, not a copy."
     if s.marked:
         return (
             "It is returned, but marked non-differentiable: leave mark_non_differentiable out, and "
             "add the part for its gradient."
         )
+    if s.repeats is Kind.INPUT:
+        return "It repeats an input: give save_for_backward the very tensor that apply gets."
+    if s.repeats is Kind.OUTPUT:
+        return "It repeats the output: save the very tensor that you return, not a copy."
     if s.numeric:
         return (
             "No graph leads on from what is not a tensor: compute it in backward from a saved "
@@ -408,40 +368,15 @@ def _seen(steps: list[Step]) -> str:
     return f" (it uses {told(steps)})" if steps else " (what cuts it was not seen)"
 
 
-def in_place_without_mark_dirty(e: Evidence) -> str | None:
-    if not (e.habits.edits_input or any(s.edited for f in e.functions for s in f.saved)):
-        return None
-    if not e.wrong:
-        return (
-            "forward changes an input in place and does not say so. By itself fn is right, but "
-            "whoever uses that input afterwards, as in fn(x) + x**2, gets the changed one, "
-            "without its graph: make a new tensor, or return it and call ctx.mark_dirty(x)."
-        )
-    return (
-        "forward changes an input in place and does not say so: to autograd it is still what it "
-        "was before. Make a new tensor, or return it and call ctx.mark_dirty(x)."
-    )
-
-
 def no_derivative_formula(e: Evidence) -> bool:
     warned = any("an autograd kernel was not" in text for text in e.warnings)
     spoilt = warned and (e.wrong or e.first_is_wrong)
     return spoilt or e.error_says("no autograd formula was", "derivative for")
 
 
-def numpy_in_backward(e: Evidence) -> str | None:
+def numpy_in_backward(e: Evidence) -> bool:
     refusal = "Can't call numpy()"
-    if e.error_says(refusal):
-        return (
-            "backward hands a tensor to NumPy. Do not follow the advice to detach: that turns the "
-            "error into a wrong number. Put the NumPy code into a Function with its own backward."
-        )
-    if any(refusal in f.refused for f in e.functions):
-        return (
-            "backward hands a tensor to NumPy, where no graph leads. Put the NumPy code into a "
-            "Function with its own backward."
-        )
-    return None
+    return e.error_says(refusal) or any(refusal in f.refused for f in e.functions)
 
 
 def third_order_not_tracked(e: Evidence) -> str | None:
@@ -498,13 +433,12 @@ def endless_recursion(e: Evidence) -> str | None:
     said = [text for text in e.errors if "endless recursion: " in text]
     if not said:
         return None
-    if said[0].endswith("inside one another"):
-        return "backward applies Functions whose backwards call it again, without end."
-    name = said[0].split()[-1]
+    what = said[0].partition("endless recursion: ")[2]
     return (
-        f"{name} saves its output, whose grad_fn is {name} itself, whatever graph it had inside "
-        "forward. backward differentiates it, which calls the same backward again, without end. "
-        "Compute it anew in backward, from the saved inputs under torch.enable_grad()."
+        f"{what[0].upper()}{what[1:]}: an output that is saved has "
+        "its Function as its grad_fn, whatever graph it had inside forward, so that whoever "
+        "differentiates it in backward calls the same backward again, without end. Compute it anew "
+        "in backward, from the saved inputs under torch.enable_grad()."
     )
 
 
@@ -523,15 +457,10 @@ def _places(e):
 # Where no other finding speaks.
 
 
-def raises_in(so_far: Any) -> str | None:
+def raises_in(so_far: Any) -> str:
     """Where the error comes from, if no finding knows its cause."""
-    e = so_far.evidence
-    places = _places(e)
-    if not places or so_far.verdict is not Verdict.RAISES or so_far.explained:
-        return None
-    if e.measured.first.outcome is Outcome.RAISES:
-        return f"Already the first derivative raises, in {places}."
-    return f"The error comes from {places}."
+    unknown = so_far.verdict is Verdict.RAISES and not so_far.explained
+    return _places(so_far.evidence) if unknown else ""
 
 
 def cause_unknown(so_far: Any) -> str | None:
@@ -543,12 +472,6 @@ def cause_unknown(so_far: Any) -> str | None:
         return "Why is not known. Halve fn to find the operation that raises."
     if so_far.verdict is not Verdict.SILENTLY_WRONG:
         return None
-    if e.edited:
-        return (
-            "Autograd finds another derivative than there is. Nothing that a Function keeps "
-            f"explains it; what each call of fn changes may ({several(e.edited)}): computed from "
-            "the inputs, and a constant to autograd."
-        )
     if not e.functions:
         return (
             "Autograd finds another derivative than there is, and no custom Function is in fn: an "
@@ -581,19 +504,18 @@ def nan_in_second(e: Evidence) -> str | None:
     by_grad_out = e.measured.grad_out_not_finite
     if not (second or by_grad_out) or e.measured.first.outcome is Outcome.NOT_FINITE:
         return None
+    fact = "The first derivative is finite, the second is not"
     if by_grad_out and not second:
-        said = (
-            "What backward returns is finite; differentiated by grad_out it is not. That shows "
-            "where grad_out comes from elsewhere, as from weights of a loss that are trained."
+        fact = (
+            "What backward returns is finite; differentiated by grad_out, as where weights of a "
+            "loss are trained, it is not"
         )
-        return f"{said} {_broken(e)}" if e.broken else said
     if e.broken is None:
         return (
-            "The first derivative is finite, the second is not: often 0 * inf, from a root or a "
-            "power at 0, or from torch.where, which differentiates both sides. Stay away from "
-            "there."
+            f"{fact}: often 0 * inf, from a root or a power at 0, or from torch.where, which "
+            "differentiates both sides. Stay away from there."
         )
-    return f"The first derivative is finite, the second is not. {_broken(e)}"
+    return f"{fact}. {_broken(e)}"
 
 
 def _broken(e):
@@ -610,13 +532,11 @@ def noncontiguous_input(e: Evidence) -> str | None:
     if not e.habits.input_layout:
         return None
     said = f"For a non-contiguous x: {e.habits.input_layout.rstrip('.')}."
-    if e.habits.copies_input:
-        return f"{said} Save x first: x.contiguous() may be a copy without graph."
     if "view size is not compatible" in said:
         return said
     return (
         f"{said} fn does something else for such a layout, of x or of grad_out: look for strides, "
-        "is_contiguous and copies."
+        "is_contiguous, and copies: x.contiguous() is one without a graph, so save x itself."
     )
 
 
