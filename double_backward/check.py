@@ -13,6 +13,7 @@ differentiable means that they agree:
 they agree. The same backward with one step undone, or computed in another way, is only asked again.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -60,6 +61,7 @@ ROUNDING = {torch.float64: (1e-9, 1e-4), torch.float32: (1e-6, 1e-3)}
 TINIEST = 1e-300
 BESIDE = 1e-3  # one of the steps that differences take
 SMALL = 1e-8  # absolute: what changes by less does not change
+ORDINARY = 1e-3, 1e3  # sizes that need no unit of their own
 SHARE = 0.5  # of the elements must be known, or nothing is
 # Relative: an element of G whose change is known less precisely is left out.
 KNOWN = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 1e-1}
@@ -673,8 +675,17 @@ def signed(like: Tensor, generator: torch.Generator, symmetric: bool = False) ->
 
 
 def size(x: Tensor) -> Tensor:
-    """By how much each element may be moved: in proportion to itself, or to the others."""
+    """By how much each element may be moved: in proportion to itself; a zero, to the others."""
     sizes = x.detach().abs()
     if not sizes.any():
         return torch.ones_like(sizes)
-    return sizes.clamp(min=1e-3 * sizes.nan_to_num(0.0, 0.0, 0.0).mean().item())
+    return torch.where(sizes > 0, sizes, 1e-3 * sizes.nan_to_num(0.0, 0.0, 0.0).mean())
+
+
+def unit(x: Tensor) -> float:
+    """The power of ten by which its elements are brought near 1; 1 if they are not far from it."""
+    mean = x.detach().double().abs().mean().item() if x.numel() else 0.0
+    low, high = ORDINARY
+    if mean == 0 or not math.isfinite(mean) or low <= mean <= high:
+        return 1.0
+    return 10.0 ** math.floor(math.log10(mean))

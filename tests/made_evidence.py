@@ -4,7 +4,7 @@ from double_backward.check import Checked, Compared, Outcome
 from double_backward.diagnosis.evidence import Evidence
 from double_backward.diagnosis.functions import Custom, Extra, Kind, Saved, Second
 from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.measure import Numbers, unusual
+from double_backward.diagnosis.measure import Numbers
 from double_backward.diagnosis.rows import Row
 from double_backward.diagnosis.settings import Setting
 
@@ -17,10 +17,9 @@ def rows(outcome=RIGHT, **about):
     return {setting: Row(outcome, **about) for setting in Setting}
 
 
-def measured(first=RIGHT, second=RIGHT, relative=0.0, units=(), output_units=(), **about):
+def measured(first=RIGHT, second=RIGHT, relative=0.0, **about):
     """What `measure` could have found: a first derivative, rows or one outcome for all of them."""
     second = second if isinstance(second, dict) else rows(second)
-    about |= {"units": unusual(units), "output_units": unusual(output_units)}
     return Numbers(first=Row(first, relative=relative), second=second, **about)
 
 

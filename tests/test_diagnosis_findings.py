@@ -313,21 +313,6 @@ SPEAKS = [  # code, evidence, some of its words
     ("differences_disagree", seen(measured(second=UNCLEAR)), "can be trusted at no element"),
     ("lost_in_rounding", seen(measured(second=UNCLEAR, drowned=True)), "numbers cancel inside fn"),
     ("raises_beside", seen(raises_beside="ValueError: no."), "need: ValueError: no. Hand in"),
-    (
-        "far_from_one",
-        seen(measured(units=(1e6, 1.0), output_units=(1e-9,))),
-        "scaled, inputs in units of 1e+06 and outputs in units of 1e-09:",
-    ),
-    (
-        "far_from_one",
-        seen(measured(units=(torch.tensor([1e3, 1.0, 1e-3]), 10.0, 100.0))),
-        "scaled, inputs in units of 0.001 to 1000:",
-    ),
-    (
-        "far_from_one",
-        seen(measured(output_units=(100.0, 10.0, 1e3))),
-        "scaled, outputs in units of 10, 100, 1000:",
-    ),
     ("computes_in_float32", seen(measured(**FLOAT32)), "judged to 1.0% only"),
     ("computes_in_16_bits", seen(measured(dtype=torch.bfloat16, tolerance=0.1)), "below 10% do"),
     ("seed_fixed", seen(seeded=True), "with the seed fixed"),
@@ -452,7 +437,6 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("output_on_ctx", seen(functions=(sound(kept("", Kind.OUTPUT), e),))),
     ("reference_cycle", seen(lifetime=Lifetime.FOREVER)),
     ("memory_leak", seen(lifetime=Lifetime.CYCLE)),
-    ("far_from_one", seen(measured(units=(1.0,), output_units=(1.0, 1.0)))),
     ("elements_not_checked", seen(measured(second=rows(WRONG, unchecked=3, elements=9)))),
 ]
 

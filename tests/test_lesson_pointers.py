@@ -80,7 +80,6 @@ WORDS = {
     "differences_disagree": "gradcheck",
     "lost_in_rounding": "gradcheck",
     "raises_beside": "gradcheck",
-    "far_from_one": "gradcheck",
     "computes_in_float32": "float32",
     "computes_in_16_bits": "bfloat16",
     "seed_fixed": "random draw",

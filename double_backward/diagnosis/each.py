@@ -31,6 +31,7 @@ from double_backward.trial import Truth, Unknown
 
 from .functions import MOST as MOST_NODES
 from .functions import (
+    STEP,
     Custom,
     Extra,
     Handed,
@@ -40,7 +41,6 @@ from .functions import (
     has_values_of,
     look,
     shares_memory,
-    uneven_step,
 )
 from .measure import Measured
 
@@ -98,7 +98,7 @@ def _calls(probe, met):
 def _beside(probe, calls):
     """The same calls where the inputs of fn are moved a little; `calls` where others come there."""
     with suppress(Exception), listening_alone(Listener()):  # of fn
-        looked = look(probe.target, uneven_step(probe.target))
+        looked = look(probe.target, probe.target.uneven_step(STEP))
         found = [call_of(node.fn) for node in looked.nodes]
         if [c and c.function.__name__ for c in found] == [c and c.function.__name__ for c in calls]:
             return found

@@ -578,12 +578,6 @@ BESIDES = {
         "fn raises where its input is moved a little, as finite differences need: {}. Hand in a "
         "point inside its domain, or a fn that leads back there: lambda x: fn(x.clamp(0, 1)).",
     ),
-    "far_from_one": Row(
-        1,
-        words.far_from_one,
-        "Numbers far from 1 were scaled, {}: expected and got are in these.",
-        severity=NOTE,
-    ),
     "computes_in_float32": Row(1, words.computes_in_float32, severity=NOTE),
     "computes_in_16_bits": Row(
         1,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from double_backward._torch import element_count, version
 from double_backward.check import Checked, Outcome
-from double_backward.differences import flat, same
+from double_backward.differences import same
 from double_backward.graphs import walk
 from double_backward.names import argument_names, returned_names
 from double_backward.steps import Step
@@ -23,6 +23,7 @@ from .saves import Save, noted
 from .target import Evaluation, Target
 
 MOST = 200  # nodes that are looked at
+STEP = 5e-3  # beside the point, in proportion to the inputs; 16 bits show it, too
 LONG = 1000  # containers on ctx that are longer are not searched for numbers
 
 
@@ -192,7 +193,7 @@ class Looked(NamedTuple):
 def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
     """Call fn and read its graph. Raises what fn raises."""
     with noted() as saves:
-        call = target.in_units(target.units, ()).start(shift=shift)  # the outputs as fn gives them
+        call = target.start(shift=shift)
     nodes: list[Node] = []
     for node in walk.walk(*call.ys).nodes:
         if node.custom is None or len(nodes) == MOST:
@@ -232,7 +233,7 @@ def _beside(target, here):
     """A little beside the point; `here` where fn has no value there, or another graph."""
     for nearer in (1.0, 1e-3):
         try:
-            there = look(target, nearer * uneven_step(target))
+            there = look(target, target.uneven_step(nearer * STEP))
         except Exception:  # of fn
             continue
         counts = [[len(n.kept) for n in looked.nodes] for looked in (here, there)]
@@ -243,18 +244,6 @@ def _beside(target, here):
 def kinds(customs: Sequence[Custom]) -> list[list[Kind]]:
     """The kind of everything that the custom Functions keep."""
     return [[s.kind for s in custom.saved] for custom in customs]
-
-
-def uneven_step(target: Target) -> Tensor:
-    """A step that changes whatever depends on the inputs, also on their differences only.
-
-    Not a ramp, which is a sum of one number a row and one a column: a plan of transport, for one,
-    does not depend on these.
-    """
-    xs = target.point
-    size = 1e-3 if xs[0].dtype == torch.float64 else 1e-2
-    steps = (1.5 + (2 * torch.arange(len(flat(xs)))).sin() / 2).to(xs[0].dtype)
-    return steps * size * target.scale
 
 
 def _saved_tensors(node, other, call, target):

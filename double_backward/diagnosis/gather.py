@@ -11,7 +11,7 @@ from .blocks import blocks
 from .cuts import case_of, undoing, with_steps
 from .each import judge_each
 from .evidence import Evidence
-from .functions import custom_functions, uneven_step
+from .functions import STEP, custom_functions
 from .habits import observe, torch_func
 from .in_float32 import as_given
 from .lifetime import Lifetime, lifetime
@@ -121,7 +121,7 @@ def _explained(found: Evidence, measured: Measured) -> Evidence:
 def _error_beside(target):
     """What fn raises some millionth beside the point."""
     try:
-        target.start(shift=1e-3 * uneven_step(target))
+        target.start(shift=target.uneven_step(1e-3 * STEP))
     except Exception as error:  # of fn
         return first_line(error)
     return ""

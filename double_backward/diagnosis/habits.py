@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import EDITED, version
-from double_backward.check import EXACT, FACTORS, LINEAR, Outcome
+from double_backward.check import EXACT, FACTORS, LINEAR, Outcome, size
 from double_backward.differences import apart, filled, flat, same, shaped, vjp
 from double_backward.lines import first_line
 from double_backward.meet import Listener, listening
 
-from .functions import look, uneven_step
+from .functions import STEP, look
 from .measure import Measured, differs
 from .settings import Setting
 from .ways import WRONG_NUMBER, agree, gives_the_same, grad_out_layouts, input_layouts
@@ -71,7 +71,7 @@ def _try(measured, ways, same_values=False):
 def _through_one_graph(measured):
     """What one call of fn and several of its backward change, and whether they fit together."""
     probe = measured.probe
-    target = probe.target.in_units(probe.target.units, ())  # else backward gets a quotient
+    target = probe.target
     t, xs, ys = target.start()
     edits = _edits_input(target, t, xs) or (measured.wrong and _writes_into_an_input(target))
     before, given = [v.detach().clone() for v in [*xs, *ys]], [v.clone() for v in probe.w]
@@ -127,7 +127,7 @@ def _writes_into_an_input(target):
 def _matters(target, i, ys):
     """Whether an output changes with the i-th input at all."""
     steps = [torch.zeros_like(x) for x in target.point]
-    steps[i] = 0.1 * target.scale * torch.ones_like(steps[i])
+    steps[i] = 0.1 * size(target.point[i])
     try:
         return not all(map(same, ys, target.start(shift=flat(steps)).ys))
     except Exception:  # of fn, which has no value there
@@ -178,7 +178,7 @@ def _try_second_call(measured):
     expected = measured.gradient
     try:
         t, _, ys = target.start()
-        target.start(shift=uneven_step(target))
+        target.start(shift=target.uneven_step(STEP))
     except Exception:  # of fn: not what is tried here
         return ""
     got, text = _vjp(ys, t, w)

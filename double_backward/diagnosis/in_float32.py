@@ -42,14 +42,11 @@ def as_given(measured: Measured, given: Target) -> dict[Setting, Row]:
 
 
 def _size_inside(probe: Probe) -> float:
-    """Of the numbers that fn computes with: of its outputs, of its inputs or 1, in output units."""
-    units = probe.target.output_units or (1.0,) * len(probe.y0)
+    """Of the numbers that fn computes with: of its outputs, of its inputs or 1."""
     largest = max([1.0, *(x.abs().max().item() for x in probe.target.point if x.numel())])
-    each = zip(probe.w, probe.y0, units, strict=True)
+    each = zip(probe.w, probe.y0, strict=True)
     sizes = [
-        v.abs().max().item() * max(y.abs().max().item(), largest / unit)
-        for v, y, unit in each
-        if y.numel()
+        v.abs().max().item() * max(y.abs().max().item(), largest) for v, y in each if y.numel()
     ]
     return max(sizes)
 

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from double_backward import check
-from double_backward.check import BENDS, EXACT, NOISE, SURROGATE, Expected, Line, Outcome
+from double_backward.check import (
+    BENDS,
+    EXACT,
+    NOISE,
+    SURROGATE,
+    Compared,
+    Expected,
+    Line,
+    Outcome,
+)
 from double_backward.differences import flat, shaped
 
 from .rows import Row
@@ -39,7 +48,7 @@ def first_row(target: Target, expected: Expected) -> Row:
         return Row(Outcome.RIGHT, whole.error, largest)
     here = beyond[: len(parts)]
     i = int((here >= 0.99 * here.max()).nonzero()[0])  # the first of those that are alike
-    one = _typed(expected, parts[i], target.scale)
+    one = _typed(expected, parts[i])
     about = one.expected, one.got, names(i)
     return Row(Outcome.WRONG, whole.error, 1.0, *about, uncertain=one.error)
 
@@ -52,9 +61,9 @@ def _beyond(compared):
     return surely.nan_to_num(0.0), ((got - true) * true.sign() / size).nan_to_num(0.0, 0.0, 0.0)
 
 
-def _typed(expected, part, step):
+def _typed(expected, part):
     """The derivative of the sum by a part of the inputs; where that is right, with the weights."""
-    subject = expected.line.subject
+    subject, step = expected.line.subject, flat(expected.line.d).abs()[part].mean()
     d = tuple(shaped(step * part.double(), expected.line.d))
 
     def asked(u):
@@ -64,7 +73,8 @@ def _typed(expected, part, step):
     one = asked(tuple(map(torch.ones_like, subject.u)))
     if one.outcome is not Outcome.WRONG:
         one = asked(subject.u)
-    return replace(one, expected=one.expected / step, got=one.got / step, error=one.error / step)
+    by_one = (n / step.item() for n in (one.expected, one.got, one.error))
+    return Compared(one.outcome, *by_one)
 
 
 def _measured(expected, line):

@@ -51,8 +51,6 @@ class Numbers:
     dtype: torch.dtype = torch.float64  # the precision in which fn computes
     tolerance: float = EXACT[torch.float32]  # relative
     by_backward: bool = False  # by .backward(), where torch.autograd.grad is refused
-    units: tuple[float, ...] = ()  # in which inputs are moved, those that are not 1
-    output_units: tuple[float, ...] = ()  # and by which outputs are divided
     output_alone: int | None = None  # the only output that was used; None: all of them
     changed_by_create_graph: bool = False  # the first derivative, which should not be
     situation: Situation | None = None  # None: as fn was given
@@ -168,9 +166,9 @@ def subject_of(probe: Probe) -> Subject:
         return target.tensors(target.moved_to(x, leaves=not probe.by_backward))
 
     if not probe.by_backward:
-        return Subject(function, target.point_in_units, probe.w)
+        return Subject(function, target.point, probe.w)
     around = checkpoints_allowed
-    return Subject(function, target.point_in_units, probe.w, (), _by_backward, around)
+    return Subject(function, target.point, probe.w, (), _by_backward, around)
 
 
 def _by_backward(function, x, u):
@@ -300,19 +298,7 @@ def _only_grad_is_refused(probe, error):
 
 
 def _about(probe):
-    target = probe.target
-    return {
-        "probe": probe,
-        "by_backward": probe.by_backward,
-        "units": unusual(target.units),
-        "output_units": unusual(target.output_units),
-    }
-
-
-def unusual(units):
-    """Those that are not 1, sorted."""
-    each = [torch.as_tensor(unit, dtype=torch.float64).reshape(-1).tolist() for unit in units]
-    return tuple(sorted(set().union(*each) - {1.0}))
+    return {"probe": probe, "by_backward": probe.by_backward}
 
 
 def _all_reported(probe):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from double_backward.check import Outcome
+from double_backward.check import Outcome, size
 
 from .measure import Measured, measure, measure_elsewhere
 from .prepare import NotChecked, Prepared, raised
@@ -79,6 +79,6 @@ def _beside(target: Target) -> Iterator[list[Tensor]]:
     generator, steps = torch.Generator().manual_seed(0), []
     for x in target.point:
         draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)
-        steps.append(0.1 * target.scale * draw.to(x.device))
+        steps.append(0.1 * size(x) * draw.to(x.device))
     yield target.point_at(steps)
     yield [x + 0.1 * (x.mean() - x) for x in target.point]

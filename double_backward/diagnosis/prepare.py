@@ -12,7 +12,7 @@ from double_backward.differences import apart, same
 from double_backward.graphs import walk
 from double_backward.lines import described
 
-from .functions import Custom, Looked, custom_functions, custom_functions_in, kinds, look
+from .functions import Custom, Looked, custom_functions_in, kinds, look
 from .holdings import (
     backward_follows,
     forgotten_leaves,
@@ -21,7 +21,6 @@ from .holdings import (
     other_leaves,
 )
 from .target import Target, readable
-from .units import units_of
 
 NOT_CHECKED = {
     "no_input_requires_grad": "Pass x.double().requires_grad_(), also for an integer x.",
@@ -142,18 +141,13 @@ def _prepared(fn, inputs, target):
     if not all(map(same, first, again)):
         raise NotChecked("random_output")
     seeded = not all(map(same, first, other))
-    with suppress(Exception):  # fn may have no value beside the point
-        units = units_of(target, first)
-        if any(units):
-            scaled = target.in_units(*units)
-            target, functions = scaled, custom_functions(scaled)
     target = target.with_leaves()
     given = _to_compare(given, target, functions)
     return Prepared(target, functions, given, seeded, unchecked, forgotten)
 
 
 def _to_compare(given, target, functions):
-    """The target before it was converted, in the same units, where autograd may say another thing.
+    """The target before it was converted, where autograd may say another thing.
 
     Not where the graph has the same operations of torch: these are the same formulas in float32.
     """
@@ -161,7 +155,6 @@ def _to_compare(given, target, functions):
         return None
     if {x.dtype for x in target.point} != {torch.float64}:
         return None
-    given = given.in_units(target.units, target.output_units)
     with suppress(Exception):  # of fn
         if not functions and _operations(given) == _operations(target):
             return None

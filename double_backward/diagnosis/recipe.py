@@ -2,6 +2,8 @@
 
 import torch
 
+from double_backward.check import unit
+
 from .settings import FORMULAS, Probe, Setting
 
 
@@ -15,11 +17,12 @@ def typed(probe: Probe) -> tuple[str, dict[Setting, str]]:
     one = len(given) == len(probe.w) == 1
     plain = [not x.is_complex() and x.layout == torch.strided for x in given]
     outer = {_outer(y) for y in target.returned(target.inputs(_zeros(target)))}
-    pairs = all(plain) or one and given[0].is_complex() and not _scaled(target)
+    pairs = all(plain) or one and given[0].is_complex()
     moved = target.is_linked or target.stays_symmetric
-    if probe.by_backward or moved or not pairs or len(outer) > 1:
+    far = any(unit(v) != 1 for v in probe.w)  # weights that bring outputs near 1
+    if probe.by_backward or moved or far or not pairs or len(outer) > 1:
         return "", FORMULAS  # not by grad, or the values of sparse tensors, or of several kinds
-    return _recipe(probe, one, all(plain)), _formulas(target, outer.pop(), all(plain))
+    return _recipe(probe, one, all(plain)), _formulas(outer.pop(), all(plain))
 
 
 def _zeros(target):
@@ -34,14 +37,13 @@ def _outer(y):
 
 
 def _recipe(probe, one, plain):
-    target = probe.target
     even = all((v == 1).all() for v in [*probe.w, probe.d])
     z, g = ("z", "g") if even else ("(w * z)", "(d * g)")
     if one:
-        by = "t" if _scaled(target) else "x" if plain else "r"
+        by = "x" if plain else "r"
         how = f"(g,) = grad({z}.sum(), {by}, create_graph=True), then grad({g}.sum(), {by})"
     else:
-        by = "ts" if _scaled(target) else "inputs"
+        by = "inputs"
         how = (
             f"gs = grad(sum({z}.sum() for z in zs), {by}, create_graph=True), g = "
             f"torch.cat([g.reshape(-1) for g in gs]), then grad({g}.sum(), {by})"
@@ -53,43 +55,23 @@ def _recipe(probe, one, plain):
         told.append(f"d = {d} (2 * torch.arange(g.numel())).sin().view_as(g)")
     if not plain:
         told.append("r = torch.view_as_real(x.detach()).requires_grad_()")
-    if _scaled(target):
-        told.append("t = torch.zeros_like(x, requires_grad=True)")
-        told.append("u = " + (", ".join(map(_told, target.units, target.point)) or "1"))
-        told.append("v = " + (", ".join(f"{v:g}" for v in target.output_units) or "1"))
     end = f"where {'z' if one else 'each z in zs'} is"
     return ", ".join([how, *([f"with {told[0]}", *told[1:]] if told else []), end])
 
 
-def _formulas(target, outer, plain):
-    """`FORMULAS`, or the same where inputs are moved in units u, and outputs divided by theirs,
-    or for outputs and inputs that are made real."""
-    point, moved, end = "x", "x + (x - x.detach())**2/2", ""
+def _formulas(outer, plain):
+    """`FORMULAS`, or the same for outputs and inputs that are made real."""
+    point, moved = "x", "x + (x - x.detach())**2/2"
     if not plain:
         point, moved = (
             f"torch.view_as_complex({p.replace('x', 'r')})"
             for p in ("x", "x + (x - x.detach())**2/2")
         )
-    if _scaled(target):
-        point, moved, end = "x + u * t", "x + u * (t + t**2/2)", " / v"
     found = {}
     for setting, text in FORMULAS.items():
         for plain_x, x in (("fn(x)", point), ("fn(x + (x - x.detach())**2/2)", moved)):
             if plain_x in text:
-                text = text.replace(plain_x, outer.replace("fn(x)", f"fn({x})") + end)
+                text = text.replace(plain_x, outer.replace("fn(x)", f"fn({x})"))
                 break
         found[setting] = text
     return found
-
-
-def _scaled(target):
-    return bool(target.units or target.output_units)
-
-
-def _told(unit, x):
-    """The unit of an input, as it can be typed."""
-    if isinstance(unit, float):
-        return f"{unit:g}"
-    zeros = unit[x == 0]
-    sizes = f"(x.abs() + {zeros[0]:g} * (x == 0))" if len(zeros) else "x.abs()"
-    return f"10 ** {sizes}.log10().floor()"

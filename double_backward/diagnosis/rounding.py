@@ -24,7 +24,8 @@ CLEAN = (
 )
 LARGE = 100_000  # elements; of larger results nobody asks whether they are those of an argument
 EXACT = {  # by what they are
-    "round", "floor", "ceil", "trunc", "sign", "heaviside", "clamp", "clamp_min", "clamp_max"
+    "round", "floor", "ceil", "trunc", "sign", "heaviside", "clamp", "clamp_min", "clamp_max",
+    "cat", "stack",
 }  # fmt: skip
 WHOLE = {"add", "sub", "mul"}  # of whole numbers: an index, that would be another one
 SIXTEEN = {torch.float16, torch.bfloat16}
@@ -44,7 +45,7 @@ class _Precisions(Watching):
 
 
 class _Moved(Watching):
-    """Moves each result by a random part of its last digit.
+    """Moves each result by half of its last digit or more, up or down at random.
 
     What an operation sums (a product of matrices, a softmax) is as inexact as its largest element.
     What only hands elements on is exact, and so are views and what is written in place.
@@ -71,7 +72,7 @@ class _Moved(Watching):
         if result.numel() <= LARGE and any(_holds(t, result) for t in given):
             return result
         draw = torch.rand(result.shape, generator=self.generator, dtype=torch.float64)
-        by = (2 * draw - 1).to(result)
+        by = torch.where(draw > 0.5, draw, draw - 1).to(result)  # half a digit or more, up or down
         own, eps = result.abs().nan_to_num(0.0, 0.0, 0.0), torch.finfo(result.dtype).eps
         if by_element:
             return result + by * eps * own

@@ -10,6 +10,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
+from double_backward.check import unit
 from double_backward.differences import filled, flat, shaped, taken, vjp
 from double_backward.lines import first_line, raised_in
 
@@ -85,7 +86,8 @@ class Probe:
 
 def uneven_probe(target: Target) -> Probe:
     ys = tuple(y.detach().clone() for y in target.start().ys)
-    return Probe(target, tuple(map(uneven, ys)), ys, uneven_direction(flat(target.point)))
+    w = tuple(uneven(y) / unit(y) for y in ys)  # so that large outputs do not hide small ones
+    return Probe(target, w, ys, uneven_direction(flat(target.point)))
 
 
 def even_probe(target: Target) -> Probe:

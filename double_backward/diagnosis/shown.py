@@ -14,10 +14,12 @@ from dataclasses import replace
 
 import torch
 
-from double_backward.check import Outcome
+from double_backward.check import Outcome, size
 from double_backward.differences import Slope, flat, shaped, slope, vjp
 
 from .settings import Setting, even_probe, reported
+
+LARGE = 1e3  # elements of up to this size are moved as those of size 1
 
 
 def shown(found, asked_otherwise):
@@ -44,7 +46,7 @@ def shown(found, asked_otherwise):
         best = replace(found, second=rows, probe=probe, said=said, a=true[Setting.ALONE].value)
         call = probe.target.start()
         best = replace(best, gradient=vjp(call.ys, call.t, probe.w, probe.by_backward))
-        if all(row.where or row.outcome is not Outcome.WRONG for row in rows.values()):
+        if any(row.where for row in rows.values() if row.outcome is Outcome.WRONG):
             break
     return best
 
@@ -53,8 +55,8 @@ def _row(row, got, true, rtol, place, asked_otherwise):
     """With the worst of its elements: of those that are alike, the first."""
     if row.outcome is not Outcome.WRONG or got.vector is None:
         return row
-    size = true.value.abs()
-    allowed = rtol * (size + size.square().mean().sqrt()) + 5 * true.error
+    typical = true.value.abs()
+    allowed = rtol * (typical + typical.square().mean().sqrt()) + 5 * true.error
     off = (got.vector - true.value).abs().nan_to_num(0.0)
     off = off * (off > allowed)
     if not off.any():
@@ -67,7 +69,7 @@ def _row(row, got, true, rtol, place, asked_otherwise):
         outcome=Outcome.RAISES if got.missing[i] else row.outcome,
         text=got.text,
         error=off.max().item(),
-        relative=(off.max() / size.norm().clamp(min=1e-300)).item(),
+        relative=(off.max() / typical.norm().clamp(min=1e-300)).item(),
         expected=true.value[i].item(),
         got=got.vector[i].item(),
         where=place(i),
@@ -78,8 +80,9 @@ def _row(row, got, true, rtol, place, asked_otherwise):
 def _formulas(probe, dtype):
     """What each formula should give: see above."""
     target, d, n = probe.target, probe.d, len(flat(probe.y0))
-    both = slope(lambda h: probe.values_and_gradient(d, h), dtype, target.scale)
-    dy, a = both.value[:n], Slope(*(part[n:] for part in both))
+    slopes = [_along(probe, by, dtype) for by in _alike(target, d)]
+    both = [sum(parts) for parts in zip(*slopes, strict=True)]
+    dy, a = both[0][:n], Slope(*(part[n:] for part in both))
     c, b = probe.values_and_gradient(d, 0.0)[n:] * d, torch.zeros_like(d)
     if dy.any():
         call = target.start()
@@ -88,3 +91,18 @@ def _formulas(probe, dtype):
         w = [torch.empty_like(v).copy_(s) for v, s in zip(probe.w, w, strict=True)]
         b = vjp(call.ys, call.t, w, probe.by_backward)
     return {s: Slope(a.value + s.after * b + s.before * c, a.error, a.likely) for s in Setting}
+
+
+def _along(probe, by, dtype):
+    """The change of the values and of the first derivative along a direction."""
+    step, d = by
+    return slope(lambda h: probe.values_and_gradient(d, h), dtype, step)
+
+
+def _alike(target, d):
+    """(size of a step, direction) for the elements of each size: small ones are moved by little,
+    and what is far above 1 by more."""
+    sizes = flat([size(x) for x in target.point])
+    steps = 100.0 ** (sizes.log10() / 2).round()
+    steps = torch.where((steps >= 1) & (steps <= LARGE), 1.0, steps)
+    return [(step, d * (steps == step)) for step in steps.unique().tolist()]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import TreeSpec, tree_flatten, tree_unflatten, version
-from double_backward.check import is_symmetric
+from double_backward.check import is_symmetric, size
 from double_backward.differences import flat, real, shaped
 from double_backward.names import call_names
 
@@ -37,8 +37,8 @@ class Target:
     """fn, and the point at which it is called. Nothing is called before `start`.
 
     Everything but the inputs is handed over as a copy, the parameters and buffers of a module too.
-    `at`, `in_layout`, `in_units`, `with_leaves`, `with_seed`, `with_outputs`, `output_alone`,
-    `reading_as`, `frozen`, `linked` and `symmetric` return new ones.
+    `at`, `in_layout`, `with_leaves`, `with_seed`, `with_outputs`, `output_alone`, `reading_as`,
+    `frozen`, `linked` and `symmetric` return new ones.
     """
 
     fn: Callable
@@ -50,8 +50,6 @@ class Target:
     point: tuple[Tensor, ...]  # and where, as real strided tensors
     builds: tuple[Callable[[Tensor], Tensor], ...]  # from such a tensor to what fn was given
     outputs: tuple[int, ...] | None = None  # which tensors to look at; None: all
-    units: tuple[float | Tensor, ...] = ()  # one for each input, or for its elements; (): 1
-    output_units: tuple[float, ...] = ()  # one for each output looked at; (): 1
     layout: Callable[[Tensor], Tensor] | None = None  # how arguments lie in memory; None: as given
     reading: Callable[[Tensor], Tensor] | None = None  # what is made of each output; None: nothing
     stays_symmetric: tuple[str, ...] = ()  # by name, the inputs that are moved so that they do
@@ -96,7 +94,7 @@ class Target:
         """The same, that hands over leaves where they need not be computed and fn takes them."""
         given = [self.slots[i] for i in self.where]
         computed = any(x.is_complex() or x.layout != torch.strided for x in given)
-        if computed or self.units or self.layout:
+        if computed or self.layout:
             return self
         other = replace(self, takes_leaves=True)
         try:
@@ -111,20 +109,9 @@ class Target:
     def with_outputs(self, outputs: tuple[int, ...] | None) -> "Target":
         return replace(self, outputs=outputs)
 
-    def in_units(
-        self, units: tuple[float | Tensor, ...], output_units: tuple[float, ...]
-    ) -> "Target":
-        """Inputs are moved in multiples of a unit each, outputs are divided by theirs.
-
-        Differences and tolerances are then of numbers near 1, whatever fn computes in.
-        """
-        leaves = self.takes_leaves and not units
-        return replace(self, units=units, output_units=output_units, takes_leaves=leaves)
-
     def output_alone(self, i: int) -> "Target":
         """Only the i-th of the outputs looked at."""
-        chosen, units = (self.outputs or ())[i : i + 1], self.output_units[i : i + 1]
-        return replace(self, outputs=chosen, output_units=units)
+        return replace(self, outputs=(self.outputs or ())[i : i + 1])
 
     def reading_as(self, reading: Callable[[Tensor], Tensor]) -> "Target":
         return replace(self, reading=reading)
@@ -140,7 +127,6 @@ class Target:
             names=tuple(self.names[k] for k in left),
             point=tuple(self.point[k] for k in left),
             builds=tuple(self.builds[k] for k in left),
-            units=tuple(self.units[k] for k in left) if self.units else (),
         )
 
     def linked(self) -> "Target":
@@ -160,13 +146,16 @@ class Target:
         given = [s for i, s in enumerate(self.slots) if i not in self.where]
         return [s for s in given if isinstance(s, Tensor)]
 
-    @property
-    def scale(self) -> float:
-        """Inputs of size 1 or more are moved by a step itself, smaller ones in proportion."""
-        units = self.units or (1.0,) * len(self.point)
-        pairs = zip(self.point, units, strict=True)
-        sizes = [(x.abs() / unit).mean().item() for x, unit in pairs if x.numel()]
-        return min([1.0, *(max(size, 1e-3) for size in sizes if size > 0)])
+    def uneven_step(self, by: float) -> Tensor:
+        """A step, flat, in proportion to each input, that changes whatever depends on the inputs,
+        also on their differences only.
+
+        Not a ramp, which is a sum of one number a row and one a column: a plan of transport, for
+        one, does not depend on these.
+        """
+        sizes = flat([size(x) for x in self.point])
+        uneven = 1.5 + (2 * torch.arange(len(sizes))).double().sin() / 2
+        return by * uneven * sizes
 
     def start(
         self, bent: bool = False, shift: float | Tensor = 0.0, leaves: bool = False
@@ -186,47 +175,34 @@ class Target:
         return Evaluation(t, xs, self.tensors(xs))
 
     def inputs(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
-        """What fn is given when the point is moved by t units, or by t + t**2/2 of them."""
+        """What fn is given when the point is moved by t, or by t + t**2/2."""
         moved = self.point_at(t, bent)
         if self.is_linked:
-            units = self.units or (1.0,) * len(moved)
-            change = ((moved[0] - self.point[0]) / units[0]).mean()
-            others = zip(moved[1:], units[1:], strict=True)
-            moved[1:] = [x + unit * change.to(x) for x, unit in others]
+            change = (moved[0] - self.point[0]).mean()
+            moved[1:] = [x + change.to(x) for x in moved[1:]]
         return [build(x) for build, x in zip(self.builds, moved, strict=True)]
 
     def moved_to(self, x: list[Tensor], leaves: bool) -> list[Tensor]:
-        """What fn is given where its inputs are at x, in units, leaves; with `leaves` these
-        themselves, if fn takes them."""
+        """What fn is given where its inputs are at x, leaves; with `leaves` these themselves, if
+        fn takes them."""
         if self.is_linked or self.stays_symmetric:
-            return self.inputs([s - o for s, o in zip(x, self.point_in_units, strict=True)])
-        if self.units:
-            x = [unit * s for unit, s in zip(self.units, x, strict=True)]
+            return self.inputs([s - o for s, o in zip(x, self.point, strict=True)])
         own = x if leaves and self.takes_leaves else [s * 1 for s in x]
         return [build(s) for build, s in zip(self.builds, own, strict=True)]
 
-    @property
-    def point_in_units(self) -> tuple[Tensor, ...]:
-        units = self.units or (1.0,) * len(self.point)
-        return tuple(x / unit for x, unit in zip(self.point, units, strict=True))
-
     def point_at(self, t: list[Tensor], bent: bool = False) -> list[Tensor]:
-        """The point, moved by t units, or by t + t**2/2 of them."""
+        """The point, moved by t, or by t + t**2/2."""
         steps = [s + s * s / 2 if bent else s for s in t]
         if self.stays_symmetric:
             steps = [
                 _symmetric(s, build) if name in self.stays_symmetric else s
                 for s, build, name in zip(steps, self.builds, self.names, strict=True)
             ]
-        if self.units:
-            steps = [unit * step for unit, step in zip(self.units, steps, strict=True)]
         return [x + step for x, step in zip(self.point, steps, strict=True)]
 
     def tensors(self, xs: list[Tensor]) -> list[Tensor]:
-        """The outputs of fn for these inputs, as real strided tensors, in their units."""
+        """The outputs of fn for these inputs, as real strided tensors."""
         ys = [real(y) for y in self.returned(xs)]
-        if self.output_units:
-            ys = [y / unit for y, unit in zip(ys, self.output_units, strict=True)]
         return [self.reading(y) for y in ys] if self.reading else ys
 
     def returned(self, xs: list[Tensor]) -> list[Tensor]:

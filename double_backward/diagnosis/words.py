@@ -566,18 +566,6 @@ def differences_disagree(so_far: Any) -> bool:
     return so_far.verdict is Verdict.NOT_CHECKED and not known
 
 
-def far_from_one(e: Evidence) -> str:
-    inputs, outputs = _in_words(e.measured.units), _in_words(e.measured.output_units)
-    said = [f"inputs in units of {inputs}"] * bool(inputs)
-    return " and ".join(said + [f"outputs in units of {outputs}"] * bool(outputs))
-
-
-def _in_words(units):
-    if len(units) > 3:
-        return f"{units[0]:g} to {units[-1]:g}"
-    return ", ".join(f"{u:g}" for u in units)
-
-
 def computes_in_float32(e: Evidence) -> str | None:
     if e.measured.dtype is not torch.float32:
         return None
