@@ -6,6 +6,7 @@ pyproject.toml names the repository, there are the links that need to know it: o
 
 import html
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 
 import nbformat
-from chinese_pages import in_chinese, linked, page_of
+from chinese_pages import LINK, in_chinese, linked, page_of, texts_in_chinese
 from editions import address, close_ups, colab
 from editions.languages import WORDS, language_of
 from editions.packages import package
@@ -24,9 +25,11 @@ from lessons_src import stepper
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "site-source"
 TARGET = ROOT / "build" / "site"
+SETTINGS = ROOT / "docs" / "site"
+PICTURES = ROOT / "docs" / "pictures"
 # The tool's pages in the order of reading; their links hold here and in the repository.
 TOOL = [
-    f"site/tool/{name}.md"
+    f"docs/tool/{name}.md"
     for name in ("start", "functions", "steps", "remedies", "limits", "in_the_wild")
 ]
 # What is looked up, in the order of the menu; a page that is not named here comes last.
@@ -67,23 +70,23 @@ def lay_out(source):
     """What the pages of every language need."""
     (source / "_static").mkdir(parents=True)
     for name in ("course.css", "course.js", "favicon.svg"):
-        shutil.copy(ROOT / "site" / name, source / "_static")
+        shutil.copy(SETTINGS / name, source / "_static")
     shutil.copy(package("mathjax", "es5", "tex-svg.js"), source / "_static")
-    shutil.copytree(ROOT / "site" / "templates", source / "templates")
-    shutil.copy(ROOT / "site" / "conf.py", source)
+    shutil.copytree(SETTINGS / "templates", source / "templates")
+    shutil.copy(SETTINGS / "conf.py", source)
     (source / "notebooks").mkdir()
 
 
 def collect(source, repository):
     """Everything that Sphinx reads for the English pages, in one folder."""
     lay_out(source)
-    shutil.copytree(ROOT / "pictures", source / "extra" / "pictures")
-    shutil.copytree(ROOT / "colab", source / "extra" / "colab")
+    shutil.copytree(PICTURES, source / "extra" / "pictures")
+    shutil.copytree(colab.COPIES, source / "extra" / "notebooks" / "colab")
     shutil.copy(ROOT / "LICENSE", source)
     pages = [path.relative_to(ROOT).as_posix() for path in texts()]
     for name in [*pages, *TOOL, "reference.md"]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        here = ROOT / "site" / name if name == "reference.md" else ROOT / name
+        here = SETTINGS / name if name == "reference.md" else ROOT / name
         wide = WIDE if name.startswith(("survey/", "reference")) else ""
         text = OTHER_LANGUAGE.sub("", here.read_text(encoding="utf-8"))
         text += wide + edit_link(here, text, repository)
@@ -92,14 +95,16 @@ def collect(source, repository):
         shutil.copy(picture, source / "survey")
     lessons = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
     for lesson in lessons:
-        drawn = (ROOT / "pictures" / f"{lesson.stem}.svg").read_text(encoding="utf-8")
+        drawn = (PICTURES / f"{lesson.stem}.svg").read_text(encoding="utf-8")
         small = source / "extra" / "pictures" / f"{lesson.stem}_small.svg"
         small.write_text(close_ups.thumbnail(drawn), encoding="utf-8")
     for lesson in lessons:
         (source / "notebooks" / lesson.name).write_text(page(lesson, repository), encoding="utf-8")
-    front = front_page(ROOT / "site" / "front.md", lessons, repository)
+    front = front_page(SETTINGS / "front.md", lessons, repository)
     names = ["reference", *(name.removesuffix(".md") for name in pages)]
-    front += contents("The tool", [name.removesuffix(".md") for name in TOOL])
+    front = linked_from_root(front) + contents(
+        "The tool", [name.removesuffix(".md") for name in TOOL]
+    )
     front += contents(WORDS[""]["pages"], names)
     (source / "index.md").write_text(front, encoding="utf-8")
 
@@ -107,21 +112,31 @@ def collect(source, repository):
 def collect_chinese(source, repository):
     """The same for the Chinese pages, whose links to what is not translated lead to the English."""
     lay_out(source)
-    shutil.copy(ROOT / "site" / "chinese_search.py", source)
+    shutil.copy(SETTINGS / "chinese_search.py", source)
     lessons = sorted((ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb"))
     for lesson in lessons:
         text = page(lesson, repository)
         (source / "notebooks" / lesson.name).write_text(text, encoding="utf-8")
     names = []
-    for path in sorted(ROOT.glob("[A-Z]*.zh-CN.md")):
-        if path.name != "README.zh-CN.md":
-            text = OTHER_LANGUAGE.sub("", path.read_text(encoding="utf-8"))
-            text += edit_link(path, text, repository, "zh_CN")
-            names.append(page_of(path.name))
-            (source / f"{names[-1]}.md").write_text(linked(text, path.name), encoding="utf-8")
-    front = front_page(ROOT / "site" / "front.zh-CN.md", lessons, repository)
-    front = linked(front, "site/front.zh-CN.md") + contents(WORDS["zh_CN"]["pages"], names)
+    (source / "docs").mkdir()
+    for path in texts_in_chinese():
+        name = path.relative_to(ROOT).as_posix()
+        text = OTHER_LANGUAGE.sub("", path.read_text(encoding="utf-8"))
+        text += edit_link(path, text, repository, "zh_CN")
+        names.append(page_of(name))
+        (source / f"{names[-1]}.md").write_text(linked(text, name), encoding="utf-8")
+    front = front_page(SETTINGS / "front.zh-CN.md", lessons, repository)
+    front = linked(front, "docs/site/front.zh-CN.md") + contents(WORDS["zh_CN"]["pages"], names)
     (source / "index.md").write_text(front, encoding="utf-8")
+
+
+def linked_from_root(text):
+    """The English front page, whose links lead from its file in docs/site, as the site's index."""
+
+    def lead(link):
+        return f"[{link[1]}]({posixpath.normpath(f'docs/site/{link[2]}')}{link[3] or ''})"
+
+    return LINK.sub(lead, text).replace('src="../pictures/', 'src="pictures/')
 
 
 def contents(caption, names):
@@ -133,7 +148,7 @@ def texts():
     """What is read beside the lessons; in the README's place the site has a front page."""
     found = [
         path
-        for folder in (ROOT, ROOT / "survey")
+        for folder in (ROOT, ROOT / "docs", ROOT / "survey")
         for path in sorted(folder.glob("[A-Z]*.md"))
         if path.name != "README.md" and ".zh-CN." not in path.name
     ]

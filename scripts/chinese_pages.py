@@ -1,7 +1,7 @@
 """Which pages of the website are there in Chinese, and where their links lead.
 
-A page has the same name in both languages: GLOSSARY.zh-CN.md of the repository is zh_CN/GLOSSARY
-of the site, notebooks/zh_CN/1_saving_inputs.ipynb is zh_CN/notebooks/1_saving_inputs.
+A page has the same name in both languages: docs/GLOSSARY.zh-CN.md of the repository is
+zh_CN/docs/GLOSSARY of the site, notebooks/zh_CN/1_a.ipynb is zh_CN/notebooks/1_a.
 """
 
 import posixpath
@@ -15,14 +15,20 @@ LINK = re.compile(r"\[([^\]\n]+)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 def in_chinese():
     """The names of the pages that are there in both languages."""
-    files = [*(ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb"), *ROOT.glob("[A-Z]*.zh-CN.md")]
+    lessons = (ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb")
+    files = [ROOT / "README.zh-CN.md", *texts_in_chinese(), *lessons]
     return sorted(page_of(path.relative_to(ROOT).as_posix()) for path in files)
+
+
+def texts_in_chinese():
+    """What is read beside the lessons."""
+    return sorted((ROOT / "docs").glob("[A-Z]*.zh-CN.md"))
 
 
 def page_of(path):
     """The page that a file of the repository is, among those of its language."""
     name = posixpath.splitext(path.replace(".zh-CN", "").replace("zh_CN/", ""))[0]
-    return {"README": "index", "site/front": "index"}.get(name, name)
+    return {"README": "index", "docs/site/front": "index"}.get(name, name)
 
 
 def linked(text, path):

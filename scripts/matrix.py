@@ -1,4 +1,4 @@
-"""`make matrix`: the lessons and some quick tests where readers run them; the table is MATRIX.md.
+"""`make matrix`: the lessons and some quick tests where readers run them, as docs/MATRIX.md.
 
 Each cell runs the notebooks, every output compared, and some quick tests: on another Python, with
 another torch, where all tests of the tool run besides, with other packages, on another processor as
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = ROOT / "MATRIX.md"
+TABLE = ROOT / "docs" / "MATRIX.md"
 QUICK = [f"tests/test_{name}.py" for name in ("derivatives", "plots", "same_outputs")]
 LESSONS = ["notebooks", *QUICK]
 # What the tool does depends on torch more than on anything else: on another one, all of its tests.

@@ -1,4 +1,4 @@
-"""`make preview`: pictures/front.png, which other sites show beside a link to this one.
+"""`make preview`: docs/pictures/front.png, which other sites show beside a link to this one.
 
 The two graphs of the website's front page with its title and its numbers, drawn by Chromium. The
 file says in itself what it was made of, so that a test can tell whether that is still true; its
@@ -17,10 +17,10 @@ import front_pictures
 from editions.carry import ROOT
 from same_outputs import comparable
 
-PICTURE = ROOT / "pictures" / "front.png"
-FRONT = ROOT / "site" / "front.md"
+PICTURE = ROOT / "docs" / "pictures" / "front.png"
+FRONT = ROOT / "docs" / "site" / "front.md"
 SIZE = 1200, 630  # px, what those who show it ask for
-FIGURE = re.compile(r'src="pictures/(\w+\.svg)".*?<figcaption>(.*?)</figcaption>', re.DOTALL)
+FIGURE = re.compile(r'src="../pictures/(\w+\.svg)".*?<figcaption>(.*?)</figcaption>', re.DOTALL)
 PAGE = """<!doctype html><meta charset="utf-8"><style>
 body { margin: 0; overflow: hidden; background: white; color: #1a1a1a; text-align: center;
        font: 30px/1.2 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }

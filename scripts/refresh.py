@@ -1,14 +1,14 @@
 """Execute the notebooks and store their outputs: `make refresh`, or `make refresh LESSON=2`.
 
-Then write the copies in colab/ and the translated ones. Once pyproject.toml names the repository,
-also put badges into the README and the lessons that open the copies on GitHub, and the address into
-CITATION.cff.
+Then write the copies in notebooks/colab/ and the translated ones. Once pyproject.toml names the
+repository, also put badges into the README and the lessons that open the copies on GitHub, and the
+address into CITATION.cff.
 
 What would differ from run to run is left out, and an output that is the same as the stored one by
 the rules of same_outputs.py is not written, so that refreshing on another machine changes nothing.
 To store one all the same, clear it in the notebook first. A notebook in which something unexpected
-happens is left as it was. The picture of the cell tagged "picture" is also written to pictures/,
-for the README, and so are those of front_pictures.py.
+happens is left as it was. The picture of the cell tagged "picture" is also written to
+docs/pictures/, for the README, and so are those of front_pictures.py.
 """
 
 import os
@@ -27,7 +27,7 @@ from same_outputs import ADDRESS, HTML, PICTURE, differences
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
-PICTURES = ROOT / "pictures"
+PICTURES = ROOT / "docs" / "pictures"
 CITATION = ROOT / "CITATION.cff"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 

@@ -1,4 +1,4 @@
-"""The copies in colab/: as new as the lessons, complete, and equal to them when they run."""
+"""The copies for Colab: as new as the lessons, complete, and equal to them when they run."""
 
 import functools
 import importlib.metadata
@@ -40,7 +40,7 @@ colab_copy = functools.cache(colab.colab_copy)  # packs all modules, half a seco
 
 @every_lesson
 def test_copy_is_not_stale(lesson):
-    copy = ROOT / "colab" / lesson.relative_to(ROOT / "notebooks")
+    copy = colab.COPIES / lesson.relative_to(ROOT / "notebooks")
     assert copy.exists(), "`make copies` writes it"
     stored, made = copy.read_text(encoding="utf-8"), colab_copy(lesson)
     assert colab.same_copy(stored, made), "`make copies` writes it"
@@ -54,7 +54,7 @@ def test_no_answer_stands_under_its_question(lesson):
 
 
 def test_no_copy_without_a_lesson():
-    copies = {path.relative_to(ROOT / "colab") for path in (ROOT / "colab").rglob("*.*")}
+    copies = {path.relative_to(colab.COPIES) for path in colab.COPIES.rglob("*.*")}
     assert copies <= {lesson.relative_to(ROOT / "notebooks") for lesson in [*LESSONS, *CHINESE]}
 
 
@@ -198,7 +198,7 @@ def test_with_a_repository_the_badge_and_the_links_point_there(tmp_path):
     notebook = lesson_with_link()
     for repository in ("some/where", "ada/course"):  # the second replaces the first
         colab.put_badge_into_lesson(notebook, Path("1_saving_inputs.ipynb"), repository)
-    home = "https://colab.research.google.com/github/ada/course/blob/main/colab"
+    home = "https://colab.research.google.com/github/ada/course/blob/main/notebooks/colab"
     badge = f"[Open in Colab]({home}/1_saving_inputs.ipynb)"
     assert notebook.cells[0].source == f"# 1 · Title\n\nText.\n\n{badge}"
     copy = copy_of(notebook, tmp_path)
@@ -208,17 +208,17 @@ def test_with_a_repository_the_badge_and_the_links_point_there(tmp_path):
 
 def test_badges_in_the_readme():
     row = "| 1 | [Saving an input](notebooks/1_saving_inputs.ipynb): `Square` | 30 |\n"
-    assert (ROOT / "pictures" / "open_in_colab.svg").exists()
+    assert (ROOT / "docs" / "pictures" / "open_in_colab.svg").exists()
     once = colab.put_badges_into_readme(row, LESSONS, "ada/course")
-    assert "inputs.ipynb) [![Open in Colab](pictures/open_in_colab.svg)](https://colab" in once
-    assert once.endswith("/colab/1_saving_inputs.ipynb): `Square` | 30 |\n")
+    assert "inputs.ipynb) [![Open in Colab](docs/pictures/open_in_colab.svg)](https://colab" in once
+    assert once.endswith("/notebooks/colab/1_saving_inputs.ipynb): `Square` | 30 |\n")
     assert colab.put_badges_into_readme(once, LESSONS, "ada/course") == once
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     badges = colab.put_badges_into_readme(readme, colab.LESSONS, "ada/course")
     assert badges.count("[![Open in Colab]") == len(LESSONS)
     chinese = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
     badges = colab.put_badges_into_readme(chinese, colab.LESSONS, "ada/course")
-    assert badges.count("/blob/main/colab/zh_CN/") == len(CHINESE)
+    assert badges.count("/blob/main/notebooks/colab/zh_CN/") == len(CHINESE)
 
 
 @pytest.mark.parametrize("address", ["ada/course", "https://example.org/a/b", "github.com/a/b"])

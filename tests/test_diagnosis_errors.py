@@ -37,7 +37,7 @@ from lessons_src.untracked_backward import (
 needs_compiler = pytest.mark.skipif(
     not shutil.which("g++"), reason="the default backend needs a C++ compiler"
 )
-PAGE = (Path(__file__).parents[1] / "ERRORS.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "ERRORS.md").read_text()
 QUOTED = [line.removeprefix("> ") for line in PAGE.splitlines() if line.startswith("> ")]
 
 

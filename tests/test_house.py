@@ -28,7 +28,9 @@ def steps(workflow):
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_runs_what_a_reader_can_run(workflow):
-    told = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "SETUP.md"))
+    told = "".join(
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/SETUP.md")
+    )
     runs = [step["run"] for step in steps(workflow) if "run" in step]
     assert runs
     for run in runs:
@@ -38,7 +40,7 @@ def test_a_workflow_runs_what_a_reader_can_run(workflow):
 
 def test_every_target_is_told():
     told = "".join(
-        (ROOT / name).read_text() for name in ("README.md", "SETUP.md", "CONTRIBUTING.md")
+        (ROOT / name).read_text() for name in ("README.md", "docs/SETUP.md", "CONTRIBUTING.md")
     )
     assert {t for t in TARGETS if f"make {t}" not in told} <= {"environment"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "site" / "tool" / "in_the_wild.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "tool" / "in_the_wild.md").read_text(encoding="utf-8")
 SUITE = """
 import pytest
 import torch
@@ -60,14 +60,16 @@ def test_left_out():
 
 def test_every_script_has_its_row():
     rows = re.findall(r"^\| `(\w+\.py)` \|", PAGE, re.M)
-    assert rows == sorted(path.name for path in (ROOT / "benchmarks" / "wild").glob("*.py"))
+    assert rows == sorted(
+        path.name for path in (ROOT / "scripts" / "benchmarks" / "wild").glob("*.py")
+    )
     assert len(rows) == 10 and "| no |" not in PAGE
 
 
 @pytest.mark.slow
 def test_the_table_is_what_running_the_scripts_gives():
     done = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "in_the_wild.py"],
+        [sys.executable, ROOT / "scripts" / "benchmarks" / "in_the_wild.py"],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -77,7 +79,7 @@ def test_the_table_is_what_running_the_scripts_gives():
 
 
 def test_every_suite_has_its_row():
-    script = runpy.run_path(str(ROOT / "benchmarks" / "suites.py"))
+    script = runpy.run_path(str(ROOT / "scripts" / "benchmarks" / "suites.py"))
     _, begun, rest = PAGE.partition(script["BEGIN"])
     header, line, *rows = rest.partition(script["END"])[0].strip().split("\n")
     assert begun and header == script["HEADER"]
@@ -89,7 +91,7 @@ def test_every_suite_has_its_row():
 
 @pytest.mark.slow
 def test_a_suite_ends_as_its_report_says(tmp_path):
-    script = runpy.run_path(str(ROOT / "benchmarks" / "suites.py"))
+    script = runpy.run_path(str(ROOT / "scripts" / "benchmarks" / "suites.py"))
     (tmp_path / "test_three.py").write_text(SUITE, encoding="utf-8")
     plain, detect = (script["run"](tmp_path, ["test_three.py"], way) for way in ("off", "detect"))
     kinds = {name.partition("::")[2]: ended for name, ended in plain.ended.items()}

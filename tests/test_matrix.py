@@ -9,7 +9,7 @@ import matrix
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SETUP = (ROOT / "SETUP.md").read_text(encoding="utf-8")
+SETUP = (ROOT / "docs" / "SETUP.md").read_text(encoding="utf-8")
 ROWS = matrix.read_table()
 
 

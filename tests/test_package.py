@@ -178,7 +178,7 @@ def source(tmp_path_factory):
     source = tmp_path_factory.mktemp("source")
     names = run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).splitlines()
     for name in names:
-        if (ROOT / name).is_file() and not name.startswith(("notebooks", "colab", "survey")):
+        if (ROOT / name).is_file() and not name.startswith(("notebooks", "survey")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     return source

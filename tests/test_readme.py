@@ -16,7 +16,7 @@ from same_outputs import CURVES, comparable
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FRONT = (ROOT / "site" / "front.md").read_text(encoding="utf-8")
+FRONT = (ROOT / "docs" / "site" / "front.md").read_text(encoding="utf-8")
 
 
 def test_the_example_prints_what_the_readme_says(tmp_path):
@@ -71,12 +71,12 @@ def test_a_picture_shows_what_its_words_say(tag):
 def test_the_front_pictures_are_those_of_today():
     made = front_pictures.drawn()
     for name, svg in made.items():
-        stored = (ROOT / "pictures" / name).read_text(encoding="utf-8")
+        stored = (ROOT / "docs" / "pictures" / name).read_text(encoding="utf-8")
         assert comparable(stored) == comparable(svg)
     for name in ("sinh_squared.svg", "sinhbad_squared.svg"):
-        assert f'src="pictures/{name}"' in README
-        assert re.findall(f'src="pictures/{name}" alt="(.*?)"', FRONT) == re.findall(
-            f'src="pictures/{name}" alt="(.*?)"', README
+        assert f'src="docs/pictures/{name}"' in README
+        assert re.findall(f'src="../pictures/{name}" alt="(.*?)"', FRONT) == re.findall(
+            f'src="docs/pictures/{name}" alt="(.*?)"', README
         )
 
 
@@ -84,7 +84,7 @@ def test_the_two_graphs_are_read_beside_each_other_on_github():
     """In a column of 830 px, less what their table's frame and margins take, letters of 12 px."""
     widths = []
     for name in ("sinh_squared.svg", "sinhbad_squared.svg"):
-        svg = (ROOT / "pictures" / name).read_text(encoding="utf-8")
+        svg = (ROOT / "docs" / "pictures" / name).read_text(encoding="utf-8")
         root = ElementTree.fromstring(svg)
         wide, units = float(root.get("width")), float(root.get("viewBox").split()[2])
         letters = min(map(float, re.findall(r'font-size="([\d.]+)"', svg)))
@@ -100,7 +100,7 @@ def test_the_words_for_the_trained_curves_are_their_numbers():
     for label, curve in curves.items():
         place = curve["x"].split().index("1.5")
         at[label] = f"{float(curve['y'].split()[place]):.2f}"
-    (told,) = re.findall('src="pictures/trained.svg" alt="(.*?)"', FRONT)
+    (told,) = re.findall('src="../pictures/trained.svg" alt="(.*?)"', FRONT)
     right, wrong = re.findall(r"is (\d\.\d\d)", told)
     assert at["trained with sinh"] == at["sinh(x) / sinh(3), the solution"] == right
     assert at["trained with SinhBad"] == wrong != right
@@ -116,4 +116,6 @@ def test_the_picture_beside_links_was_made_of_what_the_front_page_shows_today():
 def test_a_lesson_s_picture_is_that_of_its_tagged_cell():
     for path in (ROOT / "notebooks").glob("[0-9]_*.ipynb"):
         picture = refresh.tagged_picture(nbformat.read(path, as_version=4))
-        assert (ROOT / "pictures" / f"{path.stem}.svg").read_text(encoding="utf-8") == picture
+        assert (ROOT / "docs" / "pictures" / f"{path.stem}.svg").read_text(
+            encoding="utf-8"
+        ) == picture

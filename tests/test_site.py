@@ -19,7 +19,7 @@ LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 PAGES = ["index", "reference", *(f"notebooks/{lesson.stem}" for lesson in LESSONS)]
 PAGES += [path.relative_to(ROOT).with_suffix("").as_posix() for path in build_site.texts()]
 PAGES += [name.removesuffix(".md") for name in build_site.TOOL]
-BY_COMMAND = {"MATRIX", "survey/RESULTS", "survey/COMPILED"}
+BY_COMMAND = {"docs/MATRIX", "survey/RESULTS", "survey/COMPILED"}
 CHINESE = chinese_pages.in_chinese()
 PAGES += [f"zh_CN/{name}" for name in CHINESE]
 EVERY_LESSON = lessons_in(ROOT / "notebooks")
@@ -178,14 +178,14 @@ def test_links_of_chinese_pages_lead_to_chinese_pages_where_there_are_such():
     def lead(text, path="README.zh-CN.md"):
         return chinese_pages.linked(text, path)
 
-    assert lead("[a](GLOSSARY.zh-CN.md#b)") == "[a](GLOSSARY.md#b)"
+    assert lead("[a](docs/GLOSSARY.zh-CN.md#b)") == "[a](docs/GLOSSARY.md#b)"
     assert lead("[a](notebooks/zh_CN/2_b.ipynb)") == "[a](notebooks/2_b.ipynb)"
-    assert lead("[a](SETUP.md#b)") == '<a href="../SETUP.html#b" hreflang="en">a</a>'
+    assert lead("[a](docs/SETUP.md#b)") == '<a href="../docs/SETUP.html#b" hreflang="en">a</a>'
     lesson = "notebooks/zh_CN/1_a.ipynb"
     assert lead("[a](2_b.ipynb)", lesson) == "[a](2_b.ipynb)"
-    assert lead("[a](../../GLOSSARY.zh-CN.md)", lesson) == "[a](../GLOSSARY.md)"
-    assert lead("[a](../../ERRORS.md)", lesson) == (
-        '<a href="../../ERRORS.html" hreflang="en">a</a>'
+    assert lead("[a](../../docs/GLOSSARY.zh-CN.md)", lesson) == "[a](../docs/GLOSSARY.md)"
+    assert lead("[a](../../docs/ERRORS.md)", lesson) == (
+        '<a href="../../docs/ERRORS.html" hreflang="en">a</a>'
     )
     assert lead("[a](https://x.org) [b](#c)", lesson) == "[a](https://x.org) [b](#c)"
 
@@ -347,7 +347,9 @@ def test_with_the_addresses(tmp_path):
     for lesson in EVERY_LESSON:
         text = texts[address(lesson).removesuffix(".html")]
         copy = lesson.relative_to(ROOT / "notebooks").as_posix()
-        assert f"colab.research.google.com/github/ada/course/blob/main/colab/{copy}" in text
+        assert (
+            f"colab.research.google.com/github/ada/course/blob/main/notebooks/colab/{copy}" in text
+        )
     for name, text in texts.items():
         edited = re.findall(r'"https://github.com/ada/course/edit/main/([^"]+)"', text)
         if name in BY_COMMAND:

@@ -20,7 +20,7 @@ from double_backward import diagnose
 from lessons_src.saving_inputs import Square
 from lessons_src.what_not_to_do import SinhBad
 
-PAGES = sorted((Path(__file__).resolve().parent.parent / "site" / "tool").glob("*.md"))
+PAGES = sorted((Path(__file__).resolve().parent.parent / "docs" / "tool").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -20,7 +20,7 @@ CATALOGUES = sorted(CHINESE.glob("*.po"))
 LESSONS = [path for path in CATALOGUES if path.stem != "exercises"]
 each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 each_catalogue = pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
-PAGES = [*sorted(ROOT.glob("*.zh-CN.md")), ROOT / "site" / "front.zh-CN.md"]
+PAGES = [ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.zh-CN.md"))]
 each_text = pytest.mark.parametrize("path", [*CATALOGUES, *PAGES], ids=lambda path: path.stem)
 
 CODE = re.compile(r"`[^`]+`|<code>.*?</code>")
@@ -187,7 +187,7 @@ def test_the_chinese_readme_has_the_lessons_and_minutes_of_the_english_one():
 def test_the_chinese_glossary_has_the_words_of_the_english_one():
     english, chinese = (
         re.findall(r"^\| ([^|]+) \|", (ROOT / page).read_text("utf-8").split("\n## If")[0], re.M)
-        for page in ("GLOSSARY.md", "GLOSSARY.zh-CN.md")
+        for page in ("docs/GLOSSARY.md", "docs/GLOSSARY.zh-CN.md")
     )
     assert "intermediate" in english
     assert [word for word in english[1:] if word not in chinese] == []

@@ -322,7 +322,7 @@ def test_minutes_are_those_of_the_rule(lesson):
         for page, text in READMES.items()
     }
     places = {
-        "TEACHING.md": (TEACHING, f"### Lesson {number}: {core} minutes"),
+        "docs/TEACHING.md": (TEACHING, f"### Lesson {number}: {core} minutes"),
         "the lesson's first cell": (
             notebook.cells[0].source,
             f"**About {without} minutes, {whole} with the exercises.**",

@@ -1,7 +1,7 @@
-"""Self-contained copies of the lessons for Colab, in colab/, and the badges that open them.
+"""Self-contained copies of the lessons for Colab, and the badges that open them.
 
-`make copies` writes the copies whose lesson has changed, or all for another release; nothing is
-executed. In between, a copy has the modules that it was made with.
+`make copies` writes into notebooks/colab/ the copies whose lesson has changed, or all for another
+release; nothing is executed. In between, a copy has the modules that it was made with.
 """
 
 import re
@@ -14,7 +14,7 @@ from . import address as addresses
 from .carry import ROOT, carry
 from .languages import language_of, lessons_in
 
-COPIES = ROOT / "colab"
+COPIES = ROOT / "notebooks" / "colab"
 NOTEBOOKS = ROOT / "notebooks"
 LESSONS = lessons_in(NOTEBOOKS)
 READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
@@ -99,11 +99,15 @@ def put_badges_into_readme(text, lessons, repository):
     for lesson in lessons:
         name = lesson.relative_to(ROOT).as_posix()
         link = rf"(\|[^|\n]*\]\({re.escape(name)}\))"
-        picture = "![Open in Colab](pictures/open_in_colab.svg)"
+        picture = "![Open in Colab](docs/pictures/open_in_colab.svg)"
         text = re.sub(link, rf"\1 [{picture}]({address(lesson, repository)})", text)
     return text
 
 
 if __name__ == "__main__":
     changed = write_copies()
-    print(f"Written anew in colab/: {', '.join(changed)}" if changed else "colab/ is up to date.")
+    print(
+        f"Written anew in notebooks/colab/: {', '.join(changed)}"
+        if changed
+        else "notebooks/colab/ is up to date."
+    )

@@ -7,8 +7,8 @@ import re
 
 from .carry import ROOT
 
-TEACHING = ROOT / "TEACHING.md"
-PAGES = {"": TEACHING, "zh_CN": ROOT / "TEACHING.zh-CN.md"}
+TEACHING = ROOT / "docs" / "TEACHING.md"
+PAGES = {"": TEACHING, "zh_CN": ROOT / "docs" / "TEACHING.zh-CN.md"}
 LESSON = re.compile(r"^### (?:Lesson|第) (\d)\b[^\n]*\n(.*?)(?=^##)", re.M | re.S)
 ROW = re.compile(r"^\| (.+?) \| (\d+) \| (.*?) ?\|$", re.MULTILINE)
 

@@ -1,9 +1,9 @@
 """What the tool says of ten scripts as users write them, and whether that is true.
 
-    python benchmarks/in_the_wild.py            prints the table
-    python benchmarks/in_the_wild.py --write    puts it into site/tool/in_the_wild.md
+    python scripts/benchmarks/in_the_wild.py            prints the table
+    python scripts/benchmarks/in_the_wild.py --write    puts it into docs/tool/in_the_wild.md
 
-Each script of `benchmarks/wild` runs under `python -m double_backward`. Beside what that says of
+Each script of the folder `wild` runs under `python -m double_backward`. Beside what that says of
 its Function stands what finite differences say, which know nothing of the tool: of its gradient,
 and of how that changes along a direction, in the four formulas that the tool tells apart (nothing
 around it, operations behind it, operations before it, both).
@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "site" / "tool" / "in_the_wild.md"
+PAGE = HERE.parents[1] / "docs" / "tool" / "in_the_wild.md"
 BEGIN, END = "<!-- table -->\n", "<!-- /table -->\n"
 # Script -> (name of the Function, shapes of inputs, which of them are differentiated).
 CALLS = {

@@ -96,7 +96,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "secondary_sidebar_items": {
         "notebooks/*": ["page-toc"],
-        "site/tool/*": ["page-toc"],
+        "docs/*": ["page-toc"],
         "[A-Z]*": ["page-toc"],
     },
     "pygments_light_style": "a11y-high-contrast-light",

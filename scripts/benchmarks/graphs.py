@@ -1,6 +1,6 @@
 """How the walk and the outline of a chain grow with its length: CPU seconds and their ratio.
 
-Run from the folder of the repository: python -m benchmarks.graphs
+Run from the folder of the repository: python scripts/benchmarks/graphs.py
 """
 
 import time

@@ -1,6 +1,6 @@
 """What detect_intermediates and recompute_intermediates cost, on three small training steps.
 
-    python benchmarks/remedies.py
+    python scripts/benchmarks/remedies.py
 
 Each step runs plain and under either remedy, side by side in one process, so that the ratios mean
 something on any machine; the seconds, of processor time, do not. "first" is the first step, in

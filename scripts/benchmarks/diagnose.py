@@ -1,6 +1,6 @@
 """What `diagnose` costs beside `gradcheck` and `gradgradcheck` in their default mode.
 
-Run from the folder of the repository: python -m benchmarks.diagnose
+Run from the folder of the repository: python scripts/benchmarks/diagnose.py
 
 The three run side by side on the same tensors, so that the ratios mean something on any machine;
 the seconds do not. The calls of fn are the same on every machine. Memory is the most that a fresh
@@ -103,7 +103,7 @@ def print_peak(check, n):
 
 def peak(name, n):
     """KiB that one check of n elements needs, in a process of its own."""
-    run = [sys.executable, "-m", "benchmarks.diagnose", name, str(n)]
+    run = [sys.executable, __file__, name, str(n)]
     return int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
 
 

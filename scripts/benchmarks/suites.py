@@ -1,8 +1,8 @@
 """What the plugin of pytest costs in the test suites of five packages, and whether it breaks them.
 
-    python benchmarks/suites.py FOLDER              prints the table
-    python benchmarks/suites.py FOLDER --write      puts it into site/tool/in_the_wild.md
-    python benchmarks/suites.py FOLDER e3nn         runs one of them, or some
+    python scripts/benchmarks/suites.py FOLDER              prints the table
+    python scripts/benchmarks/suites.py FOLDER --write      puts it into docs/tool/in_the_wild.md
+    python scripts/benchmarks/suites.py FOLDER e3nn         runs one of them, or some
 
 Each suite, or the part of it that `SUITES` names, runs three times on one thread: plain, with
 `--double-backward=detect`, and with `--double-backward=recompute`. A test that ends otherwise than
@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "site" / "tool" / "in_the_wild.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "tool" / "in_the_wild.md"
 BEGIN, END = "<!-- suites -->\n", "<!-- /suites -->\n"
 # Package -> what pytest is handed: all tests, or a part where all would take hours.
 SUITES = {
