@@ -39,10 +39,12 @@ matrix: environment+test+workshop
 refresh: environment+test+workshop
 	@$(RUN) scripts/refresh.py $(LESSON)
 
-copies: environment
+# All that is made from the lessons' words: minutes, the lessons in Chinese, the copies for Colab.
+copies: translations
 	@cd scripts && ../$(RUN) -m editions.colab
 
 translations: environment+test+workshop
+	@cd scripts && ../$(RUN) -m editions.minutes
 	@cd scripts && ../$(RUN) -m editions.translated
 
 preview: environment+test+workshop

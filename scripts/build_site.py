@@ -15,7 +15,7 @@ from pathlib import Path
 
 import nbformat
 from chinese_pages import LINK, in_chinese, linked, page_of, texts_in_chinese
-from editions import address, close_ups, colab
+from editions import address, close_ups, colab, minutes
 from editions.languages import WORDS, language_of
 from editions.packages import package
 from editions.slides import words
@@ -224,16 +224,16 @@ def front_page(path, lessons, repository):
 
 def card(lesson, root):
     """A lesson as a box to click: its title, and what one can do afterwards."""
-    source = nbformat.read(lesson, as_version=4).cells[0].source
-    title, promise = source.split("\n\n")[:2]
-    minutes = re.search(r"\*\*(?:About|大约) (\d+) ", source)[1]
+    notebook = nbformat.read(lesson, as_version=4)
+    title, promise = notebook.cells[0].source.split("\n\n")[:2]
+    without, _ = minutes.told(notebook.metadata["minutes"])
     promise, words = html.escape(promise).replace("`", ""), WORDS[language_of(lesson)]
     picture = words["lesson's graph"].format(title[2])
     return (
         f'<a class="lesson" href="notebooks/{lesson.stem}.html">'
         f'<img src="{root}pictures/{lesson.stem}_small.svg" alt="{picture}">'
         f"<b>{html.escape(title[2:])}</b>"
-        f"<span>{promise}</span><small>{words['minutes'].format(minutes)}</small></a>"
+        f"<span>{promise}</span><small>{words['minutes'].format(without)}</small></a>"
     )
 
 

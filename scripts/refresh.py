@@ -1,8 +1,8 @@
 """Execute the notebooks and store their outputs: `make refresh`, or `make refresh LESSON=2`.
 
-Then write the copies in notebooks/colab/ and the translated ones. Once pyproject.toml names the
-repository, also put badges into the README and the lessons that open the copies on GitHub, and the
-address into CITATION.cff.
+Then write the minutes, the translated lessons and the copies in notebooks/colab/. Once
+pyproject.toml names the repository, also put badges into the README and the lessons that open the
+copies on GitHub, and the address into CITATION.cff.
 
 What would differ from run to run is left out, and an output that is the same as the stored one by
 the rules of same_outputs.py is not written, so that refreshing on another machine changes nothing.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import front_pictures
 import nbformat
-from editions import address, colab, translated
+from editions import address, colab, minutes, translated
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_output
@@ -42,6 +42,7 @@ def main(lessons, repository=""):
         problems = [problem for path in paths if (problem := refresh(path, repository))]
     for name, svg in front_pictures.drawn().items():
         write_picture(PICTURES / name, svg)
+    minutes.main()
     translated.main()
     colab.write_copies()
     if repository:
@@ -101,7 +102,8 @@ def raised(cell):
 
 def strip(notebook):
     """Keep what the reader needs, drop what names a version, a time or a random id."""
-    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    kept = {key: value for key, value in notebook.metadata.items() if key == "minutes"}
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}} | kept
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     addresses = {}
     seen = set()

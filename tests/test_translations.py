@@ -270,6 +270,22 @@ def test_a_reworded_paragraph_stands_in_english_until_it_is_mended(house, capsys
     assert cells == ["# 标题\n\n二阶导数是 2，一直是 2。"]
 
 
+def test_where_only_numbers_change_the_translation_gets_them(house):
+    """Minutes above all, which `make translations` writes into the lesson before."""
+    path, _ = make(
+        house, "About 30 minutes, 45 with the exercises.", "2 and 2 are 4.", "In 3 steps."
+    )
+    translate(path, "About 30 minutes, 45 with the exercises.", "连同练习 45 分钟，否则 30 分钟。")
+    translate(path, "2 and 2 are 4.", "2 加 2 是 4。")
+    translate(path, "In 3 steps.", "分三步。")
+    path, cells = make(
+        house, "About 45 minutes, 60 with the exercises.", "2 and 3 are 5.", "In 4 steps."
+    )
+    assert cells == ["连同练习 60 分钟，否则 45 分钟。", "2 and 3 are 5.", "In 4 steps."]
+    fuzzy = [message.id for message in messages(path) if message.fuzzy]
+    assert fuzzy == ["2 and 3 are 5.", "In 4 steps."], "not told apart, and not a number there"
+
+
 def test_made_twice_nothing_changes(house):
     cells = ('# Title\n\nA paragraph\nof two lines, with "quotes" and a \\.', "100% of it.")
     path, _ = make(house, *cells)

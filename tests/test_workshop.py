@@ -292,77 +292,11 @@ def test_the_chinese_plans_are_the_english_ones():
 
 TEACHING = teaching.TEACHING.read_text(encoding="utf-8")
 CHINESE_TEACHING = teaching.PAGES["zh_CN"].read_text(encoding="utf-8")
-READMES = {
-    page: (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "README.zh-CN.md")
-}
 
 
 def headings(notebook):
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     return re.findall(r"^## (.+)$", text, re.M)
-
-
-@each_lesson
-def test_minutes_are_those_of_the_rule(lesson):
-    notebook = nbformat.read(lesson, as_version=4)
-    reckoned = teaching.reckoned(notebook)
-    number = int(lesson.name[0])
-    plan = {heading: row[0] for heading, row in teaching.sections(number).items()}
-    assert list(plan) == list(reckoned)
-    to_write = [
-        f"TEACHING.md, the row of {heading}: {minutes}"
-        for heading, minutes in reckoned.items()
-        if plan[heading] != minutes
-    ]
-    exercises = reckoned.pop("Your turn")
-    core = sum(reckoned.values())
-    without, whole = teaching.to_five(core), teaching.to_five(core + exercises)
-    rows = {
-        page: re.search(rf"^.*\(notebooks/(zh_CN/)?{lesson.name}\).*$", text, re.M)[0]
-        for page, text in READMES.items()
-    }
-    places = {
-        "docs/TEACHING.md": (TEACHING, f"### Lesson {number}: {core} minutes"),
-        "the lesson's first cell": (
-            notebook.cells[0].source,
-            f"**About {without} minutes, {whole} with the exercises.**",
-        ),
-        "the cell under Your turn": (texts(notebook), f"about {exercises} minutes"),
-    }
-    for page, row in rows.items():
-        places[f"{page}, the lesson's row"] = (row, f"| {without} ({whole}) |")
-    to_write += [
-        f"{place}: {words}" for place, (text, words) in places.items() if words not in text
-    ]
-    assert not to_write, "\n".join(["write:", *to_write])
-
-
-def test_the_rule_of_the_minutes():
-    notebook = nbformat.v4.new_notebook(
-        cells=[
-            nbformat.v4.new_markdown_cell("# Title\n\n" + "word " * 168),
-            nbformat.v4.new_markdown_cell("## One\n\n" + "word " * 100 + "\n\n## Two\n\nword"),
-            nbformat.v4.new_code_cell("1", metadata={"expected": ["1"]}),
-            nbformat.v4.new_markdown_cell("## Your turn\n\n### First (7 minutes)\n\n"),
-            nbformat.v4.new_markdown_cell("### Second (5 minutes)\n\n## Going further\n\nword"),
-        ]
-    )
-    assert teaching.reckoned(notebook) == {"One": 4, "Two": 2, "Your turn": 12}
-
-
-@pytest.mark.parametrize("title, total", [("90 minutes", 90), ("Half a day: 240 minutes", 240)])
-def test_minutes_of_the_plans_add_up(title, total):
-    plan = re.search(rf"^## {title}\n(.*?)^## ", TEACHING, re.M | re.S)[1]
-    rows = [
-        (int(minutes), what) for minutes, what in re.findall(r"^\| (\d+) \| (.*) \|$", plan, re.M)
-    ]
-    added = sum(minutes for minutes, _ in rows)
-    assert added == total, f"TEACHING.md, {title}: its rows add up to {added}"
-    for minutes, what in rows:
-        if found := re.fullmatch(r"Lesson (\d), core path", what):
-            first = nbformat.read(LESSONS[int(found[1]) - 1], as_version=4).cells[0].source
-            told = f"TEACHING.md, {title}: {what}, has other minutes than the lesson's first cell"
-            assert f"**About {minutes} minutes," in first, told
 
 
 def test_misconceptions_name_headings_that_are_there():

@@ -30,6 +30,7 @@ def colab_copy(lesson, repository=None):
     notebook = nbformat.read(lesson, as_version=4)
     home = home_of(notebook)
     take_badge_out(notebook)
+    notebook.metadata.pop("minutes", None)
     for cell in notebook.cells:
         cell.metadata.pop("expected", None)  # for a test of the course
         if cell.cell_type == "code":  # no answer stands under its question

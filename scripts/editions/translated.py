@@ -10,6 +10,7 @@ lessons_src/exercises/.
 """
 
 import re
+from collections import Counter
 from io import BytesIO
 
 import nbformat
@@ -28,6 +29,7 @@ TRANSLATIONS = ROOT / "translations"
 # Empty lines, in a quotation too; what is fenced is code, and stays.
 BETWEEN = re.compile(r"((?:\A|\n+)```.*?\n```\n*|\n(?:>? *\n)+)", re.DOTALL)
 MARKUP_ALONE = re.compile(r"[> ]*(</\w+>)?")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
 
 
@@ -72,8 +74,9 @@ def read_catalogue(path):
 def updated(path):
     """The catalogue with an entry for each paragraph that the lesson has now.
 
-    An entry whose English was reworded keeps its translation and is marked fuzzy; one that is not
-    in the lesson any more is obsolete, and stands at the end as a comment.
+    An entry whose English was reworded keeps its translation and is marked fuzzy, unless only
+    numbers changed, which are changed there too; one that is not in the lesson any more is
+    obsolete, and stands at the end as a comment.
     """
     catalogue = read_catalogue(path)
     if not path.read_bytes():
@@ -83,8 +86,33 @@ def updated(path):
         )
         catalogue.last_translator = catalogue.language_team = catalogue.msgid_bugs_address = ""
         catalogue.fuzzy = False
-    catalogue.update(template(path), update_creation_date=False)
+    fresh = template(path)
+    renumber(catalogue, fresh)
+    catalogue.update(fresh, update_creation_date=False)
     return catalogue
+
+
+def renumber(catalogue, fresh):
+    """Put other numbers into an entry and its translation where nothing else changed in English.
+
+    Where that cannot be told apart, of two numbers that were equal or of one that the translation
+    has not as often, a person looks.
+    """
+    gone = [message for message in catalogue if message.id and message.id not in fresh]
+    known = {NUMBER.sub("#", message.id): message for message in gone}
+    for message in fresh:
+        old = known.get(NUMBER.sub("#", message.id)) if message.id not in catalogue else None
+        if old is None or old.fuzzy:
+            continue
+        pairs = set(zip(NUMBER.findall(old.id), NUMBER.findall(message.id), strict=True))
+        other = {one: another for one, another in pairs if one != another}
+        were, are = (Counter(NUMBER.findall(text)) for text in (old.id, old.string))
+        if all(sum(n == one for n, _ in pairs) == 1 and were[one] == are[one] for one in other):
+            string = NUMBER.sub(
+                lambda found, other=other: other.get(found[0], found[0]), old.string
+            )
+            catalogue.delete(old.id)
+            catalogue.add(message.id, string, locations=old.locations)
 
 
 def template(path):
