@@ -1,1475 +1,977 @@
-"""Right answers to the exercises, each written in another way than the solution."""
-
-import functools
-
-import numpy as np
-import torch
-from scipy.special import dawsn
-from torch.autograd import Function
-
-from lessons_src.untracked_backward import in_numpy
-
-RIGHT = []
-
-
-def right(exercise):
-    """Decorator for a function that makes an answer: adds (exercise, how it is written, answer)."""
-
-    def add(make):
-        RIGHT.append((exercise, make.__name__, make()))
-        return make
-
-    return add
-
-
-@right("reciprocal")
-def reciprocal_out_saved():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            out = torch.reciprocal(x)
-            ctx.save_for_backward(out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (out,) = ctx.saved_tensors
-            return -g * out * out
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_materialize():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.set_materialize_grads(False)
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            if g is None:
-                return None
-            (x,) = ctx.saved_tensors
-            return -g / (x * x)
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_non_static():
-    class F(Function):
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.pow(-1)
-
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return -g * x.pow(-2)
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_vmap():
-    class F(Function):
-        generate_vmap_rule = True
-
-        @staticmethod
-        def forward(x):
-            return 1.0 / x
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(*inputs)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g.neg().div(x.square())
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_nested_grad():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            with torch.enable_grad():
-                y = x.view_as(x).requires_grad_()
-                z = 1 / y
-            return torch.autograd.grad(z, y, g, create_graph=torch.is_grad_enabled())[0]
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_needs_input_grad():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            if not ctx.needs_input_grad[0]:
-                return None
-            return -g / x**2
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_second_fn():
-    class B(Function):
-        @staticmethod
-        def forward(ctx, g, x):
-            ctx.save_for_backward(g, x)
-            return -g / x**2
-
-        @staticmethod
-        def backward(ctx, h):
-            g, x = ctx.saved_tensors
-            return -h / x**2, 2 * h * g / x**3
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return B.apply(g, x)
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_mask_nondiff():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            mask = x > 0
-            ctx.mark_non_differentiable(mask)
-            out = 1 / x
-            ctx.save_for_backward(out, mask)
-            return out, mask
-
-        @staticmethod
-        def backward(ctx, g, gm):
-            out, mask = ctx.saved_tensors
-            return -g * out**2
-
-    def answer(x):
-        return F.apply(x)[0]
-
-    return answer
-
-
-@right("reciprocal")
-def reciprocal_float_mask_saved():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            sign = torch.sign(x)
-            ctx.save_for_backward(x, sign)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            x, sign = ctx.saved_tensors
-            return -g * sign * sign / x**2
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_callable_obj():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return -g / x**2
-
-    class C:
-        def __call__(self, x):
-            return F.apply(x)
-
-    return C()
-
-
-@right("reciprocal")
-def reciprocal_module():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return -g / x**2
-
-    class M(torch.nn.Module):
-        def forward(self, x):
-            return F.apply(x)
-
-    return M()
-
-
-@right("reciprocal")
-def reciprocal_partial():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return -g / x**2
-
-    return functools.partial(F.apply)
-
-
-@right("reciprocal")
-def reciprocal_tuple_return():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return (-g / x**2,)
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_save_twice_both():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            out = 1 / x
-            ctx.save_for_backward(x, out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            x, out = ctx.saved_tensors
-            return -g * out / x
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_assert_on_detached():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            assert x.detach().isfinite().all()
-            return -g / x**2
-
-    return F.apply
-
-
-@right("reciprocal")
-def reciprocal_shape_item():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.n = x.numel()
-            ctx.save_for_backward(x)
-            return 1 / x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            assert ctx.n == x.numel()
-            return -g / x**2
-
-    return F.apply
-
-
-@right("power")
-def power_tensor_n_saved():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x, n):
-            ctx.save_for_backward(x, torch.tensor(float(n), dtype=x.dtype))
-            return x**n
-
-        @staticmethod
-        def backward(ctx, g):
-            x, n = ctx.saved_tensors
-            return g * n * x ** (n - 1), None
-
-    return F.apply
-
-
-@right("power")
-def power_loop():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x, n):
-            ctx.save_for_backward(x)
-            ctx.n = n
-            out = torch.ones_like(x)
-            for _ in range(n):
-                out = out * x
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            lower = torch.ones_like(x)
-            for _ in range(ctx.n - 1):
-                lower = lower * x
-            return g * ctx.n * lower, None
-
-    return F.apply
-
-
-@right("power")
-def power_trailing_none():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x, n):
-            ctx.save_for_backward(x)
-            ctx.exponent = n
-            return torch.pow(x, n)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return ctx.exponent * g * torch.pow(x, ctx.exponent - 1), None, None
-
-    return F.apply
-
-
-@right("power")
-def power_recursive_apply():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x, n):
-            ctx.save_for_backward(x)
-            ctx.n = n
-            return x**n
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            if ctx.n == 0:
-                return torch.zeros_like(x) * g, None
-            return g * ctx.n * F.apply(x, ctx.n - 1), None
-
-    return F.apply
-
-
-@right("product")
-def product_guards():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return a * b
-
-        @staticmethod
-        def backward(ctx, g):
-            a, b = ctx.saved_tensors
-            ga = gb = None
-            if ctx.needs_input_grad[0]:
-                ga = g * b
-            if ctx.needs_input_grad[1]:
-                gb = g * a
-            return ga, gb
-
-    return F.apply
-
-
-@right("product")
-def product_save_only_needed():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a if b.requires_grad else None, b if a.requires_grad else None)
-            return a * b
-
-        @staticmethod
-        def backward(ctx, g):
-            a, b = ctx.saved_tensors
-            return (None if b is None else g * b), (None if a is None else g * a)
-
-    return F.apply
-
-
-@right("product")
-def product_list_unpack():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return torch.mul(a, b)
-
-        @staticmethod
-        def backward(ctx, g):
-            saved = ctx.saved_tensors
-            return g * saved[1], g * saved[0]
-
-    return F.apply
-
-
-@right("sigmoid")
-def sigmoid_via_tanh():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            out = 0.5 * (1 + torch.tanh(x / 2))
-            ctx.save_for_backward(out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (out,) = ctx.saved_tensors
-            return g * (out - out * out)
-
-    return F.apply
-
-
-@right("sigmoid")
-def sigmoid_torch_sigmoid_x_saved():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.sigmoid(x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            s = x.sigmoid()
-            return s * (1 - s) * g
-
-    return F.apply
-
-
-@right("sigmoid")
-def sigmoid_stable_where():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            z = torch.exp(-x.abs())
-            out = torch.where(x >= 0, 1 / (1 + z), z / (1 + z))
-            ctx.save_for_backward(out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (out,) = ctx.saved_tensors
-            return g * out * (1 - out)
-
-    return F.apply
-
-
-@right("sigmoid")
-def sigmoid_extra_exp():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            e = torch.exp(-x)
-            ctx.save_for_backward(e)
-            return 1 / (1 + e), e
-
-        @staticmethod
-        def backward(ctx, g, ge):
-            (e,) = ctx.saved_tensors
-            return g * e / (1 + e) ** 2 - ge * e
-
-    return lambda x: F.apply(x)[0]
-
-
-@right("softplus")
-def softplus_stable():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.clamp(x, min=0) + torch.log1p(torch.exp(-x.abs()))
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g * torch.sigmoid(x)
-
-    return F.apply
-
-
-@right("softplus")
-def softplus_f_softplus():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.nn.functional.softplus(x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g / (1 + torch.exp(-x))
-
-    return F.apply
-
-
-@right("softplus")
-def softplus_logaddexp():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            out = torch.logaddexp(x, torch.zeros_like(x))
-            ctx.save_for_backward(out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (out,) = ctx.saved_tensors
-            return g * -torch.expm1(-out)
-
-    return F.apply
-
-
-@right("softplus")
-def softplus_where_20():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.where(x > 20, x, torch.log1p(torch.exp(x)))
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g * torch.sigmoid(x)
-
-    return F.apply
-
-
-@right("tanh_exp")
-def tanh_exp_e2x():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            e = torch.exp(2 * x)
-            ctx.save_for_backward(e)
-            return (e - 1) / (e + 1), e
-
-        @staticmethod
-        def backward(ctx, g, ge):
-            (e,) = ctx.saved_tensors
-            return g * 4 * e / (e + 1) ** 2 + ge * 2 * e
-
-    def answer(x):
-        y, e = F.apply(x)
-        return y
-
-    return answer
-
-
-@right("tanh_exp")
-def tanh_exp_quotient():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            p, m = torch.exp(x), torch.exp(-x)
-            ctx.save_for_backward(p, m)
-            return (p - m) / (p + m), p, m
-
-        @staticmethod
-        def backward(ctx, g, gp, gm):
-            p, m = ctx.saved_tensors
-            return g * ((p + m) ** 2 - (p - m) ** 2) / (p + m) ** 2 + gp * p - gm * m
-
-    return lambda x: F.apply(x)[0]
-
-
-@right("tanh_exp")
-def tanh_exp_out_saved():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            p, m = torch.exp(x), torch.exp(-x)
-            out = (p - m) / (p + m)
-            ctx.save_for_backward(out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (out,) = ctx.saved_tensors
-            return g * (1 - out**2)
-
-    return F.apply
-
-
-@right("tanh_exp")
-def tanh_exp_materialize_false():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.set_materialize_grads(False)
-            p, m = torch.exp(x), torch.exp(-x)
-            ctx.save_for_backward(p, m)
-            return (p - m) / (p + m), p, m
-
-        @staticmethod
-        def backward(ctx, g, gp, gm):
-            p, m = ctx.saved_tensors
-            r = 0
-            if g is not None:
-                r = r + g * 4 / (p + m) ** 2
-            if gp is not None:
-                r = r + gp * p
-            if gm is not None:
-                r = r - gm * m
-            return r
-
-    return lambda x: F.apply(x)[0]
-
-
-@right("tanh_exp")
-def tanh_exp_dict_wrapper():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            p, m = torch.exp(x), torch.exp(-x)
-            ctx.save_for_backward(p, m)
-            return p, m, (p - m) / (p + m)
-
-        @staticmethod
-        def backward(ctx, gp, gm, g):
-            p, m = ctx.saved_tensors
-            return g * 4 / (p + m) ** 2 + gp * p - gm * m
-
-    return lambda x: F.apply(x)[2]
-
-
-@right("normalise")
-def normalise_x_saved():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x / x.norm()
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            r = x.norm()
-            y = x / r
-            return (g - y * (g * y).sum()) / r
-
-    return F.apply
-
-
-@right("normalise")
-def normalise_r2():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            r2 = (x * x).sum()
-            ctx.save_for_backward(x, r2)
-            return x / r2.sqrt(), r2
-
-        @staticmethod
-        def backward(ctx, g, gr):
-            x, r2 = ctx.saved_tensors
-            return g / r2.sqrt() - x * (g * x).sum() / r2**1.5 + 2 * x * gr
-
-    return lambda x: F.apply(x)[0]
-
-
-@right("normalise")
-def normalise_inv():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            inv = x.square().sum().rsqrt()
-            out = x * inv
-            ctx.save_for_backward(out, inv)
-            return out, inv
-
-        @staticmethod
-        def backward(ctx, g, gi):
-            out, inv = ctx.saved_tensors
-            return inv * (g - out * (g * out).sum()) - gi * inv**2 * out
-
-    return lambda x: F.apply(x)[0]
-
-
-@right("standardise")
-def standardise_recompute():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            s = torch.sqrt(x.var(unbiased=False) + 1e-5)
-            y = (x - x.mean()) / s
-            return (g - g.mean() - y * (g * y).mean()) / s
-
-    return F.apply
-
-
-@right("standardise")
-def standardise_enable_grad():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            with torch.enable_grad():
-                z = x.view_as(x)
-                y = (z - z.mean()) / torch.sqrt(((z - z.mean()) ** 2).mean() + 1e-5)
-            return torch.autograd.grad(y, z, g, create_graph=True)[0]
-
-    return F.apply
-
-
-@right("standardise")
-def standardise_col0_comment():
-    class Standardise(Function):
-        """doc
-        at column 0
-        """
-
-        @staticmethod
-        def forward(ctx, x):
-            # a comment at column 0
-            sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-            """
-old code
-            ctx.sqrt_var = 3
-    """
-            out = (x - x.mean()) / sqrt_var
-            ctx.save_for_backward(x, out)
-            return out
-
-        @staticmethod
-        def backward(ctx, grad_out):
-            x, out = ctx.saved_tensors
-            #        along_out = 3
-            sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-            along_out = out * (grad_out * out).mean()
-            return (grad_out - grad_out.mean() - along_out) / sqrt_var
-
-    return Standardise.apply
-
-
-@right("standardise")
-def standardise_extra_rstd():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            r = (x.var(correction=0) + 1e-5).rsqrt()
-            out = (x - x.mean()) * r
-            ctx.save_for_backward(out, r)
-            return out, r
-
-        @staticmethod
-        def backward(ctx, g, gr):
-            out, r = ctx.saved_tensors
-            d = (g - g.mean() - out * (g * out).mean()) * r
-            return d - gr * r * r * out / out.numel()
-
-    return lambda x: F.apply(x)[0]
-
-
-@right("artanh")
-def artanh_atanh():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            c = x.clamp(-1 + 1e-6, 1 - 1e-6)
-            return g / ((1 - c) * (1 + c))
-
-    return F.apply
-
-
-@right("artanh")
-def artanh_clamp_outside():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return 0.5 * (torch.log1p(x) - torch.log1p(-x))
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g / (1 - x * x)
-
-    return lambda x: F.apply(torch.clamp(x, -1 + 1e-6, 1 - 1e-6))
-
-
-@right("artanh")
-def artanh_zero_beyond():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            c = x.clamp(-1 + 1e-6, 1 - 1e-6)
-            return torch.atanh(c)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            c = x.clamp(-1 + 1e-6, 1 - 1e-6)
-            inside = (x.abs() < 1 - 1e-6).to(g.dtype)
-            return g * inside / (1 - c**2)
-
-    return F.apply
-
-
-@right("artanh")
-def artanh_return_both():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            c = x.clamp(-1 + 1e-6, 1 - 1e-6)
-            ctx.save_for_backward(c)
-            return torch.atanh(c), c
-
-        @staticmethod
-        def backward(ctx, g, gc):
-            (c,) = ctx.saved_tensors
-            return g / (1 - c**2) + gc
-
-    return lambda x: F.apply(x)[0]
-
-
-@right("swish")
-def swish_no_contiguous():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * torch.sigmoid(x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            s = torch.sigmoid(x)
-            return g * (s + x * s * (1 - s))
-
-    return F.apply
-
-
-@right("swish")
-def swish_silu():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.nn.functional.silu(x.contiguous())
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            s = x.contiguous().sigmoid()
-            return g.contiguous() * s * (1 + x * (1 - s))
-
-    return F.apply
-
-
-@right("swish")
-def swish_contig_in_backward():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            x = x.contiguous()
-            return x * torch.sigmoid(x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            x = x.contiguous()
-            s = torch.sigmoid(x)
-            return g * s * (1 + x * (1 - s))
-
-    return F.apply
-
-
-@right("swish")
-def swish_contig_outside():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * torch.sigmoid(x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            s = torch.sigmoid(x)
-            return g * s * (1 + x * (1 - s))
-
-    return lambda x: F.apply(x.contiguous())
-
-
-@right("learned_power")
-def learned_power_log():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x, alpha):
-            out = torch.exp(alpha * torch.log(x))
-            ctx.save_for_backward(x, alpha, out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            x, alpha, out = ctx.saved_tensors
-            return g * alpha * out / x, (g * out * x.log()).sum()
-
-    return F.apply
-
-
-@right("learned_power")
-def learned_power_expand_in_backward():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x, alpha):
-            ctx.save_for_backward(x, alpha)
-            return x.pow(alpha)
-
-        @staticmethod
-        def backward(ctx, g):
-            x, alpha = ctx.saved_tensors
-            a = alpha.expand_as(x)
-            return g * a * x ** (a - 1), (g * x**a * torch.log(x)).sum()
-
-    return F.apply
-
-
-@right("learned_power")
-def learned_power_no_sum():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x, alpha):
-            ctx.save_for_backward(x, alpha)
-            return x.pow(alpha)
-
-        @staticmethod
-        def backward(ctx, g):
-            x, alpha = ctx.saved_tensors
-            return g * alpha * x ** (alpha - 1), g * x**alpha * torch.log(x)
-
-    return F.apply
-
-
-@right("dawson")
-def dawson_out_in_torch():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            out = torch.as_tensor(dawsn(x.detach().numpy()))
-            ctx.save_for_backward(x, out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            x, out = ctx.saved_tensors
-            return g * (1 - 2 * x * out)
-
-    return F.apply
-
-
-@right("dawson")
-def dawson_g_in_numpy():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return in_numpy(dawsn, x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return in_numpy(lambda g, x: g * (1 - 2 * x * dawsn(x)), g, x)
-
-    return F.apply
-
-
-@right("dawson_twice")
-def dawson_twice_variant():
-    def d1(x):
-        return 1 - 2 * x * dawsn(x)
-
-    def d2(x):
-        return -2 * dawsn(x) - 2 * x * d1(x)
-
-    class B(Function):
-        @staticmethod
-        def forward(ctx, g, x):
-            ctx.save_for_backward(g, x)
-            return g * in_numpy(d1, x)
-
-        @staticmethod
-        def backward(ctx, h):
-            g, x = ctx.saved_tensors
-            return h * in_numpy(d1, x), g * h * in_numpy(d2, x)
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return in_numpy(dawsn, x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return B.apply(g, x)
-
-    return F.apply
-
-
-@right("dawson_twice")
-def dawson_twice_all_numpy():
-    def d1(x):
-        return 1 - 2 * x * dawsn(x)
-
-    def d2(x):
-        return -2 * dawsn(x) - 2 * x * d1(x)
-
-    class B(Function):
-        @staticmethod
-        def forward(ctx, g, x):
-            ctx.save_for_backward(g, x)
-            return in_numpy(lambda g, x: g * d1(x), g, x)
-
-        @staticmethod
-        def backward(ctx, h):
-            g, x = ctx.saved_tensors
-            return in_numpy(lambda h, x: h * d1(x), h, x), in_numpy(
-                lambda h, g, x: h * g * d2(x), h, g, x
-            )
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return in_numpy(dawsn, x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return B.apply(g, x)
-
-    return F.apply
-
-
-@right("dawson_twice")
-def dawson_twice_args_swapped():
-    def d1(x):
-        return 1 - 2 * x * dawsn(x)
-
-    def d2(x):
-        return -2 * dawsn(x) - 2 * x * d1(x)
-
-    class B(Function):
-        @staticmethod
-        def forward(ctx, x, g):
-            ctx.save_for_backward(g, x)
-            return g * in_numpy(d1, x)
-
-        @staticmethod
-        def backward(ctx, h):
-            g, x = ctx.saved_tensors
-            return h * g * in_numpy(d2, x), h * in_numpy(d1, x)
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return in_numpy(dawsn, x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return B.apply(x, g)
-
-    return F.apply
-
-
-@right("dawson_twice")
-def dawson_twice_one_d_per_function():
-    def d1(x):
-        return 1 - 2 * x * dawsn(x)
-
-    def d2(x):
-        return -2 * dawsn(x) - 2 * x * d1(x)
-
-    class D1(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return in_numpy(d1, x)
-
-        @staticmethod
-        def backward(ctx, h):
-            (x,) = ctx.saved_tensors
-            return h * in_numpy(d2, x)
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return in_numpy(dawsn, x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g * D1.apply(x)
-
-    return F.apply
-
-
-@right("dawson_twice")
-def dawson_twice_guards():
-    def d1(x):
-        return 1 - 2 * x * dawsn(x)
-
-    def d2(x):
-        return -2 * dawsn(x) - 2 * x * d1(x)
-
-    class B(Function):
-        @staticmethod
-        def forward(ctx, g, x):
-            ctx.save_for_backward(g, x)
-            return g * in_numpy(d1, x)
-
-        @staticmethod
-        def backward(ctx, h):
-            g, x = ctx.saved_tensors
-            a = b = None
-            if ctx.needs_input_grad[0]:
-                a = h * in_numpy(d1, x)
-            if ctx.needs_input_grad[1]:
-                b = h * g * in_numpy(d2, x)
-            return a, b
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return in_numpy(dawsn, x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return B.apply(g, x)
-
-    return F.apply
-
-
-def e_to_the(b):
-    return in_numpy(np.exp, b)
-
-
-@right("growth")
-def growth_all_numpy():
-    def first(g, a, b):
-        return np.stack([g * np.exp(b), g * a * np.exp(b)])
-
-    def second(p, q, g, a, b):
-        return np.stack([(p + q * a) * np.exp(b), q * g * np.exp(b), (p + q * a) * g * np.exp(b)])
-
-    class B(Function):
-        @staticmethod
-        def forward(ctx, g, a, b):
-            ctx.save_for_backward(g, a, b)
-            return tuple(in_numpy(first, g, a, b))
-
-        @staticmethod
-        def backward(ctx, p, q):
-            return tuple(in_numpy(second, p, q, *ctx.saved_tensors))
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return in_numpy(lambda a, b: a * np.exp(b), a, b)
-
-        @staticmethod
-        def backward(ctx, g):
-            return B.apply(g, *ctx.saved_tensors)
-
-    return F.apply
-
-
-@right("growth")
-def growth_gradients_in_the_other_order():
-    class B(Function):
-        @staticmethod
-        def forward(ctx, b, a, g):
-            ctx.save_for_backward(g, a, b)
-            return g * a * e_to_the(b), g * e_to_the(b)
-
-        @staticmethod
-        def backward(ctx, h_b, h_a):
-            g, a, b = ctx.saved_tensors
-            along = (h_a + h_b * a) * e_to_the(b)
-            return along * g, h_b * g * e_to_the(b), along
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return a * e_to_the(b)
-
-        @staticmethod
-        def backward(ctx, g):
-            a, b = ctx.saved_tensors
-            grad_b, grad_a = B.apply(b, a, g)
-            return grad_a, grad_b
-
-    return F.apply
-
-
-@right("growth")
-def growth_only_what_is_needed():
-    class B(Function):
-        @staticmethod
-        def forward(ctx, g, a, b):
-            ctx.save_for_backward(g, a, b)
-            return g * e_to_the(b), g * a * e_to_the(b)
-
-        @staticmethod
-        def backward(ctx, h_a, h_b):
-            g, a, b = ctx.saved_tensors
-            needs_g, needs_a, needs_b = ctx.needs_input_grad
-            along = (h_a + h_b * a) * e_to_the(b)
-            return (
-                along if needs_g else None,
-                h_b * g * e_to_the(b) if needs_a else None,
-                along * g if needs_b else None,
-            )
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return a * e_to_the(b)
-
-        @staticmethod
-        def backward(ctx, g):
-            return B.apply(g, *ctx.saved_tensors)
-
-    return F.apply
-
-
-@right("growth")
-def growth_by_a_function_for_the_exponential():
-    class Exp(Function):
-        @staticmethod
-        def forward(ctx, b):
-            out = e_to_the(b)
-            ctx.save_for_backward(out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (out,) = ctx.saved_tensors
-            return g * out
-
-    class F(Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return a * e_to_the(b)
-
-        @staticmethod
-        def backward(ctx, g):
-            a, b = ctx.saved_tensors
-            return g * Exp.apply(b), g * a * Exp.apply(b)
-
-    return F.apply
-
-
-@right("growth")
-def growth_with_setup_context():
-    class B(Function):
-        @staticmethod
-        def forward(g, a, b):
-            return g * e_to_the(b), g * a * e_to_the(b)
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(*inputs)
-
-        @staticmethod
-        def backward(ctx, h_a, h_b):
-            g, a, b = ctx.saved_tensors
-            exp = e_to_the(b)
-            return h_a * exp + h_b * a * exp, h_b * g * exp, h_a * g * exp + h_b * g * a * exp
-
-    class F(Function):
-        @staticmethod
-        def forward(a, b):
-            return a * e_to_the(b)
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(*inputs)
-
-        @staticmethod
-        def backward(ctx, g):
-            a, b = ctx.saved_tensors
-            grad_a, grad_b = B.apply(g, a, b)
-            return grad_a, grad_b
-
-    return F.apply
-
-
-@right("solve")
-def solve_with_the_inverse_as_output():
-    class Inverse(Function):
-        @staticmethod
-        def forward(ctx, A):
-            out = in_numpy(np.linalg.inv, A)
-            ctx.save_for_backward(out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            (out,) = ctx.saved_tensors
-            return -out.t() @ g @ out.t()
-
-    return lambda A, b: Inverse.apply(A) @ b
-
-
-@right("solve")
-def solve_asks_what_is_needed():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, A, b):
-            u = in_numpy(np.linalg.solve, A, b)
-            ctx.save_for_backward(A, u)
-            return u
-
-        @staticmethod
-        def backward(ctx, g):
-            A, u = ctx.saved_tensors
-            w = F.apply(A.T, g)
-            return -w[:, None] * u if ctx.needs_input_grad[0] else None, w
-
-    return F.apply
-
-
-@right("solve")
-def solve_with_the_result_computed_again():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, A, b):
-            ctx.save_for_backward(A, b)
-            return in_numpy(np.linalg.solve, A, b)
-
-        @staticmethod
-        def backward(ctx, g):
-            A, b = ctx.saved_tensors
-            w = F.apply(A.t(), g)
-            return -torch.outer(w, F.apply(A, b)), w
-
-    return F.apply
-
-
-@right("library")
-def library_all_in_backward():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.exp(-x * x / 2)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return -g * x * torch.exp(-x * x / 2)
-
-    return F.apply
-
-
-@right("library")
-def library_minus_x_returned():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            minus_x = -x
-            out = torch.exp(minus_x * x / 2)
-            ctx.save_for_backward(minus_x, out)
-            return out, minus_x
-
-        @staticmethod
-        def backward(ctx, g, g_minus_x):
-            minus_x, out = ctx.saved_tensors
-            return g * minus_x * out - g_minus_x
-
-    return lambda x: F.apply(x)[0]
-
-
-@right("library")
-def library_minus_taken_before():
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x, minus_x):
-            out = torch.exp(minus_x * x / 2)
-            ctx.save_for_backward(minus_x, out)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            minus_x, out = ctx.saved_tensors
-            return g * minus_x * out, None
-
-    return lambda x: F.apply(x, -x)
+"""Right answers to the exercises, each written in another way than the solution: its changes."""
+
+RIGHT = {
+    "reciprocal, materialize": """
+          def forward(ctx, x):
+        +     ctx.set_materialize_grads(False)
+          def backward(ctx, grad_out):
+        +     if grad_out is None:
+        +         return None
+        - return -grad_out / x**2
+        + return -grad_out / (x * x)
+    """,
+    "reciprocal, non static": """
+        + class Reciprocal(Function):
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return x.pow(-1)
+        +
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         return -grad_out * x.pow(-2)
+    """,
+    "reciprocal, vmap": """
+        + class Reciprocal(Function):
+        +     generate_vmap_rule = True
+        +
+        +     @staticmethod
+        +     def forward(x):
+        +         return 1.0 / x
+        +
+        +     @staticmethod
+        +     def setup_context(ctx, inputs, output):
+        +         ctx.save_for_backward(*inputs)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         return grad_out.neg().div(x.square())
+    """,
+    "reciprocal, nested grad": """
+        - return -grad_out / x**2
+        + with torch.enable_grad():
+        +     y = x.view_as(x).requires_grad_()
+        +     z = 1 / y
+        + return torch.autograd.grad(z, y, grad_out, create_graph=torch.is_grad_enabled())[0]
+    """,
+    "reciprocal, needs input grad": """
+          (x,) = ctx.saved_tensors
+        + if not ctx.needs_input_grad[0]:
+        +     return None
+    """,
+    "reciprocal, second fn": """
+        + class B(Function):
+        +     @staticmethod
+        +     def forward(ctx, grad_out, x):
+        +         ctx.save_for_backward(grad_out, x)
+        +         return -grad_out / x**2
+        +
+        +     @staticmethod
+        +     def backward(ctx, h):
+        +         grad_out, x = ctx.saved_tensors
+        +         return -h / x**2, 2 * h * grad_out / x**3
+        +
+        + class Reciprocal(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return 1 / x
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         return B.apply(grad_out, x)
+    """,
+    "reciprocal, float mask saved": """
+        - ctx.save_for_backward(x)
+        + sign = torch.sign(x)
+        + ctx.save_for_backward(x, sign)
+        - (x,) = ctx.saved_tensors
+        - return -grad_out / x**2
+        + x, sign = ctx.saved_tensors
+        + return -grad_out * sign * sign / x**2
+    """,
+    "reciprocal, tuple return": """
+        - return -grad_out / x**2
+        + return (-grad_out / x**2,)
+    """,
+    "reciprocal, save twice both": """
+        - ctx.save_for_backward(x)
+        - return 1 / x
+        + out = 1 / x
+        + ctx.save_for_backward(x, out)
+        + return out
+        - (x,) = ctx.saved_tensors
+        - return -grad_out / x**2
+        + x, out = ctx.saved_tensors
+        + return -grad_out * out / x
+    """,
+    "reciprocal, assert on detached": """
+          (x,) = ctx.saved_tensors
+        + assert x.detach().isfinite().all()
+    """,
+    "reciprocal, shape item": """
+          def forward(ctx, x):
+        +     ctx.n = x.numel()
+          (x,) = ctx.saved_tensors
+        + assert ctx.n == x.numel()
+    """,
+    "power, tensor n saved": """
+        - ctx.save_for_backward(x)
+        - ctx.n = n
+        + ctx.save_for_backward(x, torch.tensor(float(n), dtype=x.dtype))
+        - (x,) = ctx.saved_tensors
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + x, n = ctx.saved_tensors
+        + return grad_out * n * x ** (n - 1), None
+    """,
+    "power, loop": """
+        - return x**n
+        + out = torch.ones_like(x)
+        + for _ in range(n):
+        +     out = out * x
+        + return out
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + lower = torch.ones_like(x)
+        + for _ in range(ctx.n - 1):
+        +     lower = lower * x
+        + return grad_out * ctx.n * lower, None
+    """,
+    "power, trailing none": """
+        - ctx.n = n
+        - return x**n
+        + ctx.exponent = n
+        + return torch.pow(x, n)
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return ctx.exponent * grad_out * torch.pow(x, ctx.exponent - 1), None, None
+    """,
+    "power, recursive apply": """
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + if ctx.n == 0:
+        +     return torch.zeros_like(x) * grad_out, None
+        + return grad_out * ctx.n * Power.apply(x, ctx.n - 1), None
+    """,
+    "product, guards": """
+        - return grad_out * b, grad_out * a
+        + ga = gb = None
+        + if ctx.needs_input_grad[0]:
+        +     ga = grad_out * b
+        + if ctx.needs_input_grad[1]:
+        +     gb = grad_out * a
+        + return ga, gb
+    """,
+    "product, save only needed": """
+        - ctx.save_for_backward(a, b)
+        + ctx.save_for_backward(a if b.requires_grad else None, b if a.requires_grad else None)
+        - return grad_out * b, grad_out * a
+        + return (None if b is None else grad_out * b), (None if a is None else grad_out * a)
+    """,
+    "product, list unpack": """
+        - return a * b
+        + return torch.mul(a, b)
+        - a, b = ctx.saved_tensors
+        - return grad_out * b, grad_out * a
+        + saved = ctx.saved_tensors
+        + return grad_out * saved[1], grad_out * saved[0]
+    """,
+    "sigmoid, via tanh": """
+        - out = 1 / (1 + torch.exp(-x))
+        + out = 0.5 * (1 + torch.tanh(x / 2))
+        - return grad_out * out * (1 - out)
+        + return grad_out * (out - out * out)
+    """,
+    "sigmoid, torch sigmoid x saved": """
+        + class Sigmoid(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return torch.sigmoid(x)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         s = x.sigmoid()
+        +         return s * (1 - s) * grad_out
+    """,
+    "sigmoid, stable where": """
+        - out = 1 / (1 + torch.exp(-x))
+        + z = torch.exp(-x.abs())
+        + out = torch.where(x >= 0, 1 / (1 + z), z / (1 + z))
+    """,
+    "sigmoid, extra exp": """
+        + class Sigmoid(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         e = torch.exp(-x)
+        +         ctx.save_for_backward(e)
+        +         return 1 / (1 + e), e
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, ge):
+        +         (e,) = ctx.saved_tensors
+        +         return grad_out * e / (1 + e) ** 2 - ge * e
+        +
+        +
+        + def answer(x):
+        +     return Sigmoid.apply(x)[0]
+    """,
+    "softplus, stable": """
+        + class Softplus(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return torch.clamp(x, min=0) + torch.log1p(torch.exp(-x.abs()))
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         return grad_out * torch.sigmoid(x)
+    """,
+    "softplus, f softplus": """
+        + class Softplus(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return torch.nn.functional.softplus(x)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         return grad_out / (1 + torch.exp(-x))
+    """,
+    "softplus, logaddexp": """
+        - out = torch.log(1 + torch.exp(x))
+        + out = torch.logaddexp(x, torch.zeros_like(x))
+        - return grad_out * (1 - torch.exp(-out))
+        + return grad_out * -torch.expm1(-out)
+    """,
+    "softplus, where 20": """
+        + class Softplus(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return torch.where(x > 20, x, torch.log1p(torch.exp(x)))
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         return grad_out * torch.sigmoid(x)
+    """,
+    "tanh_exp, quotient": """
+        + class TanhExp(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         p, m = torch.exp(x), torch.exp(-x)
+        +         ctx.save_for_backward(p, m)
+        +         return (p - m) / (p + m), p, m
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, gp, gm):
+        +         p, m = ctx.saved_tensors
+        +         return grad_out * ((p + m) ** 2 - (p - m) ** 2) / (p + m) ** 2 + gp * p - gm * m
+        +
+        +
+        + def tanh_exp(x):
+        +     return TanhExp.apply(x)[0]
+    """,
+    "tanh_exp, out saved": """
+        + class TanhExp(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         p, m = torch.exp(x), torch.exp(-x)
+        +         out = (p - m) / (p + m)
+        +         ctx.save_for_backward(out)
+        +         return out
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (out,) = ctx.saved_tensors
+        +         return grad_out * (1 - out**2)
+    """,
+    "tanh_exp, materialize false": """
+        + class TanhExp(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.set_materialize_grads(False)
+        +         p, m = torch.exp(x), torch.exp(-x)
+        +         ctx.save_for_backward(p, m)
+        +         return (p - m) / (p + m), p, m
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, gp, gm):
+        +         p, m = ctx.saved_tensors
+        +         r = 0
+        +         if grad_out is not None:
+        +             r = r + grad_out * 4 / (p + m) ** 2
+        +         if gp is not None:
+        +             r = r + gp * p
+        +         if gm is not None:
+        +             r = r - gm * m
+        +         return r
+        +
+        +
+        + def tanh_exp(x):
+        +     return TanhExp.apply(x)[0]
+    """,
+    "tanh_exp, dict wrapper": """
+        + class TanhExp(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         p, m = torch.exp(x), torch.exp(-x)
+        +         ctx.save_for_backward(p, m)
+        +         return p, m, (p - m) / (p + m)
+        +
+        +     @staticmethod
+        +     def backward(ctx, gp, gm, grad_out):
+        +         p, m = ctx.saved_tensors
+        +         return grad_out * 4 / (p + m) ** 2 + gp * p - gm * m
+        +
+        +
+        + def tanh_exp(x):
+        +     return TanhExp.apply(x)[2]
+    """,
+    "normalise, x saved": """
+        + class Normalise(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return x / x.norm()
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         r = x.norm()
+        +         y = x / r
+        +         return (grad_out - y * (grad_out * y).sum()) / r
+    """,
+    "normalise, r2": """
+        + class Normalise(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         r2 = (x * x).sum()
+        +         ctx.save_for_backward(x, r2)
+        +         return x / r2.sqrt(), r2
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, gr):
+        +         x, r2 = ctx.saved_tensors
+        +         return grad_out / r2.sqrt() - x * (grad_out * x).sum() / r2**1.5 + 2 * x * gr
+        +
+        +
+        + def normalise(x):
+        +     return Normalise.apply(x)[0]
+    """,
+    "normalise, inv": """
+        + class Normalise(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         inv = x.square().sum().rsqrt()
+        +         out = x * inv
+        +         ctx.save_for_backward(out, inv)
+        +         return out, inv
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, gi):
+        +         out, inv = ctx.saved_tensors
+        +         return inv * (grad_out - out * (grad_out * out).sum()) - gi * inv**2 * out
+        +
+        +
+        + def normalise(x):
+        +     return Normalise.apply(x)[0]
+    """,
+    "standardise, recompute": """
+        + class Standardise(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         s = torch.sqrt(x.var(unbiased=False) + 1e-5)
+        +         y = (x - x.mean()) / s
+        +         return (grad_out - grad_out.mean() - y * (grad_out * y).mean()) / s
+    """,
+    "standardise, enable grad": """
+        + class Standardise(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         with torch.enable_grad():
+        +             z = x.view_as(x)
+        +             y = (z - z.mean()) / torch.sqrt(((z - z.mean()) ** 2).mean() + 1e-5)
+        +         return torch.autograd.grad(y, z, grad_out, create_graph=True)[0]
+    """,
+    "standardise, extra rstd": """
+        + class Standardise(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         r = (x.var(correction=0) + 1e-5).rsqrt()
+        +         out = (x - x.mean()) * r
+        +         ctx.save_for_backward(out, r)
+        +         return out, r
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, gr):
+        +         out, r = ctx.saved_tensors
+        +         d = (grad_out - grad_out.mean() - out * (grad_out * out).mean()) * r
+        +         return d - gr * r * r * out / out.numel()
+        +
+        +
+        + def answer(x):
+        +     return Standardise.apply(x)[0]
+    """,
+    "artanh, atanh": """
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        - return (torch.log(1 + x) - torch.log(1 - x)) / 2
+        + return torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        - return grad_out / (1 - x**2)
+        + c = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        + return grad_out / ((1 - c) * (1 + c))
+    """,
+    "artanh, clamp outside": """
+        + class Artanh(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return 0.5 * (torch.log1p(x) - torch.log1p(-x))
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         return grad_out / (1 - x * x)
+        +
+        +
+        + def answer(x):
+        +     return Artanh.apply(torch.clamp(x, -1 + 1e-6, 1 - 1e-6))
+    """,
+    "artanh, zero beyond": """
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        - return (torch.log(1 + x) - torch.log(1 - x)) / 2
+        + c = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        + return torch.atanh(c)
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        - return grad_out / (1 - x**2)
+        + c = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        + inside = (x.abs() < 1 - 1e-6).to(grad_out.dtype)
+        + return grad_out * inside / (1 - c**2)
+    """,
+    "artanh, return both": """
+        + class Artanh(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         c = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        +         ctx.save_for_backward(c)
+        +         return torch.atanh(c), c
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, gc):
+        +         (c,) = ctx.saved_tensors
+        +         return grad_out / (1 - c**2) + gc
+        +
+        +
+        + def answer(x):
+        +     return Artanh.apply(x)[0]
+    """,
+    "swish, silu": """
+        - x = x.contiguous()
+        - return x * torch.sigmoid(x)
+        + return torch.nn.functional.silu(x.contiguous())
+        - s = torch.sigmoid(x)
+        - return grad_out * s * (1 + x * (1 - s))
+        + s = x.contiguous().sigmoid()
+        + return grad_out.contiguous() * s * (1 + x * (1 - s))
+    """,
+    "swish, contig in backward": """
+          (x,) = ctx.saved_tensors
+        + x = x.contiguous()
+    """,
+    "swish, contig outside": """
+        + class Swish(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return x * torch.sigmoid(x)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         s = torch.sigmoid(x)
+        +         return grad_out * s * (1 + x * (1 - s))
+        +
+        +
+        + def answer(x):
+        +     return Swish.apply(x.contiguous())
+    """,
+    "learned_power, log": """
+        + class LearnedPower(Function):
+        +     @staticmethod
+        +     def forward(ctx, x, alpha):
+        +         out = torch.exp(alpha * torch.log(x))
+        +         ctx.save_for_backward(x, alpha, out)
+        +         return out
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         x, alpha, out = ctx.saved_tensors
+        +         return grad_out * alpha * out / x, (grad_out * out * x.log()).sum()
+    """,
+    "learned_power, expand in backward": """
+        - return x**alpha
+        + return x.pow(alpha)
+        - grad_x = grad_out * alpha * x ** (alpha - 1)
+        - grad_alpha = grad_out * x**alpha * torch.log(x)
+        - return grad_x, grad_alpha.sum()
+        + a = alpha.expand_as(x)
+        + return grad_out * a * x ** (a - 1), (grad_out * x**a * torch.log(x)).sum()
+    """,
+    "learned_power, no sum": """
+        - return x**alpha
+        + return x.pow(alpha)
+        - grad_x = grad_out * alpha * x ** (alpha - 1)
+        - grad_alpha = grad_out * x**alpha * torch.log(x)
+        - return grad_x, grad_alpha.sum()
+        + return grad_out * alpha * x ** (alpha - 1), grad_out * x**alpha * torch.log(x)
+    """,
+    "dawson, out in torch": """
+        + class Dawson(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         out = torch.as_tensor(dawsn(x.detach().numpy()))
+        +         ctx.save_for_backward(x, out)
+        +         return out
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         x, out = ctx.saved_tensors
+        +         return grad_out * (1 - 2 * x * out)
+    """,
+    "dawson, g in numpy": """
+        + class Dawson(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return in_numpy(dawsn, x)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         return in_numpy(lambda g, x: g * (1 - 2 * x * dawsn(x)), grad_out, x)
+    """,
+    "dawson_twice, all numpy": """
+        - return grad_out * in_numpy(dawson_first, x)
+        + return in_numpy(lambda grad_out, x: grad_out * dawson_first(x), grad_out, x)
+        - def backward(ctx, grad_grad_x):
+        + def backward(ctx, h):
+        - return (
+        -     grad_grad_x * in_numpy(dawson_first, x),
+        -     grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        + return in_numpy(lambda h, x: h * dawson_first(x), h, x), in_numpy(
+        +     lambda h, grad_out, x: h * grad_out * dawson_second(x), h, grad_out, x
+    """,
+    "dawson_twice, args swapped": """
+        - def forward(ctx, grad_out, x):
+        + def forward(ctx, x, grad_out):
+        - def backward(ctx, grad_grad_x):
+        + def backward(ctx, h):
+        - return (
+        -     grad_grad_x * in_numpy(dawson_first, x),
+        -     grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        - )
+        + return h * grad_out * in_numpy(dawson_second, x), h * in_numpy(dawson_first, x)
+        - return DawsonBackward.apply(grad_out, x)
+        + return DawsonBackward.apply(x, grad_out)
+    """,
+    "dawson_twice, one d per function": """
+        - class DawsonBackward(Function):
+        + class D1(Function):
+        - def forward(ctx, grad_out, x):
+        -     ctx.save_for_backward(grad_out, x)
+        -     return grad_out * in_numpy(dawson_first, x)
+        + def forward(ctx, x):
+        +     ctx.save_for_backward(x)
+        +     return in_numpy(dawson_first, x)
+        - def backward(ctx, grad_grad_x):
+        -     grad_out, x = ctx.saved_tensors
+        -     return (
+        -         grad_grad_x * in_numpy(dawson_first, x),
+        -         grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        -     )
+        + def backward(ctx, h):
+        +     (x,) = ctx.saved_tensors
+        +     return h * in_numpy(dawson_second, x)
+        - return DawsonBackward.apply(grad_out, x)
+        + return grad_out * D1.apply(x)
+    """,
+    "dawson_twice, guards": """
+        - def backward(ctx, grad_grad_x):
+        + def backward(ctx, h):
+        - return (
+        -     grad_grad_x * in_numpy(dawson_first, x),
+        -     grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        - )
+        + a = b = None
+        + if ctx.needs_input_grad[0]:
+        +     a = h * in_numpy(dawson_first, x)
+        + if ctx.needs_input_grad[1]:
+        +     b = h * grad_out * in_numpy(dawson_second, x)
+        + return a, b
+    """,
+    "growth, all numpy": """
+        + def first(grad_out, a, b):
+        +     return np.stack([grad_out * np.exp(b), grad_out * a * np.exp(b)])
+        +
+        + def second(p, q, grad_out, a, b):
+        +     along = (p + q * a) * np.exp(b)
+        +     return np.stack([along, q * grad_out * np.exp(b), along * grad_out])
+        +
+        + class GrowthBackward(Function):
+        +     @staticmethod
+        +     def forward(ctx, grad_out, a, b):
+        +         ctx.save_for_backward(grad_out, a, b)
+        +         return tuple(in_numpy(first, grad_out, a, b))
+        +
+        +     @staticmethod
+        +     def backward(ctx, p, q):
+        +         return tuple(in_numpy(second, p, q, *ctx.saved_tensors))
+        +
+        + class Growth(Function):
+        +     @staticmethod
+        +     def forward(ctx, a, b):
+        +         ctx.save_for_backward(a, b)
+        +         return in_numpy(lambda a, b: a * np.exp(b), a, b)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         return GrowthBackward.apply(grad_out, *ctx.saved_tensors)
+    """,
+    "growth, gradients in the other order": """
+        - def forward(ctx, grad_out, a, b):
+        + def forward(ctx, b, a, grad_out):
+        - exp = in_numpy(np.exp, b)
+        - return grad_out * exp, grad_out * a * exp
+        + return grad_out * a * in_numpy(np.exp, b), grad_out * in_numpy(np.exp, b)
+        - def backward(ctx, h_a, h_b):
+        + def backward(ctx, h_b, h_a):
+        - exp = in_numpy(np.exp, b)
+        - for_grad_out = (h_a + h_b * a) * exp
+        - for_a = h_b * grad_out * exp
+        - for_b = (h_a + h_b * a) * grad_out * exp
+        - return for_grad_out, for_a, for_b
+        + along = (h_a + h_b * a) * in_numpy(np.exp, b)
+        + return along * grad_out, h_b * grad_out * in_numpy(np.exp, b), along
+        - return a * in_numpy(np.exp, b)
+        + return a * in_numpy(np.exp, b)
+        - return GrowthBackward.apply(grad_out, a, b)
+        + grad_b, grad_a = GrowthBackward.apply(b, a, grad_out)
+        + return grad_a, grad_b
+    """,
+    "growth, only what is needed": """
+        - exp = in_numpy(np.exp, b)
+        - return grad_out * exp, grad_out * a * exp
+        + return grad_out * in_numpy(np.exp, b), grad_out * a * in_numpy(np.exp, b)
+        - exp = in_numpy(np.exp, b)
+        - for_grad_out = (h_a + h_b * a) * exp
+        - for_a = h_b * grad_out * exp
+        - for_b = (h_a + h_b * a) * grad_out * exp
+        - return for_grad_out, for_a, for_b
+        + needs_g, needs_a, needs_b = ctx.needs_input_grad
+        + along = (h_a + h_b * a) * in_numpy(np.exp, b)
+        + return (
+        +     along if needs_g else None,
+        +     h_b * grad_out * in_numpy(np.exp, b) if needs_a else None,
+        +     along * grad_out if needs_b else None,
+        + )
+        - return a * in_numpy(np.exp, b)
+        + return a * in_numpy(np.exp, b)
+        - a, b = ctx.saved_tensors
+        - return GrowthBackward.apply(grad_out, a, b)
+        + return GrowthBackward.apply(grad_out, *ctx.saved_tensors)
+    """,
+    "growth, by a function for the exponential": """
+        + class Exp(Function):
+        +     @staticmethod
+        +     def forward(ctx, b):
+        +         out = in_numpy(np.exp, b)
+        +         ctx.save_for_backward(out)
+        +         return out
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (out,) = ctx.saved_tensors
+        +         return grad_out * out
+        +
+        + class Growth(Function):
+        +     @staticmethod
+        +     def forward(ctx, a, b):
+        +         ctx.save_for_backward(a, b)
+        +         return a * in_numpy(np.exp, b)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         a, b = ctx.saved_tensors
+        +         return grad_out * Exp.apply(b), grad_out * a * Exp.apply(b)
+    """,
+    "growth, with setup context": """
+        + class GrowthBackward(Function):
+        +     @staticmethod
+        +     def forward(grad_out, a, b):
+        +         return grad_out * in_numpy(np.exp, b), grad_out * a * in_numpy(np.exp, b)
+        +
+        +     @staticmethod
+        +     def setup_context(ctx, inputs, output):
+        +         ctx.save_for_backward(*inputs)
+        +
+        +     @staticmethod
+        +     def backward(ctx, h_a, h_b):
+        +         grad_out, a, b = ctx.saved_tensors
+        +         exp = in_numpy(np.exp, b)
+        +         along = h_a * exp + h_b * a * exp
+        +         return along, h_b * grad_out * exp, along * grad_out
+        +
+        + class Growth(Function):
+        +     @staticmethod
+        +     def forward(a, b):
+        +         return a * in_numpy(np.exp, b)
+        +
+        +     @staticmethod
+        +     def setup_context(ctx, inputs, output):
+        +         ctx.save_for_backward(*inputs)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         a, b = ctx.saved_tensors
+        +         grad_a, grad_b = GrowthBackward.apply(grad_out, a, b)
+        +         return grad_a, grad_b
+    """,
+    "solve, with the inverse as output": """
+        + class Inverse(Function):
+        +     @staticmethod
+        +     def forward(ctx, A):
+        +         out = in_numpy(np.linalg.inv, A)
+        +         ctx.save_for_backward(out)
+        +         return out
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (out,) = ctx.saved_tensors
+        +         return -out.t() @ grad_out @ out.t()
+        +
+        +
+        + def answer(A, b):
+        +     return Inverse.apply(A) @ b
+    """,
+    "solve, asks what is needed": """
+        - u = in_numpy(linalg.solve, A, b)
+        + u = in_numpy(np.linalg.solve, A, b)
+        - w = FullSolve.apply(A.t(), grad_out)
+        - return -torch.outer(w, u), w
+        + w = FullSolve.apply(A.T, grad_out)
+        + return -w[:, None] * u if ctx.needs_input_grad[0] else None, w
+    """,
+    "solve, with the result computed again": """
+        - u = in_numpy(linalg.solve, A, b)
+        - ctx.save_for_backward(A, u)
+        - return u
+        + ctx.save_for_backward(A, b)
+        + return in_numpy(np.linalg.solve, A, b)
+        - A, u = ctx.saved_tensors
+        + A, b = ctx.saved_tensors
+        - return -torch.outer(w, u), w
+        + return -torch.outer(w, FullSolve.apply(A, b)), w
+    """,
+    "library, all in backward": """
+        + class Mended(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         ctx.save_for_backward(x)
+        +         return torch.exp(-x * x / 2)
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         (x,) = ctx.saved_tensors
+        +         return -grad_out * x * torch.exp(-x * x / 2)
+    """,
+    "library, minus x returned": """
+        + class Mended(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         minus_x = -x
+        +         out = torch.exp(minus_x * x / 2)
+        +         ctx.save_for_backward(minus_x, out)
+        +         return out, minus_x
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, g_minus_x):
+        +         minus_x, out = ctx.saved_tensors
+        +         return grad_out * minus_x * out - g_minus_x
+        +
+        +
+        + def answer(x):
+        +     return Mended.apply(x)[0]
+    """,
+    "library, minus taken before": """
+        + class Mended(Function):
+        +     @staticmethod
+        +     def forward(ctx, x, minus_x):
+        +         out = torch.exp(minus_x * x / 2)
+        +         ctx.save_for_backward(minus_x, out)
+        +         return out
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         minus_x, out = ctx.saved_tensors
+        +         return grad_out * minus_x * out, None
+        +
+        +
+        + def answer(x):
+        +     return Mended.apply(x, -x)
+    """,
+    "reciprocal, output saved": """
+        - ctx.save_for_backward(x)
+        - return 1 / x
+        + out = torch.reciprocal(x)
+        + ctx.save_for_backward(out)
+        + return out
+        - (x,) = ctx.saved_tensors
+        - return -grad_out / x**2
+        + (out,) = ctx.saved_tensors
+        + return -grad_out * out * out
+    """,
+    "reciprocal, a mask returned, too": """
+        - ctx.save_for_backward(x)
+        - return 1 / x
+        + mask, out = x > 0, 1 / x
+        + ctx.mark_non_differentiable(mask)
+        + ctx.save_for_backward(out, mask)
+        + return out, mask
+        - def backward(ctx, grad_out):
+        -     (x,) = ctx.saved_tensors
+        -     return -grad_out / x**2
+        + def backward(ctx, grad_out, _):
+        +     out, _mask = ctx.saved_tensors
+        +     return -grad_out * out**2
+
+        + def answer(x):
+        +     return Reciprocal.apply(x)[0]
+    """,
+    "tanh_exp, e to the 2x": """
+        - expx = torch.exp(x)
+        - expnegx = torch.exp(-x)
+        - ctx.save_for_backward(expx, expnegx)
+        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
+        + e = torch.exp(2 * x)
+        + ctx.save_for_backward(e)
+        + return (e - 1) / (e + 1), e
+        - def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        -     expx, expnegx = ctx.saved_tensors
+        -     grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        -     grad_x = grad_x + grad_expx * expx
+        -     grad_x = grad_x - grad_expnegx * expnegx
+        -     return grad_x
+        + def backward(ctx, grad_out, grad_e):
+        +     (e,) = ctx.saved_tensors
+        +     return grad_out * 4 * e / (e + 1) ** 2 + grad_e * 2 * e
+        - out, _expx, _expnegx = TanhExp.apply(x)
+        + out, _e = TanhExp.apply(x)
+    """,
+    "tanh_exp, recomputed": """
+        - expx = torch.exp(x)
+        - expnegx = torch.exp(-x)
+        - ctx.save_for_backward(expx, expnegx)
+        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
+        + ctx.save_for_backward(x)
+        + return torch.sinh(x) / torch.cosh(x)
+        - def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        -     expx, expnegx = ctx.saved_tensors
+        -     grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        -     grad_x = grad_x + grad_expx * expx
+        -     grad_x = grad_x - grad_expnegx * expnegx
+        -     return grad_x
+        + def backward(ctx, grad_out):
+        +     (x,) = ctx.saved_tensors
+        +     return grad_out * 4 / (torch.exp(x) + torch.exp(-x)) ** 2
+        - out, _expx, _expnegx = TanhExp.apply(x)
+        - return out
+        + return TanhExp.apply(x)
+    """,
+    "sigmoid, setup_context": """
+        - def forward(ctx, x):
+        -     out = 1 / (1 + torch.exp(-x))
+        -     ctx.save_for_backward(out)
+        -     return out
+        + def forward(x):
+        +     return torch.sigmoid(x)
+        +
+        + @staticmethod
+        + def setup_context(ctx, inputs, output):
+        +     ctx.save_for_backward(output)
+    """,
+    "power, in NumPy, each backward a Function": """
+        + class PowerBackward(Function):
+        +     @staticmethod
+        +     def forward(ctx, grad_out, x, n):
+        +         ctx.save_for_backward(grad_out, x)
+        +         ctx.n = n
+        +         return grad_out * n * torch.as_tensor(np.power(x.detach().numpy(), n - 1))
+        +
+        +     @staticmethod
+        +     def backward(ctx, h):
+        +         grad_out, x = ctx.saved_tensors
+        +         first, second = (np.power(x.detach().numpy(), ctx.n - k) for k in (1, 2))
+        +         first, second = torch.as_tensor(first), torch.as_tensor(second)
+        +         return h * ctx.n * first, h * grad_out * ctx.n * (ctx.n - 1) * second, None
+        +
+        + class Power(Function):
+        +     @staticmethod
+        +     def forward(ctx, x, n):
+        +         ctx.save_for_backward(x)
+        +         ctx.n = n
+        +         return torch.as_tensor(np.power(x.detach().numpy(), n))
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out):
+        +         return PowerBackward.apply(grad_out, *ctx.saved_tensors, ctx.n), None
+    """,
+    "softplus, an extra output": """
+        - out = torch.log(1 + torch.exp(x))
+        - ctx.save_for_backward(out)
+        - return out
+        + expx = torch.exp(x)
+        + ctx.save_for_backward(expx)
+        + return torch.log(1 + expx), expx
+        - def backward(ctx, grad_out):
+        -     (out,) = ctx.saved_tensors
+        -     return grad_out * (1 - torch.exp(-out))
+        + def backward(ctx, grad_out, grad_expx):
+        +     (expx,) = ctx.saved_tensors
+        +     return grad_out * expx / (1 + expx) + grad_expx * expx
+
+        + def softplus(x):
+        +     return Softplus.apply(x)[0]
+    """,
+    "dawson_twice, by its output, in torch": """
+        - return in_numpy(dawsn, x)
+        + out = in_numpy(dawsn, x)
+        + ctx.save_for_backward(x, out)
+        + return out
+        - (x,) = ctx.saved_tensors
+        - return DawsonBackward.apply(grad_out, x)
+        + x, out = ctx.saved_tensors
+        + return grad_out * (1 - 2 * x * out)
+    """,
+    "gate, recomputed": """
+        - s = torch.sigmoid(b)
+        - ctx.save_for_backward(a, s)
+        - return a * s, s
+        + ctx.save_for_backward(a, b)
+        + return a * torch.sigmoid(b)
+        - def backward(ctx, grad_out, grad_s):
+        -     a, s = ctx.saved_tensors
+        + def backward(ctx, grad_out):
+        +     a, b = ctx.saved_tensors
+        +     s = torch.sigmoid(b)
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        + grad_b = grad_out * a * s * (1 - s)
+        - out, _s = Gate.apply(a, b)
+        - return out
+        + return Gate.apply(a, b)
+    """,
+}

@@ -1,5 +1,6 @@
 """Every answer gets the reply that it deserves: right, wrong with its own reason, or neutral."""
 
+import ast
 import dataclasses
 import functools
 import inspect
@@ -14,11 +15,13 @@ import numpy as np
 import pytest
 import torch
 from right_answers import RIGHT
+from scipy import linalg
 from scipy.special import dawsn
 from torch.autograd import Function, grad
 
 import lessons_src.exercises as exercises
 from lessons_src.exercises import check, hint, solution
+from lessons_src.exercises.changes import edited, solution_code, wrong_answers
 from lessons_src.exercises.dawson import dawson
 from lessons_src.exercises.review import review
 from lessons_src.untracked_backward import in_numpy
@@ -26,17 +29,43 @@ from lessons_src.untracked_backward import in_numpy
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("[0-9]_*.ipynb"))
 EXERCISES = exercises.exercises()
 TASKS = {name: exercise.TASK for name, exercise in EXERCISES.items()}
-CATALOGUE = {(name, w.name): w for name, exercise in EXERCISES.items() for w in exercise.wrong}
+WRONG = {(name, w.name): w for name, ex in EXERCISES.items() for w in wrong_answers(ex)}
+GIVEN = {"torch": torch, "np": np, "linalg": linalg, "dawsn": dawsn, "grad": grad}
+GIVEN |= {"Function": Function, "in_numpy": in_numpy, "check": check}
 
 
 def reply(name, answer):
     return review(TASKS[name], answer)
 
 
+def said(got):
+    return " ".join(str(got).split())
+
+
+def run_as_cell(code, filename, names=None):
+    """What a cell defines. As a kernel does it: Python can find the source again."""
+    linecache.cache[filename] = len(code), None, code.splitlines(keepends=True), filename
+    names = dict(GIVEN) if names is None else names
+    exec(compile(code, filename, "exec"), names)
+    return names
+
+
+def answer_of(code):
+    """The last thing that this code defines."""
+    names = run_as_cell(code, f"<cell {hash(code)}>")
+    defined = [n for n in ast.parse(code).body if isinstance(n, (ast.ClassDef, ast.FunctionDef))]
+    return getattr(names[defined[-1].name], "apply", names[defined[-1].name])
+
+
+def changed(name, change):
+    """An answer: the solution of an exercise after a change, see `changes`."""
+    return answer_of(edited(solution_code(EXERCISES[name]), change))
+
+
 @cache
 def reply_to(name, wrong):
-    """Reply to a wrong answer of the catalogue, worked out once."""
-    return reply(name, CATALOGUE[name, wrong].answer)
+    """Reply to a wrong answer of an exercise's file, worked out once."""
+    return reply(name, answer_of(WRONG[name, wrong].code))
 
 
 class Stub(Function):
@@ -78,163 +107,28 @@ def test_the_solution_is_right(name):
     assert answer.status == "right", answer
 
 
-class SigmoidRecomputed(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.sigmoid(x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * torch.exp(-x) / (1 + torch.exp(-x)) ** 2
-
-
-class TanhRecomputed(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.sinh(x) / torch.cosh(x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * 4 / (torch.exp(x) + torch.exp(-x)) ** 2
-
-
-class SigmoidWithSetupContext(Function):
-    @staticmethod
-    def forward(x):
-        return torch.sigmoid(x)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return grad_out * out * (1 - out)
-
-
-class PowerInNumPy(Function):
-    @staticmethod
-    def forward(ctx, x, n):
-        ctx.save_for_backward(x)
-        ctx.n = n
-        return torch.as_tensor(np.power(x.detach().numpy(), n))
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return PowerBackwardInNumPy.apply(grad_out, x, ctx.n), None
-
-
-class PowerBackwardInNumPy(Function):
-    @staticmethod
-    def forward(ctx, grad_out, x, n):
-        ctx.save_for_backward(grad_out, x)
-        ctx.n = n
-        return grad_out * n * torch.as_tensor(np.power(x.detach().numpy(), n - 1))
-
-    @staticmethod
-    def backward(ctx, h):
-        grad_out, x = ctx.saved_tensors
-        first, second = (np.power(x.detach().numpy(), ctx.n - k) for k in (1, 2))
-        first, second = torch.as_tensor(first), torch.as_tensor(second)
-        return h * ctx.n * first, h * grad_out * ctx.n * (ctx.n - 1) * second, None
-
-
-class SoftplusWithExtraOutput(Function):
-    @staticmethod
-    def forward(ctx, x):
-        expx = torch.exp(x)
-        ctx.save_for_backward(expx)
-        return torch.log(1 + expx), expx
-
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx):
-        (expx,) = ctx.saved_tensors
-        return grad_out * expx / (1 + expx) + grad_expx * expx
-
-
-class ReciprocalOfOutput(Function):
-    @staticmethod
-    def forward(ctx, x):
-        out = 1 / x
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return -grad_out * out * out
-
-
-class StandardiseWithExtraOutput(Function):
-    @staticmethod
-    def forward(ctx, x):
-        sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        out = (x - x.mean()) / sqrt_var
-        ctx.save_for_backward(out, sqrt_var)
-        return out, sqrt_var
-
-    @staticmethod
-    def backward(ctx, grad_out, grad_sqrt_var):
-        out, sqrt_var = ctx.saved_tensors
-        along_out = out * (grad_out * out).mean()
-        grad_x = (grad_out - grad_out.mean() - along_out) / sqrt_var
-        return grad_x + grad_sqrt_var * out / out.numel()
-
-
-class DawsonByItsOutput(Function):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.as_tensor(dawsn(x.detach().numpy()))
-        ctx.save_for_backward(x, out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        return grad_out * (1 - 2 * x * out)
-
-
-OTHERWISE_RIGHT = [(name, answer) for name, _, answer in RIGHT] + [
-    ("sigmoid", SigmoidRecomputed.apply),
-    ("tanh_exp", TanhRecomputed.apply),
-    ("sigmoid", SigmoidWithSetupContext.apply),
-    ("power", PowerInNumPy.apply),
-    ("softplus", lambda x: SoftplusWithExtraOutput.apply(x)[0]),
-    ("reciprocal", ReciprocalOfOutput),
-    ("standardise", lambda x: StandardiseWithExtraOutput.apply(x)[0]),
-    ("artanh", lambda x: ArtanhInside.apply(x.clamp(-1 + 1e-6, 1 - 1e-6))),
-    ("dawson_twice", DawsonByItsOutput.apply),
-]
-
-
-class ArtanhInside(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return (torch.log(1 + x) - torch.log(1 - x)) / 2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out / (1 - x**2)
-
-
-FIRST_OF = dict(reversed(OTHERWISE_RIGHT))
+FIRST_OF = {which.partition(", ")[0]: which for which in reversed(RIGHT)}
 
 
 @pytest.mark.parametrize(
-    ("name", "answer"),
-    quick_and_slow(OTHERWISE_RIGHT, lambda name, answer: answer is FIRST_OF[name]),
-    ids=lambda v: v if v in TASKS else "",
+    "which", quick_and_slow([(which,) for which in RIGHT], lambda w: w in FIRST_OF.values())
 )
-def test_a_right_answer_written_differently_is_right(name, answer):
-    assert reply(name, answer).status == "right", reply(name, answer)
+def test_a_right_answer_written_differently_is_right(which):
+    name = which.partition(", ")[0]
+    answer = reply(name, changed(name, RIGHT[which]))
+    assert answer.status == "right", answer
+
+
+def test_a_remark_in_the_first_column_hides_nothing():
+    class Standardise(EXERCISES["standardise"].SOLUTION[-1]):
+        @staticmethod
+        def backward(ctx, grad_out):
+            """
+            what this does
+            """
+            return EXERCISES["standardise"].SOLUTION[-1].backward(ctx, grad_out)
+
+    assert reply("standardise", Standardise).status == "right"
 
 
 class Called:
@@ -282,21 +176,21 @@ def test_a_right_answer_may_be_anything_that_can_be_called(name, style):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_each_catalogued_wrong_answer_is_told_in_its_own_words(name):
-    said = {}
-    for answer in EXERCISES[name].wrong:
-        got = reply_to(name, answer.name)
-        assert got.status == "wrong", f"{answer.name}: {got}"
-        text = str(got)
-        assert text not in said, f"{answer.name} is told like {said[text]}: {text}"
-        said[text] = answer.name
-    assert len(said) >= 4, "an exercise has at least four wrong answers"
+def test_each_wrong_answer_of_its_file_is_told_in_its_own_words(name):
+    told = {}
+    for wrong in wrong_answers(EXERCISES[name]):
+        assert wrong.say.endswith((".", "?")), f"{wrong.name} has no sentence for the teacher"
+        got = reply_to(name, wrong.name)
+        assert got.status == "wrong", f"{wrong.name}: {got}"
+        assert str(got) not in told, f"{wrong.name} is told like {told[str(got)]}: {got}"
+        told[str(got)] = wrong.name
+    assert len(told) >= 4, "an exercise has at least four wrong answers"
 
 
 SAID = {
     ("product", "gradients swapped"): "belongs in the place of the other",
     ("product", "the whole product as a gradient"): "For b: everywhere, yours has one factor too",
-    ("product", "grad_out changed in place"): "backward changes grad_out",
+    ("product", "grad_out changed in place"): "backward writes into grad_out, which others read",
     ("product", "one gradient only"): "one for each argument of forward after ctx (a, b)",
     ("power", "factor n forgotten"): "lacks one factor: n",
     ("power", "n in save_for_backward"): "save_for_backward takes tensors only",
@@ -304,9 +198,9 @@ SAID = {
     ("reciprocal", "a copy saved"): "What forward saves is a copy of an input",
     ("reciprocal", "detached in backward"): "(it uses .detach() in backward, line",
     ("tanh_exp", "second exponential added"): "second extra output of forward is 1",
-    ("tanh_exp", "extra gradients ignored"): "uses the first extra output of forward, and not the",
+    ("tanh_exp", "extra gradients ignored"): "ignores the gradient of: expx, expnegx",
     ("tanh_exp", "names of the extra gradients swapped"): "What backward returns for x is wrong",
-    ("dawson", "grad_out changed through NumPy"): "backward changes grad_out",
+    ("dawson", "grad_out changed through NumPy"): "backward writes into grad_out",
     ("normalise", "extra gradient subtracted"): "wrong sign",
     ("swish", "contiguous inside save_for_backward"): "(x transposed)",
     ("artanh", "clamp removed"): "at x[0] = 1.0: yours inf",
@@ -316,13 +210,13 @@ SAID = {
     ("learned_power", "alpha as a number"): "constants to the second backward: ctx.alpha.",
     ("standardise", "declared once_differentiable"): "is declared @once_differentiable",
     ("dawson_twice", "None for grad_out"): "returns None for grad_out",
-    ("dawson_twice", "products swapped"): "in the wrong order: return those of grad_out, x",
+    ("dawson_twice", "products swapped"): "Each of the two gradients is what belongs in the",
     ("dawson_twice", "grad_grad_x forgotten for grad_out"): "F(x²)² at",
     ("dawson_twice", "no second Function"): "where autograd cannot follow (it uses NumPy in",
-    ("growth", "None for a"): "returns None for a, and its result depends on that",
-    ("growth", "grad_a left out for b"): "for b is wrong (h is the gradient of its first output",
+    ("growth", "None for a"): "GrowthBackward returns None for a. Derive it for each",
+    ("growth", "grad_a left out for b"): "The derivative of grad_a by b, at",
     ("growth", "h_a and h_b swapped"): "takes the gradients of its two outputs in the wrong order",
-    ("growth", "gradients swapped"): "in the wrong order: return those of grad_out, a, b",
+    ("growth", "gradients swapped"): "Each of these gradients is what belongs in the place of",
     ("growth", "one tensor returned"): "tuple(...) around it takes it apart",
     ("growth", "one h only"): "one gradient for each output of forward",
 }
@@ -330,12 +224,270 @@ SAID = {
 
 @pytest.mark.parametrize("which", SAID, ids=", ".join)
 def test_the_sentence_is_the_one_for_this_mistake(which):
-    assert SAID[which] in " ".join(str(reply_to(*which)).split())
+    assert SAID[which] in said(reply_to(*which))
 
 
-def test_the_catalogue_names_each_answer_once_and_has_a_sentence_for_the_teacher():
-    assert len(CATALOGUE) == sum(len(exercise.wrong) for exercise in EXERCISES.values())
-    assert all(answer.say.strip().endswith((".", "?")) for answer in CATALOGUE.values())
+MISTAKES = {  # of learners: the exercise, what is said of it, and what they change in the solution
+    "a shift that cancels, beside a detach": """logsumexp: (it uses .detach() in backward, line 15
+        - out = torch.log(torch.exp(x).sum())
+        - ctx.save_for_backward(x, out)
+        + out = x.max() + torch.log(torch.exp(x - x.max()).sum())
+        + ctx.m = x.max().item(); ctx.save_for_backward(x)
+        - x, out = ctx.saved_tensors
+        - return grad_out * torch.exp(x - out)
+        + (x,) = ctx.saved_tensors; e = torch.exp(x - ctx.m)
+        + return grad_out * e / e.sum().detach()
+    """,
+    "no_grad as a decorator": """\
+gate: torch.no_grad() or the like in gate, line 20: `@torch.no_grad()`
+        - def gate(a, b):
+        + @torch.no_grad()
+        + def gate(a, b):
+    """,
+    "no_grad as a decorator of backward": """\
+reciprocal: torch.no_grad() or the like in backward, line 11: `@torch.no_grad()`
+        - def backward(ctx, grad_out):
+        + @torch.no_grad()
+        + def backward(ctx, grad_out):
+    """,
+    "an extra output that is a mask": """tanh_exp: (it uses .detach() in backward, line 16
+        - ctx.save_for_backward(expx, expnegx)
+        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
+        + one = torch.ones_like(x); ctx.save_for_backward(expx, expnegx, one)
+        + return (expx - expnegx) / (expx + expnegx), expx, expnegx, one
+        - def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        -     expx, expnegx = ctx.saved_tensors
+        -     grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        + def backward(ctx, grad_out, grad_expx, grad_expnegx, grad_one):
+        +     expx, expnegx, one = ctx.saved_tensors
+        +     grad_x = one * grad_out.detach() * 4 / (expx + expnegx) ** 2
+        - out, _expx, _expnegx = TanhExp.apply(x)
+        + out, *_ = TanhExp.apply(x)
+    """,
+    "a list returned from a second Function": """\
+growth: GrowthBackward.backward returns an object of type list. Return a tensor, or several
+        - return for_grad_out, for_a, for_b
+        + return [for_grad_out, for_a, for_b]
+    """,
+    "arrays returned from a second Function": """\
+growth: what GrowthBackward.backward returns for a is of type ndarray, and no tensor
+        - return for_grad_out, for_a, for_b
+        + return for_grad_out, for_a.numpy(), for_b
+    """,
+    "a printed number beside an array": """reciprocal: (it uses NumPy in backward, line 14
+        - return -grad_out / x**2
+        + print(x.sum().item())
+        + s = torch.as_tensor(x.detach().numpy() ** 2)
+        + return -grad_out / s
+    """,
+    "ctx.grad_out": """dawson_twice: one thing is left to mend: in DawsonBackward, ctx.g is an input
+        - ctx.save_for_backward(grad_out, x)
+        + ctx.g = grad_out; ctx.save_for_backward(x)
+        - grad_out, x = ctx.saved_tensors
+        + (x,) = ctx.saved_tensors; grad_out = ctx.g
+    """,
+    "a list of inputs on ctx": """product: ctx.kept holds an input
+        - ctx.save_for_backward(a, b)
+        + ctx.kept = [a, b]
+        - a, b = ctx.saved_tensors
+        + a, b = ctx.kept
+    """,
+    "two tensors that were not returned": """\
+tanh_exp: forward saves a tensor it made itself (expx, expnegx)
+        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
+        + return (expx - expnegx) / (expx + expnegx)
+        - def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        + def backward(ctx, grad_out):
+        -     grad_x = grad_x + grad_expx * expx
+        -     grad_x = grad_x - grad_expnegx * expnegx
+
+        - out, _expx, _expnegx = TanhExp.apply(x)
+        - return out
+        + return TanhExp.apply(x)
+    """,
+    "float32": """\
+sigmoid: It becomes float32 here: forward, line 9: `ctx.save_for_backward(out.float())`
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(out.float())
+    """,
+    "float32 in backward": """reciprocal: It becomes float32 here: backward, line 13
+        - return -grad_out / x**2
+        + return -grad_out / x.float() ** 2
+    """,
+    "the second derivative in backward": """reciprocal: That is grad_out times the second derivative
+        - return -grad_out / x**2
+        + return grad_out * 2 / x**3
+    """,
+    "a name slightly off": """reciprocal: It has backwards: is that meant?
+        - def backward(ctx, grad_out):
+        + def backwards(ctx, grad_out):
+    """,
+    "saved_tensor": """reciprocal: Is ctx.saved_tensors meant?
+        - (x,) = ctx.saved_tensors
+        + (x,) = ctx.saved_tensor
+    """,
+    "grad_output": """reciprocal: Is grad_out meant?
+        - return -grad_out / x**2
+        + return -grad_output / x**2
+    """,
+    "an argument of forward in backward": """power: n is an argument of forward. backward has what
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return grad_out * n * x ** (ctx.n - 1), None
+    """,
+    "marked as non-differentiable": """\
+sigmoid: `ctx.mark_non_differentiable(out)` makes a constant of it
+        - ctx.save_for_backward(out)
+        + ctx.mark_non_differentiable(out)
+        + ctx.save_for_backward(out)
+    """,
+    "a saved tensor edited afterwards": """\
+reciprocal: forward edits a tensor that it handed to save_for_backward before (forward, line 7
+        - ctx.save_for_backward(x)
+        + z = x * 1; ctx.save_for_backward(z); z += 1
+    """,
+    "a saved tensor edited in backward": """\
+artanh: backward writes into a tensor that forward saved, which others read too
+          (x,) = ctx.saved_tensors
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        + x.clamp_(-1 + 1e-6, 1 - 1e-6)
+    """,
+    "a tensor from outside the second Function": """\
+dawson_twice: Inner.forward reads x from outside: to autograd a constant
+        - return DawsonBackward.apply(grad_out, x)
+        + class Inner(Function):
+        +     @staticmethod
+        +     def forward(inner, g):
+        +         return g * in_numpy(dawson_first, x)
+        +     @staticmethod
+        +     def backward(inner, h):
+        +         return h * in_numpy(dawson_first, x)
+        + return Inner.apply(grad_out)
+    """,
+    "an error in a function of NumPy": """dawson: name 'D' is not defined (<lambda>, line 19
+        - return grad_out * in_numpy(dawson_first, x)
+        + return grad_out * in_numpy(lambda v: 1 - D(v), x)
+    """,
+    "a forward that fails in backward": """\
+solve: called in backward, line 17: `w = FullSolve.apply(grad_out, A.t())`
+        - w = FullSolve.apply(A.t(), grad_out)
+        + w = FullSolve.apply(grad_out, A.t())
+    """,
+    "a gradient that is None": """\
+gate: grad_s is None here: that output was not used (set_materialize_grads(False)).
+        - ctx.save_for_backward(a, s)
+        + ctx.save_for_backward(a, s); ctx.set_materialize_grads(False)
+    """,
+    "a power too many": """power: Everywhere, yours is the true one, times x².
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return grad_out * ctx.n * x ** (ctx.n + 1), None
+    """,
+    "abs": """power: yours has the right size, and in places the wrong sign
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return grad_out * ctx.n * x.abs() ** (ctx.n - 1), None
+    """,
+    "a mean": """\
+learned_power: lacks one factor: the number of elements. Is there a mean in the place of a sum?
+        - return grad_x, grad_alpha.sum()
+        + return grad_x, grad_alpha.mean()
+    """,
+    "a term with the wrong sign": """standardise: The term -along_out / sqrt_var has the wrong sign.
+        - return (grad_out - grad_out.mean() - along_out) / sqrt_var
+        + return (grad_out - grad_out.mean() + along_out) / sqrt_var
+    """,
+    "a term twice": """dawson: the term grad_out comes 2 times. It should come
+        - return 1 - 2 * x * dawsn(x)
+        + return 2 - 2 * x * dawsn(x)
+    """,
+    "another factor of all terms": """\
+standardise: At these points, yours is 0.816498 times the true one.
+        - return (grad_out - grad_out.mean() - along_out) / sqrt_var
+        + return (grad_out - grad_out.mean() - along_out) / torch.sqrt(x.var() + 1e-5)
+    """,
+    "a sum in the place of a product": """\
+library: Everywhere, yours adds grad_out where it should multiply by it.
+        - return -grad_out * x * out
+        + return grad_out + -x * out
+    """,
+    "a detach that the third derivative meets": """\
+tanh_exp: and the third is a wrong number. F, differentiated three times, at x[0] = 0.5: yours 0.58
+        - grad_x = grad_x + grad_expx * expx
+        + grad_x = grad_x + grad_expx * expx.detach()
+    """,
+    "a term missing": """normalise: The norm depends on x too, so a second term is missing.
+        - grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        + grad_x = grad_out / norm
+    """,
+    "the gradient of another input": """product: For a: that is the gradient of b.
+        - ctx.save_for_backward(a, b)
+        + ctx.save_for_backward(a, a)
+    """,
+    "half of a gradient, of two inputs": """\
+gate: For b: everywhere, yours is 0.5 times the true one.
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        + grad_b = 0.5 * grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+    """,
+    "an extra gradient without its derivative": """\
+tanh_exp: yours 1.0000, true 1.6487. Yours is the gradient of that output itself. Multiply it
+        - grad_x = grad_x + grad_expx * expx
+        - grad_x = grad_x - grad_expnegx * expnegx
+        + grad_x = grad_x + grad_expx
+        + grad_x = grad_x - grad_expnegx
+    """,
+    "the second extra gradient without its derivative": """\
+tanh_exp: Yours is the gradient of that output itself, with a minus. Multiply it by the output's
+        - grad_x = grad_x - grad_expnegx * expnegx
+        + grad_x = grad_x - grad_expnegx
+    """,
+    "an extra gradient without its derivative, of two inputs": """\
+gate: Yours is the gradient of that output itself. Multiply it by the output's own derivative.
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        + grad_b = grad_out * a * s * (1 - s) + grad_s
+    """,
+    "the extra gradient of one number without its derivative": """\
+normalise: Yours is the gradient of that output itself. Multiply it by the output's own derivative.
+        - grad_x = grad_x + grad_norm * out
+        + grad_x = grad_x + grad_norm
+    """,
+    "ctx in the second place": """reciprocal: ctx comes first: def
+        - def forward(ctx, x):
+        + def forward(x, ctx):
+    """,
+    "brackets behind saved_tensors": """reciprocal: ctx.saved_tensors is written without brackets
+        - (x,) = ctx.saved_tensors
+        + (x,) = ctx.saved_tensors()
+    """,
+    "backward outside the class": """reciprocal: There is a function backward outside of the class
+        - @staticmethod
+        - def backward(ctx, grad_out):
+        -     (x,) = ctx.saved_tensors
+        -     return -grad_out / x**2
+
+        + def backward(ctx, grad_out):
+        +     (x,) = ctx.saved_tensors
+        +     return -grad_out / x**2
+        +
+        + def reciprocal(x):
+        +     return Reciprocal.apply(x)
+    """,
+    "an array on ctx": """\
+reciprocal: constants to the second backward: ctx.x. No graph leads on from what is not a tensor
+        - ctx.save_for_backward(x)
+        + ctx.x = x.detach().numpy().copy()
+        - (x,) = ctx.saved_tensors
+        + x = torch.as_tensor(ctx.x)
+    """,
+    "1 - x D": """dawson: The factor 2 is
+        - return 1 - 2 * x * dawsn(x)
+        + return 1 - x * dawsn(x)
+    """,
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_by_its_name_and_line(mistake):
+    head, _, change = MISTAKES[mistake].strip().partition("\n")
+    name, _, expected = head.partition(": ")
+    assert expected in said(reply(name, changed(name, change)))
 
 
 def reciprocal_with(backward, forward=lambda x: 1 / x):
@@ -653,6 +805,148 @@ def test_a_new_leaf_in_the_place_of_the_input_is_told():
     )
 
 
+@pytest.mark.parametrize("gradient", ["grad_expx", "2 * grad_expx"])
+def test_a_constant_that_was_handed_in_is_not_told_as_a_sum(gradient):
+    change = f"""
+        - grad_x = grad_x + grad_expx * expx
+        + grad_x = grad_x + {gradient}
+    """
+    assert "a sum or a mean too many" not in said(reply("tanh_exp", changed("tanh_exp", change)))
+
+
+# What an exercise tries an answer with
+
+
+@pytest.mark.parametrize("name", ["reciprocal", "product", "power"])
+def test_a_clamp_like_that_of_lesson_1_is_refused(name):
+    def clamped(*args):
+        args = [a.clamp(-1000, 1000) if torch.is_tensor(a) else a for a in args]
+        return EXERCISES[name].SOLUTION[0].apply(*args)
+
+    assert reply(name, clamped).status == "wrong"
+
+
+def test_a_power_that_is_wrong_for_n_4_only_is_refused():
+    class Power(EXERCISES["power"].SOLUTION[0]):
+        @staticmethod
+        def backward(ctx, grad_out):
+            grad_x, none = EXERCISES["power"].SOLUTION[0].backward(ctx, grad_out)
+            return grad_x * (1 + (ctx.n == 4)), none
+
+    assert "n = 4" in str(reply("power", Power.apply))
+
+
+def test_a_swish_that_copies_three_dimensions_only_is_refused():
+    class Swish(EXERCISES["swish"].SOLUTION[0]):
+        @staticmethod
+        def forward(ctx, x):
+            x = x.contiguous() if x.dim() == 3 else x
+            ctx.save_for_backward(x)
+            return x * torch.sigmoid(x)
+
+    assert "x of shape (n, 2, 1), not contiguous" in str(reply("swish", Swish.apply))
+
+
+def test_an_empty_tensor_is_nobodys_question():
+    for task in TASKS.values():
+        for setting in [*task.plain, *task.more]:
+            assert all(a.numel() for a in setting.args if torch.is_tensor(a))
+
+
+# Right, but around the point
+
+AROUND = {  # the point, and a way around it
+    "sigmoid": """to save the result
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(x)
+        - (out,) = ctx.saved_tensors
+        + out = torch.sigmoid(*ctx.saved_tensors)
+    """,
+    "dawson": """a derivative that torch does not compute
+        - ctx.save_for_backward(x)
+        - return in_numpy(dawsn, x)
+        + out = in_numpy(dawsn, x); ctx.save_for_backward(x, out); return out
+        - (x,) = ctx.saved_tensors
+        - return grad_out * in_numpy(dawson_first, x)
+        + x, out = ctx.saved_tensors
+        + return grad_out * (1 - 2 * x * out)
+    """,
+    "growth": """a Function for backward
+        - return GrowthBackward.apply(grad_out, a, b)
+        + return grad_out * torch.exp(b), grad_out * a * torch.exp(b)
+    """,
+    "solve": """a backward that applies its own Function
+        - w = FullSolve.apply(A.t(), grad_out)
+        + w = torch.linalg.solve(A.t(), grad_out)
+    """,
+    "tanh_exp": """to keep the exponentials""",
+    "gate": """to keep s""",
+    "normalise": """to keep r""",
+}
+BY = {"tanh_exp": "recomputed", "gate": "recomputed", "normalise": "x saved"}  # of the right ones
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_right_answer_that_goes_around_the_point_is_told_so(name, capsys):
+    point, _, change = AROUND[name].partition("\n")
+    with torch.no_grad():
+        check(name, changed(name, change or RIGHT[f"{name}, {BY[name]}"]))
+    got = said(capsys.readouterr().out)
+    assert got.startswith(f"✓ {name}: right.") and f"of this exercise, which is {point}" in got
+
+
+TO_THE_POINT = [(name, "") for name, task in TASKS.items() if task.point] + [
+    # a derivative partly in NumPy; an extra output that stands before the result
+    ("dawson", """
+        - return grad_out * in_numpy(dawson_first, x)
+        + return grad_out * (1 - 2 * x * in_numpy(dawsn, x))
+    """),
+    ("gate", """
+        - return a * s, s
+        + return s, a * s
+        - def backward(ctx, grad_out, grad_s):
+        + def backward(ctx, grad_s, grad_out):
+        - out, _s = Gate.apply(a, b)
+        + _s, out = Gate.apply(a, b)
+    """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change"), TO_THE_POINT)
+def test_an_answer_to_the_point_is_right_alone(name, change, capsys):
+    check(name, changed(name, change))
+    got = capsys.readouterr().out
+    assert got.startswith(f"✓ {name}: right.") and "On to the next cell." in got
+    assert "But" not in got
+
+
+def test_a_first_derivative_that_cannot_be_recorded_is_right_where_only_it_is_asked():
+    change = """
+        - return grad_out * in_numpy(dawson_first, x)
+        + return grad_out * (1 - 2 * x * dawsn(x.numpy()))
+    """
+    assert reply("dawson", changed("dawson", change)).status == "right"
+
+
+def printing(what):
+    class Reciprocal(EXERCISES["reciprocal"].SOLUTION[0]):
+        @staticmethod
+        def forward(ctx, x):
+            print(what(x))
+            return EXERCISES["reciprocal"].SOLUTION[0].forward(ctx, x)
+
+    return Reciprocal
+
+
+def test_what_an_answer_prints_comes_once(capsys):
+    check("reciprocal", printing(lambda x: "in forward"))
+    assert capsys.readouterr().out.startswith("in forward\n✓ reciprocal: right.")
+    check("reciprocal", printing(lambda x: x.detach().reshape(-1).tolist()))
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "[0.5, 1.0, -1.3]"
+    assert said[10].startswith("(Your code prints ") and said[11].startswith("✓ reciprocal")
+
+
 # Neutral
 
 
@@ -681,23 +975,62 @@ def test_the_bug_is_there_in_what_is_given():
             assert got.status == "wrong" and "second derivative" in got.fact
 
 
+def test_a_forward_that_is_missing_under_a_written_backward_is_told_as_that():
+    got = reply(
+        "reciprocal",
+        changed(
+            "reciprocal",
+            """
+        - return 1 / x
+        + raise NotImplementedError
+    """,
+        ),
+    )
+    assert got.fact.startswith("Reciprocal.forward still raises NotImplementedError in line")
+    got = reply(
+        "reciprocal",
+        changed(
+            "reciprocal",
+            """
+        - ctx.save_for_backward(x)
+        - return 1 / x
+        + raise NotImplementedError
+    """,
+        ),
+    )
+    assert (got.status, got.fact) == ("neutral", "Reciprocal.forward is not written yet.")
+
+
+def test_in_a_hunt_for_a_bug_the_second_check_names_the_cause(capsys):
+    exercises._tries.clear()
+    for _ in range(2):
+        check(
+            "swish",
+            changed(
+                "swish",
+                """
+            - ctx.save_for_backward(x)
+            - x = x.contiguous()
+            + x = x.contiguous() + 0
+            + ctx.save_for_backward(x)
+        """,
+            ),
+        )
+    first, second = said(capsys.readouterr().out).split("✗ swish: ")[1:]
+    assert "yours" in first and "from the second time on, check names the cause" in first
+    assert "copy" not in first and "saves is a copy of an input" in second
+
+
 def stubs(notebook):
     """Sources of the cells that check an exercise, and of those they build on."""
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     return [source for source in cells if source.count("\ncheck(") == 1]
 
 
-def run_as_cell(source, filename, names):
-    """As a kernel does it: Python can find the source again."""
-    linecache.cache[filename] = len(source), None, source.splitlines(keepends=True), filename
-    exec(compile(source, filename, "exec"), names)
-
-
 @pytest.mark.parametrize("change", ["", "  # a remark", "\n", " + 0"])
 def test_only_a_change_of_the_code_makes_a_mend_of_what_is_given(change):
     source = inspect.getsource(TASKS["artanh"].given).rstrip() + change + "\n"
-    names = {"torch": torch, "Function": Function}
-    run_as_cell(source, f"<cell with {change!r}>", names)
+    names = run_as_cell(source, f"<cell with {change!r}>")
     neutral = reply("artanh", names["Given"].apply).status == "neutral"
     assert neutral == (change != " + 0")
 
@@ -707,8 +1040,7 @@ def test_the_cells_of_the_notebook_are_neutral(path, capsys):
     cells = stubs(nbformat.read(path, as_version=4))
     if not cells:
         pytest.skip("no exercises in this notebook yet")
-    names = {"torch": torch, "np": np, "Function": Function, "grad": grad, "check": check}
-    names["in_numpy"] = in_numpy
+    names = dict(GIVEN)
     for number, source in enumerate(cells):
         run_as_cell(source, f"<cell {number} of {path.stem}>", names)
         *_, out = capsys.readouterr().out.splitlines(keepends=True)  # a cell may print before
@@ -735,8 +1067,7 @@ def test_hints_are_sentences_and_at_least_three():
 def test_the_solution_pasted_into_a_cell_is_right(name, capsys):
     solution(name)
     source = capsys.readouterr().out
-    names = {}
-    run_as_cell(source, f"<solution of {name}>", names)
+    names = run_as_cell(source, f"<solution of {name}>")
     last = EXERCISES[name].SOLUTION[-1].__name__
     assert reply(name, names[last]).status == "right"
 

@@ -16,7 +16,8 @@ from editions.languages import WORDS, language_of
 from editions.student import student
 from nbclient import NotebookClient
 
-from lessons_src.exercises import exercises, solution_code
+from lessons_src.exercises import exercises
+from lessons_src.exercises.changes import solution_code, wrong_answers
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
@@ -249,8 +250,9 @@ def test_instructors_edition_has_every_solution_and_wrong_answer(lesson):
     for name in checked(course):
         exercise = exercises()[name]
         assert solution_code(exercise) in text
-        assert all(f"**{wrong.name}**: {wrong.say}" in text for wrong in exercise.wrong)
-        assert text.count("<summary>Code</summary>") >= len(exercise.wrong) > 3
+        for wrong in wrong_answers(exercise):
+            assert f"**{wrong.name}**: {wrong.say}" in text and wrong.code in text
+        assert text.count("<summary>Code</summary>") >= len(exercise.WRONG) > 3
     for heading, (minutes, stuck) in teaching.sections(int(lesson.name[0])).items():
         assert f"## {heading}\n\n> **For you: {minutes} min.** {stuck}".rstrip() in text
 

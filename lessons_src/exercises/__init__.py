@@ -4,8 +4,6 @@ Each exercise is a file of this package with a `TASK` in it. The rest of the pac
 them by name.
 """
 
-import ast
-import inspect
 import pkgutil
 import re
 import textwrap
@@ -18,8 +16,9 @@ from pathlib import Path
 
 from torch.autograd import Function
 
+from .changes import solution_code
 from .language import FIRST_TRY, in_its_language
-from .point import around_the_point
+from .point import besides
 from .review import review
 
 __all__ = ["check", "hint", "solution"]
@@ -55,7 +54,7 @@ def check(name=None, answer=_NOTHING):
     with redirect_stdout(StringIO()) as printed:  # the answer is called a hundred times
         reply = review(exercise.TASK, answer)
         if reply.status == "right":
-            reply.advice = around_the_point(exercise.TASK, answer) or _next(exercise)
+            reply.advice = besides(exercise.TASK, answer) or _next(exercise)
     if exercise.TASK.given and reply.names_cause:
         _tries[name] += 1
         if _tries[name] == 1:
@@ -113,22 +112,6 @@ def solution(name=None):
     exercise = _exercise(name, 'solution("{}")')
     if exercise:
         print(solution_code(exercise))
-
-
-def solution_code(exercise):
-    """The solution of an exercise (its module), with the imports that it needs."""
-    if not hasattr(exercise, "SOLUTION"):
-        return "This edition of the course comes without solutions."
-    parts = [inspect.getsource(part).rstrip() for part in exercise.SOLUTION]
-    used = {n.id for part in parts for n in ast.walk(ast.parse(part)) if isinstance(n, ast.Name)}
-    source = inspect.getsource(exercise)
-    imports = [
-        ast.get_source_segment(source, node)
-        for node in ast.parse(source).body
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        and used & {alias.asname or alias.name for alias in node.names}
-    ]
-    return "\n\n\n".join(["\n".join(filter(None, imports)), *parts])
 
 
 def exercises():

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers, numbers
+from .task import Task, numbers
 
 
 class Given(Function):
@@ -63,100 +63,52 @@ SOLUTION = (Artanh,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
+WRONG = {
+    "clamp removed": """Why did the author clamp? Try x = 1.
+          ctx.save_for_backward(x)
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
 
-
-@wrong("clamp removed", say="Why did the author clamp? Try x = 1.")
-class ClampRemoved(Artanh):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return (torch.log(1 + x) - torch.log(1 - x)) / 2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out / (1 - x**2)
-
-
-@wrong("a clone saved", say="A clone is a copy, whatever comes after it.")
-class ACloneSaved(Artanh):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x.clone())
-        x = x.clamp(-1 + 1e-6, 1 - 1e-6)
-        return (torch.log(1 + x) - torch.log(1 - x)) / 2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out / (1 - x**2)
-
-
-@wrong("input on ctx", say="The derivatives are right now. What if the caller edits x?")
-class InputOnCtx(Artanh):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.x = x
-        x = x.clamp(-1 + 1e-6, 1 - 1e-6)
-        return (torch.log(1 + x) - torch.log(1 - x)) / 2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x = ctx.x.clamp(-1 + 1e-6, 1 - 1e-6)
-        return grad_out / (1 - x**2)
-
-
-@wrong("clamped in place", say="Print the caller's x afterwards.")
-class ClampedInPlace(Artanh):
-    @staticmethod
-    def forward(ctx, x):
-        x.clamp_(-1 + 1e-6, 1 - 1e-6)
-        ctx.save_for_backward(x)
-        return (torch.log(1 + x) - torch.log(1 - x)) / 2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out / (1 - x**2)
-
-
-@wrong(
-    "clamped without a graph in backward",
-    say="Saving was right. What does the next step do to the graph?",
-)
-class ClampedWithoutAGraphInBackward(Artanh):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        x = x.detach().clamp(-1 + 1e-6, 1 - 1e-6)
-        return grad_out / (1 - x**2)
-
-
-@wrong(
-    "square lost",
-    say="The line that was right before has changed: compare the slopes at x and at -x.",
-)
-class SquareLost(Artanh):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        x = x.clamp(-1 + 1e-6, 1 - 1e-6)
-        return grad_out / (1 - x)
-
-
-@wrong("clamped in forward only", say="The value is finite at x = 1. Is the derivative?")
-class ClampedInForwardOnly(Artanh):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out / (1 - x**2)
-
-
-@wrong("another clamp in backward", say="What is the slope at 0.99?")
-class AnotherClampInBackward(Artanh):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        x = x.clamp(-0.9, 0.9)
-        return grad_out / (1 - x**2)
+          (x,) = ctx.saved_tensors
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+    """,
+    "a clone saved": """A clone is a copy, whatever comes after it.
+        - ctx.save_for_backward(x)
+        + ctx.save_for_backward(x.clone())
+          (x,) = ctx.saved_tensors
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+    """,
+    "input on ctx": """The derivatives are right now. What if the caller edits x?
+        - ctx.save_for_backward(x)
+        + ctx.x = x
+        - (x,) = ctx.saved_tensors
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        + x = ctx.x.clamp(-1 + 1e-6, 1 - 1e-6)
+    """,
+    "clamped in place": """Print the caller's x afterwards.
+        - ctx.save_for_backward(x)
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        + x = x.clamp_(-1 + 1e-6, 1 - 1e-6)
+        + ctx.save_for_backward(x)
+          (x,) = ctx.saved_tensors
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+    """,
+    "clamped without a graph in backward": """
+        Saving was right. What does the next step do to the graph?
+          (x,) = ctx.saved_tensors
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        + x = x.detach().clamp(-1 + 1e-6, 1 - 1e-6)
+    """,
+    "square lost": """The line that was right before has changed: compare the slopes at x and at -x.
+        - return grad_out / (1 - x**2)
+        + return grad_out / (1 - x)
+    """,
+    "clamped in forward only": """The value is finite at x = 1. Is the derivative?
+          (x,) = ctx.saved_tensors
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+    """,
+    "another clamp in backward": """What is the slope at 0.99?
+          (x,) = ctx.saved_tensors
+        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
+        + x = x.clamp(-0.9, 0.9)
+    """,
+}

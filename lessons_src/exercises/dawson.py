@@ -6,8 +6,8 @@ from torch.autograd import Function
 
 from lessons_src.untracked_backward import in_numpy
 
-from .point import Point, leaves_torch_in_backward
-from .task import NO_NUMBER, Task, WrongAnswers, numbers
+from .point import leaves_torch_in_backward
+from .task import NO_NUMBER, Point, Task, numbers
 
 
 def dawson(x):
@@ -91,106 +91,52 @@ SOLUTION = (
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-def plus(x):
-    return 1 + 2 * x * dawsn(x)
-
-
-@wrong(
-    "plus instead of minus",
-    say="The curve falls for a large x. Can this derivative be negative there?",
-)
-class PlusInsteadOfMinus(Dawson):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * in_numpy(plus, x)
-
-
-def without_x(x):
-    return 1 - 2 * dawsn(x)
-
-
-@wrong("x forgotten", say="Copy the formula once more, slowly.")
-class XForgotten(Dawson):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * in_numpy(without_x, x)
-
-
-def without_1(x):
-    return -2 * x * dawsn(x)
-
-
-@wrong("1 forgotten", say="What is the slope at 0?")
-class OneForgotten(Dawson):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * in_numpy(without_1, x)
-
-
-@wrong("grad_out forgotten", say="backward returns a product. Of what?")
-class GradOutForgotten(Dawson):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return in_numpy(dawson_first, x)
-
-
-@wrong("an array returned", say="What type does autograd expect from backward?")
-class AnArrayReturned(Dawson):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out.numpy() * dawson_first(x.detach().numpy())
-
-
-@wrong("an array as the result", say="What type does forward return?")
-class AnArrayAsTheResult(Dawson):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return dawsn(x.numpy())
-
-
-def first_into_x(x):
-    slope = 1 - 2 * x * dawsn(x)
-    x *= 0
-    return slope
-
-
-@wrong("x changed through NumPy", say="The array and the tensor share their memory.")
-class XChangedThroughNumPy(Dawson):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * in_numpy(first_into_x, x)
-
-
-def times_first(grad_out, x):
-    grad_out *= 1 - 2 * x * dawsn(x)
-    return grad_out
-
-
-@wrong("grad_out changed through NumPy", say="The array and the tensor share their memory.")
-class GradOutChangedThroughNumPy(Dawson):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return in_numpy(times_first, grad_out, x)
-
-
-@wrong("input on ctx", say="What if the caller edits x before backward runs?")
-class InputOnCtx(Dawson):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.x = x
-        return in_numpy(dawsn, x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * in_numpy(dawson_first, ctx.x)
+WRONG = {
+    "plus instead of minus": """
+        The curve falls for a large x. Can this derivative be negative there?
+        - return 1 - 2 * x * dawsn(x)
+        + return 1 + 2 * x * dawsn(x)
+    """,
+    "x forgotten": """Copy the formula once more, slowly.
+        - return 1 - 2 * x * dawsn(x)
+        + return 1 - 2 * dawsn(x)
+    """,
+    "1 forgotten": """What is the slope at 0?
+        - return 1 - 2 * x * dawsn(x)
+        + return -2 * x * dawsn(x)
+    """,
+    "grad_out forgotten": """backward returns a product. Of what?
+        - return grad_out * in_numpy(dawson_first, x)
+        + return in_numpy(dawson_first, x)
+    """,
+    "an array returned": """What type does autograd expect from backward?
+        - return grad_out * in_numpy(dawson_first, x)
+        + return grad_out.numpy() * dawson_first(x.detach().numpy())
+    """,
+    "an array as the result": """What type does forward return?
+        - return in_numpy(dawsn, x)
+        + return dawsn(x.numpy())
+    """,
+    "x changed through NumPy": """The array and the tensor share their memory.
+        - return 1 - 2 * x * dawsn(x)
+        + slope = 1 - 2 * x * dawsn(x)
+        + x *= 0
+        + return slope
+    """,
+    "grad_out changed through NumPy": """The array and the tensor share their memory.
+        - def dawson_first(x):
+        -     return 1 - 2 * x * dawsn(x)
+        + def dawson_first(grad_out, x):
+        +     grad_out *= 1 - 2 * x * dawsn(x)
+        +     return grad_out
+        - return grad_out * in_numpy(dawson_first, x)
+        + return in_numpy(dawson_first, grad_out, x)
+    """,
+    "input on ctx": """What if the caller edits x before backward runs?
+        - ctx.save_for_backward(x)
+        + ctx.x = x
+        - (x,) = ctx.saved_tensors
+        - return grad_out * in_numpy(dawson_first, x)
+        + return grad_out * in_numpy(dawson_first, ctx.x)
+    """,
+}

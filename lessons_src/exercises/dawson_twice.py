@@ -6,8 +6,8 @@ from torch.autograd import Function
 from lessons_src.untracked_backward import in_numpy
 
 from .dawson import dawson, first
-from .point import Point, applies_a_function_in_backward
-from .task import NO_NUMBER, Task, WrongAnswers, numbers
+from .point import applies_a_function_in_backward
+from .task import NO_NUMBER, Point, Task, numbers
 
 TASK = Task(
     "dawson_twice",
@@ -95,168 +95,62 @@ SOLUTION = (dawson_first, dawson_second, DawsonBackward, DawsonTwice)
 
 # Wrong answers
 
-
-def twice_with(backward):
-    """`DawsonTwice` with another Function in the place of DawsonBackward."""
-
-    class Twice(DawsonTwice):
-        @staticmethod
-        def backward(ctx, grad_out):
-            (x,) = ctx.saved_tensors
-            return backward.apply(grad_out, x)
-
-    return Twice.apply
-
-
-wrong = WrongAnswers()
-
-
-@wrong(
-    "None for grad_out",
-    say="In a network grad_out depends on x: lesson 5, break it 2.",
-    answer=twice_with,
-)
-class NoneForGradOut(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        return (
-            None,
-            grad_grad_x * grad_out * in_numpy(dawson_second, x),
-        )
-
-
-@wrong("None for x", say="What is the second derivative alone?", answer=twice_with)
-class NoneForX(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        return (
-            grad_grad_x * in_numpy(dawson_first, x),
-            None,
-        )
-
-
-@wrong(
-    "products swapped",
-    say="In which order does DawsonBackward get its arguments?",
-    answer=twice_with,
-)
-class ProductsSwapped(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        return (
-            grad_grad_x * grad_out * in_numpy(dawson_second, x),
-            grad_grad_x * in_numpy(dawson_first, x),
-        )
-
-
-@wrong("grad_out forgotten", say="Which of the two products still contains g?", answer=twice_with)
-class GradOutForgotten(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        return (
-            grad_grad_x * in_numpy(dawson_first, x),
-            grad_grad_x * in_numpy(dawson_second, x),
-        )
-
-
-@wrong("grad_grad_x forgotten for grad_out", say="Both products begin with h.", answer=twice_with)
-class GradGradXForgottenForGradOut(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        return (
-            in_numpy(dawson_first, x),
-            grad_grad_x * grad_out * in_numpy(dawson_second, x),
-        )
-
-
-def halfway(x):
-    return -2 * x * dawson_first(x)
-
-
-@wrong(
-    "product rule stopped halfway",
-    say="2 x D is a product of two functions of x.",
-    answer=twice_with,
-)
-class ProductRuleStoppedHalfway(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        return (
-            grad_grad_x * in_numpy(dawson_first, x),
-            grad_grad_x * grad_out * in_numpy(halfway, x),
-        )
-
-
-def bent_up(x):
-    return 2 * dawsn(x) + 2 * x * dawson_first(x)
-
-
-@wrong(
-    "sign of the second derivative",
-    say="D begins with slope 1 at 0 and bends down: which sign has D'' at 0.5?",
-    answer=twice_with,
-)
-class SignOfTheSecondDerivative(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        return (
-            grad_grad_x * in_numpy(dawson_first, x),
-            grad_grad_x * grad_out * in_numpy(bent_up, x),
-        )
-
-
-@wrong("the first derivative again", say="For x you need one derivative more.", answer=twice_with)
-class TheFirstDerivativeAgain(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        return (
-            grad_grad_x * in_numpy(dawson_first, x),
-            grad_grad_x * grad_out * in_numpy(dawson_first, x),
-        )
-
-
-@wrong("no second Function", say="What does detach hide here?")
-class NoSecondFunction(DawsonTwice):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * in_numpy(dawson_first, x)
-
-
-@wrong("grad_out detached on the way", say="What does detach cut off here?")
-class GradOutDetachedOnTheWay(DawsonTwice):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return DawsonBackward.apply(grad_out.detach(), x)
-
-
-@wrong(
-    "one gradient only",
-    say="How many arguments has the forward of DawsonBackward?",
-    answer=twice_with,
-)
-class OneGradientOnly(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        return grad_grad_x * grad_out * in_numpy(dawson_second, x)
-
-
-@wrong(
-    "h changed in place", say="Who else holds the gradient that backward gets?", answer=twice_with
-)
-class HChangedInPlace(DawsonBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        grad_x = grad_grad_x * grad_out * in_numpy(dawson_second, x)
-        return grad_grad_x.mul_(in_numpy(dawson_first, x)), grad_x
+WRONG = {
+    "None for grad_out": """In a network grad_out depends on x: lesson 5, break it 2.
+        - grad_grad_x * in_numpy(dawson_first, x),
+        + None,
+    """,
+    "None for x": """What is the second derivative alone?
+        - grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        + None,
+    """,
+    "products swapped": """In which order does DawsonBackward get its arguments?
+          return (
+        +     grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        - grad_grad_x * grad_out * in_numpy(dawson_second, x),
+    """,
+    "grad_out forgotten": """Which of the two products still contains g?
+        - grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        + grad_grad_x * in_numpy(dawson_second, x),
+    """,
+    "grad_grad_x forgotten for grad_out": """Both products begin with h.
+        - grad_grad_x * in_numpy(dawson_first, x),
+        + in_numpy(dawson_first, x),
+    """,
+    "product rule stopped halfway": """2 x D is a product of two functions of x.
+        - return -2 * dawsn(x) - 2 * x * dawson_first(x)
+        + return -2 * x * dawson_first(x)
+    """,
+    "sign of the second derivative": """
+        D begins with slope 1 at 0 and bends down: which sign has D'' at 0.5?
+        - return -2 * dawsn(x) - 2 * x * dawson_first(x)
+        + return 2 * dawsn(x) + 2 * x * dawson_first(x)
+    """,
+    "the first derivative again": """For x you need one derivative more.
+        - grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        + grad_grad_x * grad_out * in_numpy(dawson_first, x),
+    """,
+    "no second Function": """What does detach hide here?
+        - return DawsonBackward.apply(grad_out, x)
+        + return grad_out * in_numpy(dawson_first, x)
+    """,
+    "grad_out detached on the way": """What does detach cut off here?
+        - return DawsonBackward.apply(grad_out, x)
+        + return DawsonBackward.apply(grad_out.detach(), x)
+    """,
+    "one gradient only": """How many arguments has the forward of DawsonBackward?
+        - return (
+        -     grad_grad_x * in_numpy(dawson_first, x),
+        -     grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        - )
+        + return grad_grad_x * grad_out * in_numpy(dawson_second, x)
+    """,
+    "h changed in place": """Who else holds the gradient that backward gets?
+        - return (
+        -     grad_grad_x * in_numpy(dawson_first, x),
+        -     grad_grad_x * grad_out * in_numpy(dawson_second, x),
+        - )
+        + grad_x = grad_grad_x * grad_out * in_numpy(dawson_second, x)
+        + return grad_grad_x.mul_(in_numpy(dawson_first, x)), grad_x
+    """,
+}

@@ -3,8 +3,8 @@
 import torch
 from torch.autograd import Function
 
-from .point import Point, keeps_an_extra_output
-from .task import Task, WrongAnswers, numbers
+from .point import keeps_an_extra_output
+from .task import Point, Task, numbers
 
 TASK = Task(
     "gate",
@@ -62,85 +62,78 @@ SOLUTION = (Gate, gate)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong("saved and not returned", say="Which of the two saved tensors is an input or an output?")
-class SavedAndNotReturned(Gate):
-    @staticmethod
-    def forward(ctx, a, b):
-        s = torch.sigmoid(b)
-        ctx.save_for_backward(a, s)
-        return a * s
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, s = ctx.saved_tensors
-        return grad_out * s, grad_out * a * s * (1 - s)
-
-
-@wrong("kept on ctx", say="Is autograd recording in forward?")
-class KeptOnCtx(Gate):
-    @staticmethod
-    def forward(ctx, a, b):
-        ctx.s = torch.sigmoid(b)
-        ctx.save_for_backward(a)
-        return a * ctx.s
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (a,) = ctx.saved_tensors
-        return grad_out * ctx.s, grad_out * a * ctx.s * (1 - ctx.s)
-
-
-@wrong("extra gradient ignored", say="When does grad_s differ from 0?")
-class ExtraGradientIgnored(Gate):
-    @staticmethod
-    def backward(ctx, grad_out, grad_s):
-        a, s = ctx.saved_tensors
-        return grad_out * s, grad_out * a * s * (1 - s)
-
-
-@wrong("extra gradient added to grad_a", say="On which input does s depend?")
-class ExtraGradientAddedToGradA(Gate):
-    @staticmethod
-    def backward(ctx, grad_out, grad_s):
-        a, s = ctx.saved_tensors
-        return grad_out * s + grad_s * s * (1 - s), grad_out * a * s * (1 - s)
-
-
-@wrong("extra gradient without its derivative", say="What is the derivative of s?")
-class ExtraGradientWithoutItsDerivative(Gate):
-    @staticmethod
-    def backward(ctx, grad_out, grad_s):
-        a, s = ctx.saved_tensors
-        return grad_out * s, grad_out * a * s * (1 - s) + grad_s
-
-
-@wrong("1 - s forgotten", say="What is the slope of the sigmoid where it is nearly 1?")
-class OneMinusSForgotten(Gate):
-    @staticmethod
-    def backward(ctx, grad_out, grad_s):
-        a, s = ctx.saved_tensors
-        return grad_out * s, grad_out * a * s + grad_s * s
-
-
-@wrong("gradients swapped", say="In which order does forward get its arguments?")
-class GradientsSwapped(Gate):
-    @staticmethod
-    def backward(ctx, grad_out, grad_s):
-        a, s = ctx.saved_tensors
-        return grad_out * a * s * (1 - s) + grad_s * s * (1 - s), grad_out * s
-
-
-@wrong("a detached in backward", say="Differentiate by a and then by b: is a still there?")
-class ADetachedInBackward(Gate):
-    @staticmethod
-    def backward(ctx, grad_out, grad_s):
-        a, s = ctx.saved_tensors
-        return grad_out * s, (grad_out * a.detach() + grad_s) * s * (1 - s)
-
-
-@wrong("the Function without the function", say="How many results does apply return?")
-def two_results(a, b):
-    return Gate.apply(a, b)
+WRONG = {
+    "saved and not returned": """Which of the two saved tensors is an input or an output?
+        - return a * s, s
+        + return a * s
+        - def backward(ctx, grad_out, grad_s):
+        + def backward(ctx, grad_out):
+        - grad_a = grad_out * s
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        - return grad_a, grad_b
+        + return grad_out * s, grad_out * a * s * (1 - s)
+        - out, _s = Gate.apply(a, b)
+        - return out
+        + return Gate.apply(a, b)
+    """,
+    "kept on ctx": """Is autograd recording in forward?
+        - s = torch.sigmoid(b)
+        - ctx.save_for_backward(a, s)
+        - return a * s, s
+        + ctx.s = torch.sigmoid(b)
+        + ctx.save_for_backward(a)
+        + return a * ctx.s
+        - def backward(ctx, grad_out, grad_s):
+        -     a, s = ctx.saved_tensors
+        -     grad_a = grad_out * s
+        -     grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        -     return grad_a, grad_b
+        + def backward(ctx, grad_out):
+        +     (a,) = ctx.saved_tensors
+        +     return grad_out * ctx.s, grad_out * a * ctx.s * (1 - ctx.s)
+        - out, _s = Gate.apply(a, b)
+        - return out
+        + return Gate.apply(a, b)
+    """,
+    "extra gradient ignored": """When does grad_s differ from 0?
+        - grad_a = grad_out * s
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        - return grad_a, grad_b
+        + return grad_out * s, grad_out * a * s * (1 - s)
+    """,
+    "extra gradient added to grad_a": """On which input does s depend?
+        - grad_a = grad_out * s
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        - return grad_a, grad_b
+        + return grad_out * s + grad_s * s * (1 - s), grad_out * a * s * (1 - s)
+    """,
+    "extra gradient without its derivative": """What is the derivative of s?
+        - grad_a = grad_out * s
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        - return grad_a, grad_b
+        + return grad_out * s, grad_out * a * s * (1 - s) + grad_s
+    """,
+    "1 - s forgotten": """What is the slope of the sigmoid where it is nearly 1?
+        - grad_a = grad_out * s
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        - return grad_a, grad_b
+        + return grad_out * s, grad_out * a * s + grad_s * s
+    """,
+    "gradients swapped": """In which order does forward get its arguments?
+        - grad_a = grad_out * s
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        - return grad_a, grad_b
+        + return grad_out * a * s * (1 - s) + grad_s * s * (1 - s), grad_out * s
+    """,
+    "a detached in backward": """Differentiate by a and then by b: is a still there?
+        - grad_a = grad_out * s
+        - grad_b = grad_out * a * s * (1 - s) + grad_s * s * (1 - s)
+        - return grad_a, grad_b
+        + return grad_out * s, (grad_out * a.detach() + grad_s) * s * (1 - s)
+    """,
+    "the Function without the function": """How many results does apply return?
+        - out, _s = Gate.apply(a, b)
+        - return out
+        + return Gate.apply(a, b)
+    """,
+}

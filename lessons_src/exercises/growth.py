@@ -6,8 +6,8 @@ from torch.autograd import Function
 
 from lessons_src.untracked_backward import in_numpy
 
-from .point import Point, applies_a_function_in_backward
-from .task import Task, WrongAnswers, numbers
+from .point import applies_a_function_in_backward
+from .task import Point, Task, numbers
 
 TASK = Task(
     "growth",
@@ -71,164 +71,99 @@ SOLUTION = (GrowthBackward, Growth)
 
 # Wrong answers
 
-
-def growth_with(backward):
-    """`Growth` with another Function in the place of GrowthBackward."""
-
-    class Other(Growth):
-        @staticmethod
-        def backward(ctx, grad_out):
-            return backward.apply(grad_out, *ctx.saved_tensors)
-
-    return Other.apply
-
-
-wrong = WrongAnswers()
-
-
-@wrong(
-    "None for grad_out",
-    say="In a network grad_out depends on a and b: lesson 5, break it 2.",
-    answer=growth_with,
-)
-class NoneForGradOut(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        _, for_a, for_b = GrowthBackward.backward(ctx, h_a, h_b)
-        return None, for_a, for_b
-
-
-@wrong(
-    "None for a",
-    say="grad_a does not contain a. Does grad_b?",
-    answer=growth_with,
-)
-class NoneForA(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        for_grad_out, _, for_b = GrowthBackward.backward(ctx, h_a, h_b)
-        return for_grad_out, None, for_b
-
-
-@wrong("each h for its own input", say="Which of the two outputs contain b?", answer=growth_with)
-class EachHForItsOwnInput(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        grad_out, a, b = ctx.saved_tensors
-        exp = in_numpy(np.exp, b)
-        return (h_a + h_b * a) * exp, h_a * grad_out * exp, h_b * grad_out * a * exp
-
-
-@wrong(
-    "grad_a left out for grad_out",
-    say="grad_out is a factor of both outputs.",
-    answer=growth_with,
-)
-class GradALeftOutForGradOut(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        grad_out, a, b = ctx.saved_tensors
-        exp = in_numpy(np.exp, b)
-        return h_b * a * exp, h_b * grad_out * exp, (h_a + h_b * a) * grad_out * exp
-
-
-@wrong("grad_a left out for b", say="Which of the two outputs contain b?", answer=growth_with)
-class GradALeftOutForB(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        grad_out, a, b = ctx.saved_tensors
-        exp = in_numpy(np.exp, b)
-        return (h_a + h_b * a) * exp, h_b * grad_out * exp, h_b * grad_out * a * exp
-
-
-@wrong("h_a and h_b swapped", say="In which order does its forward return?", answer=growth_with)
-class HSwapped(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        return GrowthBackward.backward(ctx, h_b, h_a)
-
-
-@wrong("gradients swapped", say="In which order does its forward get a and b?", answer=growth_with)
-class GradientsSwapped(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        for_grad_out, for_a, for_b = GrowthBackward.backward(ctx, h_a, h_b)
-        return for_grad_out, for_b, for_a
-
-
-@wrong("grad_out forgotten for b", say="Which of the three contain g?", answer=growth_with)
-class GradOutForgottenForB(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        grad_out, a, b = ctx.saved_tensors
-        exp = in_numpy(np.exp, b)
-        return (h_a + h_b * a) * exp, h_b * grad_out * exp, (h_a + h_b * a) * exp
-
-
-@wrong("two gradients only", say="How many arguments has its forward?", answer=growth_with)
-class TwoGradientsOnly(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        return GrowthBackward.backward(ctx, h_a, h_b)[1:]
-
-
-@wrong("one h only", say="How many outputs has its forward?", answer=growth_with)
-class OneHOnly(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h):
-        grad_out, a, b = ctx.saved_tensors
-        exp = in_numpy(np.exp, b)
-        return h * exp, h * grad_out * exp, h * grad_out * a * exp
-
-
-@wrong("one tensor returned", say="How many things does torch.stack return?", answer=growth_with)
-class OneTensorReturned(GrowthBackward):
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        return torch.stack(GrowthBackward.backward(ctx, h_a, h_b))
-
-
-@wrong("inputs on ctx", say="What if b is edited between the two passes?", answer=growth_with)
-class InputsOnCtx(GrowthBackward):
-    @staticmethod
-    def forward(ctx, grad_out, a, b):
-        ctx.inputs = grad_out, a, b
-        exp = in_numpy(np.exp, b)
-        return grad_out * exp, grad_out * a * exp
-
-    @staticmethod
-    def backward(ctx, h_a, h_b):
-        grad_out, a, b = ctx.inputs
-        exp = in_numpy(np.exp, b)
-        return (h_a + h_b * a) * exp, h_b * grad_out * exp, (h_a + h_b * a) * grad_out * exp
-
-
-@wrong("the first backward swapped", say="In which order does forward get a and b?")
-class TheFirstBackwardSwapped(Growth):
-    @staticmethod
-    def backward(ctx, grad_out):
-        grad_a, grad_b = GrowthBackward.apply(grad_out, *ctx.saved_tensors)
-        return grad_b, grad_a
-
-
-@wrong("no second Function", say="What does detach hide here?")
-class NoSecondFunction(Growth):
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        exp = in_numpy(np.exp, b)
-        return grad_out * exp, grad_out * a * exp
-
-
-@wrong("the exponential on ctx", say="Is autograd recording in forward?")
-class TheExponentialOnCtx(Growth):
-    @staticmethod
-    def forward(ctx, a, b):
-        ctx.exp = in_numpy(np.exp, b)
-        ctx.save_for_backward(a)
-        return a * ctx.exp
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (a,) = ctx.saved_tensors
-        return grad_out * ctx.exp, grad_out * a * ctx.exp
+WRONG = {
+    "None for grad_out": """In a network grad_out depends on a and b: lesson 5, break it 2.
+        - return for_grad_out, for_a, for_b
+        + return None, for_a, for_b
+    """,
+    "None for a": """grad_a does not contain a. Does grad_b?
+        - return for_grad_out, for_a, for_b
+        + return for_grad_out, None, for_b
+    """,
+    "each h for its own input": """Which of the two outputs contain b?
+        - for_grad_out = (h_a + h_b * a) * exp
+        - for_a = h_b * grad_out * exp
+        - for_b = (h_a + h_b * a) * grad_out * exp
+        - return for_grad_out, for_a, for_b
+        + return (h_a + h_b * a) * exp, h_a * grad_out * exp, h_b * grad_out * a * exp
+    """,
+    "grad_a left out for grad_out": """grad_out is a factor of both outputs.
+        - for_grad_out = (h_a + h_b * a) * exp
+        - for_a = h_b * grad_out * exp
+        - for_b = (h_a + h_b * a) * grad_out * exp
+        - return for_grad_out, for_a, for_b
+        + return h_b * a * exp, h_b * grad_out * exp, (h_a + h_b * a) * grad_out * exp
+    """,
+    "grad_a left out for b": """Which of the two outputs contain b?
+        - for_grad_out = (h_a + h_b * a) * exp
+        - for_a = h_b * grad_out * exp
+        - for_b = (h_a + h_b * a) * grad_out * exp
+        - return for_grad_out, for_a, for_b
+        + return (h_a + h_b * a) * exp, h_b * grad_out * exp, h_b * grad_out * a * exp
+    """,
+    "h_a and h_b swapped": """In which order does its forward return?
+        - def backward(ctx, h_a, h_b):
+        + def backward(ctx, h_b, h_a):
+    """,
+    "gradients swapped": """In which order does its forward get a and b?
+        - return for_grad_out, for_a, for_b
+        + return for_grad_out, for_b, for_a
+    """,
+    "grad_out forgotten for b": """Which of the three contain g?
+        - for_grad_out = (h_a + h_b * a) * exp
+        - for_a = h_b * grad_out * exp
+        - for_b = (h_a + h_b * a) * grad_out * exp
+        - return for_grad_out, for_a, for_b
+        + return (h_a + h_b * a) * exp, h_b * grad_out * exp, (h_a + h_b * a) * exp
+    """,
+    "two gradients only": """How many arguments has its forward?
+        - return for_grad_out, for_a, for_b
+        + return for_a, for_b
+    """,
+    "one h only": """How many outputs has its forward?
+        - def backward(ctx, h_a, h_b):
+        + def backward(ctx, h):
+        - for_grad_out = (h_a + h_b * a) * exp
+        - for_a = h_b * grad_out * exp
+        - for_b = (h_a + h_b * a) * grad_out * exp
+        - return for_grad_out, for_a, for_b
+        + return h * exp, h * grad_out * exp, h * grad_out * a * exp
+    """,
+    "one tensor returned": """How many things does torch.stack return?
+        - return for_grad_out, for_a, for_b
+        + return torch.stack([for_grad_out, for_a, for_b])
+    """,
+    "inputs on ctx": """What if b is edited between the two passes?
+        - ctx.save_for_backward(grad_out, a, b)
+        + ctx.inputs = grad_out, a, b
+        - grad_out, a, b = ctx.saved_tensors
+        + grad_out, a, b = ctx.inputs
+        - for_grad_out = (h_a + h_b * a) * exp
+        - for_a = h_b * grad_out * exp
+        - for_b = (h_a + h_b * a) * grad_out * exp
+        - return for_grad_out, for_a, for_b
+        + return (h_a + h_b * a) * exp, h_b * grad_out * exp, (h_a + h_b * a) * grad_out * exp
+    """,
+    "the first backward swapped": """In which order does forward get a and b?
+        - a, b = ctx.saved_tensors
+        - return GrowthBackward.apply(grad_out, a, b)
+        + grad_a, grad_b = GrowthBackward.apply(grad_out, *ctx.saved_tensors)
+        + return grad_b, grad_a
+    """,
+    "no second Function": """What does detach hide here?
+        - return GrowthBackward.apply(grad_out, a, b)
+        + exp = in_numpy(np.exp, b)
+        + return grad_out * exp, grad_out * a * exp
+    """,
+    "the exponential on ctx": """Is autograd recording in forward?
+        - ctx.save_for_backward(a, b)
+        - return a * in_numpy(np.exp, b)
+        + ctx.exp = in_numpy(np.exp, b)
+        + ctx.save_for_backward(a)
+        + return a * ctx.exp
+        - a, b = ctx.saved_tensors
+        - return GrowthBackward.apply(grad_out, a, b)
+        + (a,) = ctx.saved_tensors
+        + return grad_out * ctx.exp, grad_out * a * ctx.exp
+    """,
+}

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers, numbers
+from .task import Task, numbers
 
 
 class Given(Function):
@@ -78,100 +78,63 @@ SOLUTION = (LearnedPower,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong("expanded alpha saved", say="save_for_backward does not make an input of it.")
-class ExpandedAlphaSaved(LearnedPower):
-    @staticmethod
-    def forward(ctx, x, alpha):
-        alpha = alpha.expand_as(x)
-        ctx.save_for_backward(x, alpha)
-        return x**alpha
-
-
-@wrong(
-    "alpha itself on ctx",
-    say="Right numbers now. And if the optimiser changes alpha in place before backward?",
-)
-class AlphaItselfOnCtx(LearnedPower):
-    @staticmethod
-    def forward(ctx, x, alpha):
-        ctx.alpha = alpha
-        ctx.save_for_backward(x)
-        return x**ctx.alpha
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        grad_x = grad_out * ctx.alpha * x ** (ctx.alpha - 1)
-        grad_alpha = grad_out * x**ctx.alpha * torch.log(x)
-        return grad_x, grad_alpha.sum()
-
-
-@wrong("alpha as a number", say="Can autograd see a Python number change?")
-class AlphaAsANumber(LearnedPower):
-    @staticmethod
-    def forward(ctx, x, alpha):
-        ctx.alpha = alpha.item()
-        ctx.save_for_backward(x)
-        return x**ctx.alpha
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        grad_x = grad_out * ctx.alpha * x ** (ctx.alpha - 1)
-        grad_alpha = grad_out * x**ctx.alpha * torch.log(x)
-        return grad_x, grad_alpha.sum()
-
-
-@wrong("None for alpha", say="Is alpha learned or not?")
-class NoneForAlpha(LearnedPower):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, alpha = ctx.saved_tensors
-        grad_x = grad_out * alpha * x ** (alpha - 1)
-        return grad_x, None
-
-
-@wrong("log of the wrong variable", say="Differentiate 2 to the alpha with respect to alpha.")
-class LogOfTheWrongVariable(LearnedPower):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, alpha = ctx.saved_tensors
-        grad_x = grad_out * alpha * x ** (alpha - 1)
-        grad_alpha = grad_out * x**alpha * torch.log(alpha)
-        return grad_x, grad_alpha.sum()
-
-
-@wrong(
-    "mean instead of sum",
-    say="Each result depends on the one alpha: how do their gradients come together?",
-)
-class MeanInsteadOfSum(LearnedPower):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, alpha = ctx.saved_tensors
-        grad_x = grad_out * alpha * x ** (alpha - 1)
-        grad_alpha = grad_out * x**alpha * torch.log(x)
-        return grad_x, grad_alpha.mean()
-
-
-@wrong("gradients swapped", say="In which order does forward get its arguments?")
-class GradientsSwapped(LearnedPower):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, alpha = ctx.saved_tensors
-        grad_x = grad_out * alpha * x ** (alpha - 1)
-        grad_alpha = (grad_out * x**alpha * torch.log(x)).sum()
-        return grad_alpha, grad_x
-
-
-@wrong("alpha detached in backward", say="Differentiate by alpha a second time: is it still there?")
-class AlphaDetachedInBackward(LearnedPower):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, alpha = ctx.saved_tensors
-        alpha = alpha.detach()
-        grad_x = grad_out * alpha * x ** (alpha - 1)
-        return grad_x, (grad_out * x**alpha * torch.log(x)).sum()
+WRONG = {
+    "expanded alpha saved": """save_for_backward does not make an input of it.
+          def forward(ctx, x, alpha):
+        +     alpha = alpha.expand_as(x)
+    """,
+    "alpha itself on ctx": """
+        Right numbers now. And if the optimiser changes alpha in place before backward?
+        - ctx.save_for_backward(x, alpha)
+        - return x**alpha
+        + ctx.alpha = alpha
+        + ctx.save_for_backward(x)
+        + return x**ctx.alpha
+        - x, alpha = ctx.saved_tensors
+        - grad_x = grad_out * alpha * x ** (alpha - 1)
+        - grad_alpha = grad_out * x**alpha * torch.log(x)
+        + (x,) = ctx.saved_tensors
+        + grad_x = grad_out * ctx.alpha * x ** (ctx.alpha - 1)
+        + grad_alpha = grad_out * x**ctx.alpha * torch.log(x)
+    """,
+    "alpha as a number": """Can autograd see a Python number change?
+        - ctx.save_for_backward(x, alpha)
+        - return x**alpha
+        + ctx.alpha = alpha.item()
+        + ctx.save_for_backward(x)
+        + return x**ctx.alpha
+        - x, alpha = ctx.saved_tensors
+        - grad_x = grad_out * alpha * x ** (alpha - 1)
+        - grad_alpha = grad_out * x**alpha * torch.log(x)
+        + (x,) = ctx.saved_tensors
+        + grad_x = grad_out * ctx.alpha * x ** (ctx.alpha - 1)
+        + grad_alpha = grad_out * x**ctx.alpha * torch.log(x)
+    """,
+    "None for alpha": """Is alpha learned or not?
+        - grad_alpha = grad_out * x**alpha * torch.log(x)
+        - return grad_x, grad_alpha.sum()
+        + return grad_x, None
+    """,
+    "log of the wrong variable": """Differentiate 2 to the alpha with respect to alpha.
+        - grad_alpha = grad_out * x**alpha * torch.log(x)
+        + grad_alpha = grad_out * x**alpha * torch.log(alpha)
+    """,
+    "mean instead of sum": """
+        Each result depends on the one alpha: how do their gradients come together?
+        - return grad_x, grad_alpha.sum()
+        + return grad_x, grad_alpha.mean()
+    """,
+    "gradients swapped": """In which order does forward get its arguments?
+        - grad_alpha = grad_out * x**alpha * torch.log(x)
+        - return grad_x, grad_alpha.sum()
+        + grad_alpha = (grad_out * x**alpha * torch.log(x)).sum()
+        + return grad_alpha, grad_x
+    """,
+    "alpha detached in backward": """Differentiate by alpha a second time: is it still there?
+          x, alpha = ctx.saved_tensors
+        + alpha = alpha.detach()
+        - grad_alpha = grad_out * x**alpha * torch.log(x)
+        - return grad_x, grad_alpha.sum()
+        + return grad_x, (grad_out * x**alpha * torch.log(x)).sum()
+    """,
+}

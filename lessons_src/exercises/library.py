@@ -2,9 +2,8 @@
 
 import torch
 from torch.autograd import Function, grad
-from torch.autograd.function import once_differentiable
 
-from .task import Task, WrongAnswers, numbers
+from .task import Task, numbers
 
 
 class Leaky(Function):
@@ -105,62 +104,48 @@ SOLUTION = (Mended,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong("the sine mended", say="Which name stands first in the error of detect_intermediates?")
-class TheSineMended(Wave):
-    pass
-
-
-@wrong("-x through save_for_backward", say="Does save_for_backward give a tensor a graph?")
-class MinusXThroughSaveForBackward(Mended):
-    @staticmethod
-    def forward(ctx, x):
-        minus_x = -x
-        out = torch.exp(minus_x * x / 2)
-        ctx.save_for_backward(minus_x, out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        minus_x, out = ctx.saved_tensors
-        return grad_out * minus_x * out
-
-
-@wrong("the slope on ctx", say="The slope was made in forward, like -x before it.")
-class TheSlopeOnCtx(Mended):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.exp(-(x**2) / 2)
-        ctx.slope = -x * out
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.slope
-
-
-@wrong("x detached", say="What does detach do to the graph of x?")
-class XDetached(Mended):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        return -grad_out * x.detach() * out
-
-
-@wrong("declared once_differentiable", say="That is honest. The training differentiates twice.")
-class DeclaredOnceDifferentiable(Mended):
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        return -grad_out * x * out
-
-
-@wrong("the sign", say="Is the bell rising or falling at x = 0.5?")
-class TheSign(Mended):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        return grad_out * x * out
+WRONG = {
+    "the sine mended": """Which name stands first in the error of detect_intermediates?
+        - out = torch.exp(-(x**2) / 2)
+        - ctx.save_for_backward(x, out)
+        - return out
+        + ctx.save_for_backward(x)
+        + return torch.sin(x)
+        - x, out = ctx.saved_tensors
+        - return -grad_out * x * out
+        + (x,) = ctx.saved_tensors
+        + return grad_out * torch.cos(x)
+    """,
+    "-x through save_for_backward": """Does save_for_backward give a tensor a graph?
+        - out = torch.exp(-(x**2) / 2)
+        - ctx.save_for_backward(x, out)
+        + minus_x = -x
+        + out = torch.exp(minus_x * x / 2)
+        + ctx.save_for_backward(minus_x, out)
+        - x, out = ctx.saved_tensors
+        - return -grad_out * x * out
+        + minus_x, out = ctx.saved_tensors
+        + return grad_out * minus_x * out
+    """,
+    "the slope on ctx": """The slope was made in forward, like -x before it.
+        - ctx.save_for_backward(x, out)
+        + ctx.slope = -x * out
+        - x, out = ctx.saved_tensors
+        - return -grad_out * x * out
+        + return grad_out * ctx.slope
+    """,
+    "x detached": """What does detach do to the graph of x?
+        - return -grad_out * x * out
+        + return -grad_out * x.detach() * out
+    """,
+    "declared once_differentiable": """That is honest. The training differentiates twice.
+          @staticmethod
+        - def backward(ctx, grad_out):
+        + @torch.autograd.function.once_differentiable
+        + def backward(ctx, grad_out):
+    """,
+    "the sign": """Is the bell rising or falling at x = 0.5?
+        - return -grad_out * x * out
+        + return grad_out * x * out
+    """,
+}

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import MATRICES, Task, WrongAnswers, numbers
+from .task import MATRICES, Task, numbers
 
 
 class Given(Function):
@@ -63,87 +63,67 @@ SOLUTION = (LogSumExp,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong("total as a tensor on ctx", say="It is a tensor now. Where was it made?")
-class TotalAsATensorOnCtx(LogSumExp):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.total = torch.exp(x).sum()
-        ctx.save_for_backward(x)
-        return torch.log(ctx.total)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * torch.exp(x) / ctx.total
-
-
-@wrong("total through save_for_backward", say="Does save_for_backward give a tensor a graph?")
-class TotalThroughSaveForBackward(LogSumExp):
-    @staticmethod
-    def forward(ctx, x):
-        total = torch.exp(x).sum()
-        ctx.save_for_backward(x, total)
-        return torch.log(total)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, total = ctx.saved_tensors
-        return grad_out * torch.exp(x) / total
-
-
-@wrong("total as an array on ctx", say="Can a graph lead from an array to x?")
-class TotalAsAnArrayOnCtx(LogSumExp):
-    @staticmethod
-    def forward(ctx, x):
-        total = torch.exp(x).sum()
-        ctx.total = total.numpy()
-        ctx.save_for_backward(x)
-        return torch.log(total)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * torch.exp(x) / torch.as_tensor(ctx.total)
-
-
-@wrong("total taken with item in backward", say="The line has moved. Is the number still a number?")
-class TotalTakenWithItemInBackward(LogSumExp):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, _out = ctx.saved_tensors
-        return grad_out * torch.exp(x) / torch.exp(x).sum().item()
-
-
-@wrong("result as a number on ctx", say="Which of the tensors was an output?")
-class ResultAsANumberOnCtx(LogSumExp):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.log(torch.exp(x).sum())
-        ctx.out = out.item()
-        ctx.save_for_backward(x)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * torch.exp(x - ctx.out)
-
-
-@wrong("along one axis", say="Try an x of shape (2, 3): of what shape is the result?")
-class AlongOneAxis(LogSumExp):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.log(torch.exp(x).sum(0))
-        ctx.save_for_backward(x, out)
-        return out
-
-
-@wrong("division forgotten", say="log has a derivative of its own.")
-class DivisionForgotten(LogSumExp):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, _out = ctx.saved_tensors
-        return grad_out * torch.exp(x)
+WRONG = {
+    "total as a tensor on ctx": """It is a tensor now. Where was it made?
+        - out = torch.log(torch.exp(x).sum())
+        - ctx.save_for_backward(x, out)
+        - return out
+        + ctx.total = torch.exp(x).sum()
+        + ctx.save_for_backward(x)
+        + return torch.log(ctx.total)
+        - x, out = ctx.saved_tensors
+        - return grad_out * torch.exp(x - out)
+        + (x,) = ctx.saved_tensors
+        + return grad_out * torch.exp(x) / ctx.total
+    """,
+    "total through save_for_backward": """Does save_for_backward give a tensor a graph?
+        - out = torch.log(torch.exp(x).sum())
+        - ctx.save_for_backward(x, out)
+        - return out
+        + total = torch.exp(x).sum()
+        + ctx.save_for_backward(x, total)
+        + return torch.log(total)
+        - x, out = ctx.saved_tensors
+        - return grad_out * torch.exp(x - out)
+        + x, total = ctx.saved_tensors
+        + return grad_out * torch.exp(x) / total
+    """,
+    "total as an array on ctx": """Can a graph lead from an array to x?
+        - out = torch.log(torch.exp(x).sum())
+        - ctx.save_for_backward(x, out)
+        - return out
+        + total = torch.exp(x).sum()
+        + ctx.total = total.numpy()
+        + ctx.save_for_backward(x)
+        + return torch.log(total)
+        - x, out = ctx.saved_tensors
+        - return grad_out * torch.exp(x - out)
+        + (x,) = ctx.saved_tensors
+        + return grad_out * torch.exp(x) / torch.as_tensor(ctx.total)
+    """,
+    "total taken with item in backward": """The line has moved. Is the number still a number?
+        - x, out = ctx.saved_tensors
+        - return grad_out * torch.exp(x - out)
+        + x, _out = ctx.saved_tensors
+        + return grad_out * torch.exp(x) / torch.exp(x).sum().item()
+    """,
+    "result as a number on ctx": """Which of the tensors was an output?
+        - ctx.save_for_backward(x, out)
+        + ctx.out = out.item()
+        + ctx.save_for_backward(x)
+        - x, out = ctx.saved_tensors
+        - return grad_out * torch.exp(x - out)
+        + (x,) = ctx.saved_tensors
+        + return grad_out * torch.exp(x - ctx.out)
+    """,
+    "along one axis": """Try an x of shape (2, 3): of what shape is the result?
+        - out = torch.log(torch.exp(x).sum())
+        + out = torch.log(torch.exp(x).sum(0))
+    """,
+    "division forgotten": """log has a derivative of its own.
+        - x, out = ctx.saved_tensors
+        - return grad_out * torch.exp(x - out)
+        + x, _out = ctx.saved_tensors
+        + return grad_out * torch.exp(x)
+    """,
+}

@@ -3,8 +3,8 @@
 import torch
 from torch.autograd import Function
 
-from .point import Point, keeps_an_extra_output
-from .task import MATRICES, Task, WrongAnswers, numbers
+from .point import keeps_an_extra_output
+from .task import MATRICES, Point, Task, numbers
 
 
 def _length(x):
@@ -86,134 +86,102 @@ SOLUTION = (
 
 # Wrong answers
 
-wrong = WrongAnswers()
+WRONG = {
+    "norm taken for a constant": """If one element grows, what happens to the others?
+        - grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        + grad_x = grad_out / norm
+    """,
+    "sum forgotten": """Does the third result depend on the first x?
+        - grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        + grad_x = (grad_out - out * (grad_out * out)) / norm
+    """,
+    "terms added": """Stretch x as a whole: the result must not move, so the terms must cancel.
+        - grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        + grad_x = (grad_out + out * (grad_out * out).sum()) / norm
+    """,
+    "saved and not returned": """out is an output. What is norm?
+        - return out, norm
+        + return out
+        - def backward(ctx, grad_out, grad_norm):
+        + def backward(ctx, grad_out):
+        - grad_x = grad_x + grad_norm * out
 
+        - out, _norm = Normalise.apply(x)
+        - return out
+        + return Normalise.apply(x)
+    """,
+    "extra gradient ignored": """When does grad_norm differ from 0?
+        - grad_x = grad_x + grad_norm * out
+    """,
+    "extra gradient subtracted": """Does norm grow or shrink with a positive x?
+        - grad_x = grad_x + grad_norm * out
+        + grad_x = grad_x - grad_norm * out
+    """,
+    "norm on ctx": """ctx holds it, and does autograd know where it comes from?
+        - ctx.save_for_backward(out, norm)
+        - return out, norm
+        + ctx.save_for_backward(out)
+        + ctx.norm = norm
+        + return out
+        - def backward(ctx, grad_out, grad_norm):
+        -     out, norm = ctx.saved_tensors
+        + def backward(ctx, grad_out):
+        +     (out,), norm = ctx.saved_tensors, ctx.norm
+        - grad_x = grad_x + grad_norm * out
 
-@wrong("norm taken for a constant", say="If one element grows, what happens to the others?")
-class NormTakenForAConstant(Normalise):
-    @staticmethod
-    def backward(ctx, grad_out, grad_norm):
-        out, norm = ctx.saved_tensors
-        grad_x = grad_out / norm
-        grad_x = grad_x + grad_norm * out
-        return grad_x
-
-
-@wrong("sum forgotten", say="Does the third result depend on the first x?")
-class SumForgotten(Normalise):
-    @staticmethod
-    def backward(ctx, grad_out, grad_norm):
-        out, norm = ctx.saved_tensors
-        grad_x = (grad_out - out * (grad_out * out)) / norm
-        grad_x = grad_x + grad_norm * out
-        return grad_x
-
-
-@wrong(
-    "terms added", say="Stretch x as a whole: the result must not move, so the terms must cancel."
-)
-class TermsAdded(Normalise):
-    @staticmethod
-    def backward(ctx, grad_out, grad_norm):
-        out, norm = ctx.saved_tensors
-        grad_x = (grad_out + out * (grad_out * out).sum()) / norm
-        grad_x = grad_x + grad_norm * out
-        return grad_x
-
-
-@wrong("saved and not returned", say="out is an output. What is norm?")
-class SavedAndNotReturned(Normalise):
-    @staticmethod
-    def forward(ctx, x):
-        norm = torch.sqrt((x**2).sum())
-        out = x / norm
-        ctx.save_for_backward(out, norm)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        out, norm = ctx.saved_tensors
-        grad_x = (grad_out - out * (grad_out * out).sum()) / norm
-        return grad_x
-
-
-@wrong("extra gradient ignored", say="When does grad_norm differ from 0?")
-class ExtraGradientIgnored(Normalise):
-    @staticmethod
-    def backward(ctx, grad_out, grad_norm):
-        out, norm = ctx.saved_tensors
-        grad_x = (grad_out - out * (grad_out * out).sum()) / norm
-        return grad_x
-
-
-@wrong("extra gradient subtracted", say="Does norm grow or shrink with a positive x?")
-class ExtraGradientSubtracted(Normalise):
-    @staticmethod
-    def backward(ctx, grad_out, grad_norm):
-        out, norm = ctx.saved_tensors
-        grad_x = (grad_out - out * (grad_out * out).sum()) / norm
-        grad_x = grad_x - grad_norm * out
-        return grad_x
-
-
-@wrong("norm on ctx", say="ctx holds it, and does autograd know where it comes from?")
-class NormOnCtx(Normalise):
-    @staticmethod
-    def forward(ctx, x):
-        norm = torch.sqrt((x**2).sum())
-        out = x / norm
-        ctx.save_for_backward(out)
-        ctx.norm = norm
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,), norm = ctx.saved_tensors, ctx.norm
-        grad_x = (grad_out - out * (grad_out * out).sum()) / norm
-        return grad_x
-
-
-@wrong("along one axis", say="Try an x of shape (2, 3): is its length one number?")
-class AlongOneAxis(Normalise):
-    @staticmethod
-    def forward(ctx, x):
-        norm = torch.sqrt((x**2).sum(0))
-        out = x / norm
-        ctx.save_for_backward(out, norm)
-        return out, norm
-
-    @staticmethod
-    def backward(ctx, grad_out, grad_norm):
-        out, norm = ctx.saved_tensors
-        grad_x = (grad_out - out * (grad_out * out).sum(0)) / norm
-        return grad_x + grad_norm * out
-
-
-@wrong("norm as a number on ctx", say="Can a graph lead from a Python number to x?")
-class NormAsANumberOnCtx(Normalise):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.norm = x.norm().item()
-        out = x / ctx.norm
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return (grad_out - out * (grad_out * out).sum()) / ctx.norm
-
-
-@wrong("norm as an array on ctx", say="Can a graph lead from an array to x?")
-class NormAsAnArrayOnCtx(Normalise):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.norm = x.norm().detach().numpy()
-        out = x / torch.as_tensor(ctx.norm)
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return (grad_out - out * (grad_out * out).sum()) / torch.as_tensor(ctx.norm)
+        - out, _norm = Normalise.apply(x)
+        - return out
+        + return Normalise.apply(x)
+    """,
+    "along one axis": """Try an x of shape (2, 3): is its length one number?
+        - norm = torch.sqrt((x**2).sum())
+        + norm = torch.sqrt((x**2).sum(0))
+        - grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        - grad_x = grad_x + grad_norm * out
+        - return grad_x
+        + grad_x = (grad_out - out * (grad_out * out).sum(0)) / norm
+        + return grad_x + grad_norm * out
+    """,
+    "norm as a number on ctx": """Can a graph lead from a Python number to x?
+        - norm = torch.sqrt((x**2).sum())
+        - out = x / norm
+        - ctx.save_for_backward(out, norm)
+        - return out, norm
+        + ctx.norm = x.norm().item()
+        + out = x / ctx.norm
+        + ctx.save_for_backward(out)
+        + return out
+        - def backward(ctx, grad_out, grad_norm):
+        -     out, norm = ctx.saved_tensors
+        -     grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        -     grad_x = grad_x + grad_norm * out
+        -     return grad_x
+        + def backward(ctx, grad_out):
+        +     (out,) = ctx.saved_tensors
+        +     return (grad_out - out * (grad_out * out).sum()) / ctx.norm
+        - out, _norm = Normalise.apply(x)
+        - return out
+        + return Normalise.apply(x)
+    """,
+    "norm as an array on ctx": """Can a graph lead from an array to x?
+        - norm = torch.sqrt((x**2).sum())
+        - out = x / norm
+        - ctx.save_for_backward(out, norm)
+        - return out, norm
+        + ctx.norm = x.norm().detach().numpy()
+        + out = x / torch.as_tensor(ctx.norm)
+        + ctx.save_for_backward(out)
+        + return out
+        - def backward(ctx, grad_out, grad_norm):
+        -     out, norm = ctx.saved_tensors
+        -     grad_x = (grad_out - out * (grad_out * out).sum()) / norm
+        -     grad_x = grad_x + grad_norm * out
+        -     return grad_x
+        + def backward(ctx, grad_out):
+        +     (out,) = ctx.saved_tensors
+        +     return (grad_out - out * (grad_out * out).sum()) / torch.as_tensor(ctx.norm)
+        - out, _norm = Normalise.apply(x)
+        - return out
+        + return Normalise.apply(x)
+    """,
+}

@@ -1,97 +1,74 @@
-"""Whether a right answer practises what its exercise is for."""
+"""What to add to a right answer: whether it practises what its exercise is for, and overflows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.autograd import grad
 
 from double_backward.graphs import walk
-from double_backward.steps import LEAVING, Step, watched
+from double_backward.steps import LEAVING, watched
+
+from .differentiate import applied_in_backward, first, first_backward, functions_of
+from .reply import survived
+from .task import Setting, Task
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One call of an answer, and its first backward, recorded.
-
-    Attributes:
-        out: the result.
-        forward: the nodes of Functions that lead to it.
-        backward: the nodes of Functions that lead to the gradients, and not to the result.
-        steps: where backward leaves what autograd records.
-    """
-
-    out: Tensor
-    forward: list[walk.Node]
-    backward: list[walk.Node]
-    steps: list[Step]
-
-
-@dataclass(frozen=True)
-class Point:
-    """What an exercise is for.
-
-    Attributes:
-        said: to fit behind "the point of this exercise, which is".
-        met: whether an answer does so.
-    """
-
-    said: str
-    met: Callable[[Seen], bool]
-
-
-def around_the_point(task, answer) -> str:
-    """One sentence where a right answer goes around what its exercise is for, else ""."""
-    if task.point is None:
-        return ""
-    fn = answer.apply if isinstance(answer, type) else answer
+def besides(task: Task, answer: Any) -> str:
+    """One sentence on a right answer, or ""."""
+    fn = answer.apply if isinstance(answer, type) else answer  # type: ignore[attr-defined]
     with torch.inference_mode(False), torch.enable_grad():
-        try:
-            met = task.point.met(_seen(task.plain[0], fn))
-        except Exception:  # a backward that cannot be recorded, where the exercise wants the first
-            return ""
-    said = f"But it goes around the point of this exercise, which is {task.point.said}."
-    return "" if met else said
+        return survived(_around, task, fn) or survived(_overflow, task, fn)
 
 
-def _seen(setting, fn):
-    args = setting.fresh()
-    out, xs = fn(*args), setting.variables(args)
-    grad_out = setting.grad_out(out).requires_grad_()
-    forward = [node for node in walk.walk(out).nodes if node.custom]
-    with watched({node.custom for node in forward}) as steps:
-        gradients = list(grad(out, xs, grad_out, create_graph=True))
-    before = {node.fn for node in forward}
-    later = walk.walk(*gradients).nodes
-    backward = [node for node in later if node.custom and node.fn not in before]
-    return Seen(out, forward, backward, steps)
+def _around(task, fn):
+    if task.point is None or task.point.met(fn, task.plain[0]):
+        return ""
+    return f"But it goes around the point of this exercise, which is {task.point.said}."
 
 
-def keeps_the_result(seen: Seen) -> bool:
-    return any(kept.role == walk.OUTPUT for node in seen.forward for kept in node.kept)
+def _overflow(task, fn):
+    if task.far:
+        setting = Setting(task.far)
+        ones = torch.ones_like(task.far[0])
+        (yours, *_), (true, *_) = (first(f, setting, ones)[1] for f in (fn, task.truth))
+        for bad in (~yours.isfinite()).nonzero()[:1].flatten().tolist():
+            at = f"{task.inputs[0]} = {task.far[0][bad].item():g}"
+            return (
+                f"But it overflows: at {at} the first derivative is {yours[bad].item()}, true "
+                f"{true[bad].item():g}. Which part of your formula is too large there?"
+            )
+    return ""
 
 
-def keeps_an_extra_output(seen: Seen) -> bool:
+def _nodes(fn, setting):
+    out = fn(*setting.fresh()[0])
+    return out, [node for node in walk.walk(out).nodes if node.custom]
+
+
+def keeps_the_result(fn: Callable, setting: Setting) -> bool:
+    return any(kept.role == walk.OUTPUT for node in _nodes(fn, setting)[1] for kept in node.kept)
+
+
+def keeps_an_extra_output(fn: Callable, setting: Setting) -> bool:
     """Is an output kept from which the result does not come?"""
-    used = {walk.origin(seen.out)}
-    for node in walk.walk(seen.out).nodes:
+    out, nodes = _nodes(fn, setting)
+    used = {walk.origin(out)}
+    for node in walk.walk(out).nodes:
         used |= {(source[0].fn, source[1]) for source in node.inputs if source is not None}
-    return any(
-        kept.role == walk.OUTPUT and (node.fn, kept.position) not in used
-        for node in seen.forward
-        for kept in node.kept
-    )
+    kept = [(node.fn, k.position) for node in nodes for k in node.kept if k.role == walk.OUTPUT]
+    return not used.issuperset(kept)
 
 
-def leaves_torch_in_backward(seen: Seen) -> bool:
-    return any(step.kind in LEAVING for step in seen.steps)
+def leaves_torch_in_backward(fn: Callable, setting: Setting) -> bool:
+    with watched(functions_of(fn(*setting.fresh()[0]))) as steps:
+        first_backward(fn, setting)
+    return any(step.kind in LEAVING for step in steps)
 
 
-def applies_a_function_in_backward(seen: Seen) -> bool:
-    return bool(seen.backward)
+def applies_a_function_in_backward(fn: Callable, setting: Setting) -> bool:
+    return bool(applied_in_backward(fn, setting))
 
 
-def applies_itself_in_backward(seen: Seen) -> bool:
-    here = {node.custom for node in seen.forward}
-    return any(node.custom in here for node in seen.backward)
+def applies_itself_in_backward(fn: Callable, setting: Setting) -> bool:
+    outer = functions_of(fn(*setting.fresh()[0]))
+    return any(cls in outer for cls in applied_in_backward(fn, setting))

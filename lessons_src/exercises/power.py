@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers, X, numbers
+from .task import Task, X, numbers
 
 TASK = Task(
     "power",
@@ -52,111 +52,64 @@ SOLUTION = (Power,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong("exponent not lowered", say="Try n = 1: what should the derivative of x be?")
-class ExponentNotLowered(Power):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * ctx.n * x**ctx.n, None
-
-
-@wrong("factor n forgotten", say="The exponent comes down as a factor.")
-class FactorNForgotten(Power):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * x ** (ctx.n - 1), None
-
-
-@wrong("no gradient for n", say="Count the arguments of forward after ctx.")
-class NoGradientForN(Power):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * ctx.n * x ** (ctx.n - 1)
-
-
-@wrong("a gradient for n", say="Can one move an integer a little?")
-class AGradientForN(Power):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * ctx.n * x ** (ctx.n - 1), grad_out * x**ctx.n * torch.log(x.abs())
-
-
-@wrong("n in save_for_backward", say="What may save_for_backward hold?")
-class NInSaveForBackward(Power):
-    @staticmethod
-    def forward(ctx, x, n):
-        ctx.save_for_backward(x, n)
-        return x**n
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, n = ctx.saved_tensors
-        return grad_out * n * x ** (n - 1), None
-
-
-@wrong("written for n = 3", say="It was tested with one n. Test with another.")
-class WrittenForNThree(Power):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * 3 * x**2, None
-
-
-@wrong(
-    "x**(n - 1) computed in forward", say="Where was this power made, and was autograd recording?"
-)
-class XN1ComputedInForward(Power):
-    @staticmethod
-    def forward(ctx, x, n):
-        ctx.save_for_backward(x ** (n - 1))
-        ctx.n = n
-        return x**n
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (lower,) = ctx.saved_tensors
-        return grad_out * ctx.n * lower, None
-
-
-@wrong("divided by x", say="What happens at x = 0?")
-class DividedByX(Power):
-    @staticmethod
-    def forward(ctx, x, n):
-        out = x**n
-        ctx.save_for_backward(x, out)
-        ctx.n = n
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        return grad_out * ctx.n * out / x, None
-
-
-@wrong("n on the class", say="What if F is called with another n before backward runs?")
-class NOnTheClass(Power):
-    @staticmethod
-    def forward(ctx, x, n):
-        ctx.save_for_backward(x)
-        NOnTheClass.n = n
-        return x**n
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        n = NOnTheClass.n
-        return grad_out * n * x ** (n - 1), None
-
-
-@wrong("x detached", say="Does autograd see the step that detach makes?")
-class XDetached(Power):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * ctx.n * x.detach() ** (ctx.n - 1), None
+WRONG = {
+    "exponent not lowered": """Try n = 1: what should the derivative of x be?
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return grad_out * ctx.n * x**ctx.n, None
+    """,
+    "factor n forgotten": """The exponent comes down as a factor.
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return grad_out * x ** (ctx.n - 1), None
+    """,
+    "no gradient for n": """Count the arguments of forward after ctx.
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return grad_out * ctx.n * x ** (ctx.n - 1)
+    """,
+    "a gradient for n": """Can one move an integer a little?
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return grad_out * ctx.n * x ** (ctx.n - 1), grad_out * x**ctx.n * torch.log(x.abs())
+    """,
+    "n in save_for_backward": """What may save_for_backward hold?
+        - ctx.save_for_backward(x)
+        - ctx.n = n
+        + ctx.save_for_backward(x, n)
+        - (x,) = ctx.saved_tensors
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + x, n = ctx.saved_tensors
+        + return grad_out * n * x ** (n - 1), None
+    """,
+    "written for n = 3": """It was tested with one n. Test with another.
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return grad_out * 3 * x**2, None
+    """,
+    "x**(n - 1) computed in forward": """Where was this power made, and was autograd recording?
+        - ctx.save_for_backward(x)
+        + ctx.save_for_backward(x ** (n - 1))
+        - (x,) = ctx.saved_tensors
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + (lower,) = ctx.saved_tensors
+        + return grad_out * ctx.n * lower, None
+    """,
+    "divided by x": """What happens at x = 0?
+        - ctx.save_for_backward(x)
+        + out = x**n
+        + ctx.save_for_backward(x, out)
+        - return x**n
+        + return out
+        - (x,) = ctx.saved_tensors
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + x, out = ctx.saved_tensors
+        + return grad_out * ctx.n * out / x, None
+    """,
+    "n on the class": """What if F is called with another n before backward runs?
+        - ctx.n = n
+        + Power.n = n
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + n = Power.n
+        + return grad_out * n * x ** (n - 1), None
+    """,
+    "x detached": """Does autograd see the step that detach makes?
+        - return grad_out * ctx.n * x ** (ctx.n - 1), None
+        + return grad_out * ctx.n * x.detach() ** (ctx.n - 1), None
+    """,
+}

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .task import Task, WrongAnswers, X, numbers
+from .task import Task, X, numbers
 
 TASK = Task(
     "product",
@@ -43,117 +43,65 @@ SOLUTION = (Product,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong("gradients swapped", say="Say the derivative with respect to a aloud: is it a, or b?")
-class GradientsSwapped(Product):
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        return grad_out * a, grad_out * b
-
-
-@wrong(
-    "one gradient only", say="How many arguments has forward? So many gradients backward returns."
-)
-class OneGradientOnly(Product):
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        return grad_out * b
-
-
-@wrong("None for b", say="None says that the result does not depend on b. Does it?")
-class NoneForB(Product):
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        return grad_out * b, None
-
-
-@wrong("grad_out forgotten for b", say="The chain rule holds for each of the inputs.")
-class GradOutForgottenForB(Product):
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        return grad_out * b, a
-
-
-@wrong(
-    "the whole product as a gradient", say="Differentiate 7 * b with respect to b. What remains?"
-)
-class TheWholeProductAsAGradient(Product):
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        return grad_out * b, grad_out * a * b
-
-
-@wrong("b detached", say="Try F(a, b)² with respect to b, and compare.")
-class BDetached(Product):
-    @staticmethod
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b.detach())
-        return a * b
-
-
-@wrong("grad_out changed in place", say="Who else holds this tensor?")
-class GradOutChangedInPlace(Product):
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        grad_b = grad_out * a
-        return grad_out.mul_(b), grad_b
-
-
-@wrong("flags swapped", say="Which flag belongs to which input?")
-class FlagsSwapped(Product):
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        grad_a = grad_out * b if ctx.needs_input_grad[1] else None
-        grad_b = grad_out * a if ctx.needs_input_grad[0] else None
-        return grad_a, grad_b
-
-
-@wrong("a list of gradients", say="Is a list a tensor, or several?")
-class AListOfGradients(Product):
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        return [grad_out * b, grad_out * a]
-
-
-@wrong("a on the class", say="What if F is called twice before backward runs?")
-class AOnTheClass(Product):
-    @staticmethod
-    def forward(ctx, a, b):
-        AOnTheClass.a = a
-        ctx.save_for_backward(b)
-        return a * b
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (b,) = ctx.saved_tensors
-        return grad_out * b, grad_out * AOnTheClass.a
-
-
-@wrong("a number on ctx", say="Can a graph lead from a Python number to b?")
-class ANumberOnCtx(Product):
-    @staticmethod
-    def forward(ctx, a, b):
-        ctx.numbers = b.tolist()
-        ctx.save_for_backward(a)
-        return a * b
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (a,) = ctx.saved_tensors
-        b = torch.tensor(ctx.numbers, dtype=a.dtype)
-        return grad_out * b, grad_out * a
-
-
-@wrong("b detached before", say="Where does the graph of the result lead?")
-def b_detached_before(a, b):
-    return Product.apply(a, b.detach())
+WRONG = {
+    "gradients swapped": """Say the derivative with respect to a aloud: is it a, or b?
+        - return grad_out * b, grad_out * a
+        + return grad_out * a, grad_out * b
+    """,
+    "one gradient only": """How many arguments has forward? So many gradients backward returns.
+        - return grad_out * b, grad_out * a
+        + return grad_out * b
+    """,
+    "None for b": """None says that the result does not depend on b. Does it?
+        - return grad_out * b, grad_out * a
+        + return grad_out * b, None
+    """,
+    "grad_out forgotten for b": """The chain rule holds for each of the inputs.
+        - return grad_out * b, grad_out * a
+        + return grad_out * b, a
+    """,
+    "the whole product as a gradient": """Differentiate 7 * b with respect to b. What remains?
+        - return grad_out * b, grad_out * a
+        + return grad_out * b, grad_out * a * b
+    """,
+    "b detached": """Try F(a, b)² with respect to b, and compare.
+        - ctx.save_for_backward(a, b)
+        + ctx.save_for_backward(a, b.detach())
+    """,
+    "grad_out changed in place": """Who else holds this tensor?
+        - return grad_out * b, grad_out * a
+        + grad_b = grad_out * a
+        + return grad_out.mul_(b), grad_b
+    """,
+    "flags swapped": """Which flag belongs to which input?
+        - return grad_out * b, grad_out * a
+        + grad_a = grad_out * b if ctx.needs_input_grad[1] else None
+        + grad_b = grad_out * a if ctx.needs_input_grad[0] else None
+        + return grad_a, grad_b
+    """,
+    "a list of gradients": """Is a list a tensor, or several?
+        - return grad_out * b, grad_out * a
+        + return [grad_out * b, grad_out * a]
+    """,
+    "a on the class": """What if F is called twice before backward runs?
+        - ctx.save_for_backward(a, b)
+        + Product.a = a
+        + ctx.save_for_backward(b)
+        - a, b = ctx.saved_tensors
+        - return grad_out * b, grad_out * a
+        + (b,) = ctx.saved_tensors
+        + return grad_out * b, grad_out * Product.a
+    """,
+    "a number on ctx": """Can a graph lead from a Python number to b?
+        - ctx.save_for_backward(a, b)
+        + ctx.numbers = b.tolist()
+        + ctx.save_for_backward(a)
+        - a, b = ctx.saved_tensors
+        + (a,) = ctx.saved_tensors
+        + b = torch.tensor(ctx.numbers, dtype=a.dtype)
+    """,
+    "b detached before": """Where does the graph of the result lead?
+        + def b_detached_before(a, b):
+        +     return Product.apply(a, b.detach())
+    """,
+}

@@ -1,34 +1,111 @@
-"""How wrong numbers are related to the true ones, in a true sentence."""
+"""Yours and the true one: where they differ, and how they are related, in a true sentence."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import permutations
 
 import torch
-
-from .pairs import Pair
+from torch import Tensor
 
 ENOUGH = 3  # numbers that a sentence about "everywhere" is taken from
+Formulas = Mapping[str, Callable[..., Tensor]]
 
 
-def relation_of(groups: list[list[Pair]], where: str = "everywhere") -> str:
+@dataclass(eq=False)
+class Pair:
+    """Two tensors of one shape, and what they were computed from.
+
+    Attributes:
+        what: name of the thing compared, such as "b" for the gradient of b.
+        yours, true: the two tensors.
+        given: from names to the arguments, tensors or numbers; grad_out, where it is no 1, too.
+        note: the setting, said behind the place.
+        factors: from names to what may be a factor too many, or missing.
+        at: what the formula of a known mistake is a function of.
+        none: True if autograd gave nothing at all, for which `yours` has zeros.
+    """
+
+    what: str
+    yours: Tensor
+    true: Tensor
+    given: dict = field(default_factory=dict)
+    note: str = ""
+    factors: dict = field(default_factory=dict)
+    at: tuple = ()
+    none: bool = False
+
+    @property
+    def differs(self) -> Tensor:
+        """Mask of the elements that are not equal, rounding apart."""
+        rtol, atol = 1e-8, 1e-10
+        if self.true.dtype == torch.float32:
+            size = max(1.0, self.true.abs().max().item()) if self.true.numel() else 1.0
+            rtol, atol = 1e-3, 1e-4 * size
+        return ~torch.isclose(self.yours, self.true, rtol=rtol, atol=atol)
+
+    @property
+    def wrong(self) -> bool:
+        return bool(self.differs.any())
+
+    def __str__(self) -> str:
+        """The first element that differs: "at x[1] = 1.0: yours 0.5000, true 0.2500"."""
+        index = tuple(self.differs.nonzero()[0].tolist())
+        places = []
+        for name, value in self.given.items():
+            if isinstance(value, Tensor):
+                if value.dim() and value.shape == self.yours.shape:
+                    name += f"[{', '.join(map(str, index))}]"
+                    value = value[index]
+                if value.numel() > 3:
+                    continue
+                value = _short(value.detach())
+            places.append(f"{name} = {value}")
+        return f"at {', '.join(places)}{self.note}: {_both(self.yours[index], self.true[index])}"
+
+
+def _short(value):
+    """Numbers without the tail of a float32: 0.2 and not 0.20000000298."""
+    if value.dim():
+        return "[" + ", ".join(str(_short(v)) for v in value.reshape(-1)) + "]"
+    return float(f"{value.item():.6g}")
+
+
+def _both(yours, true):
+    """Both with four decimals, or with as many digits as it takes to tell them apart."""
+    for form in (".4f", ".4g", ".8g", ".15g"):
+        texts = [format(round(value.item(), 15) + 0.0, form) for value in (yours, true)]
+        if texts[0] != texts[1] and all(len(text) < 16 for text in texts):
+            break
+    return f"yours {texts[0]}, true {texts[1]}"
+
+
+def relation_of(
+    groups: list[list[Pair]], where: str = "everywhere", slips: Formulas | None = None
+) -> str:
     """What is wrong in all of these pairs at once: a true sentence, or "".
 
     Args:
         groups: lists of `Pair`, one pair for each gradient that one backward returned.
         where: how the places of all these numbers together are called.
+        slips: what known mistakes give, by what to say of them.
     """
     wrong = next((pair for group in groups for pair in group if pair.wrong), None)
     if wrong is None:
         return ""
+    if _telling(sum(groups, [])) >= ENOUGH and _in_another_order(groups):
+        said = "Each of these gradients is what belongs in the place of another."
+        if len(groups[0]) == 2:
+            said = "Each of the two gradients is what belongs in the place of the other."
+        return (
+            f"{said} Check the order in which you take the saved tensors, and in which you return."
+        )
     alike = [pair for group in groups for pair in group if pair.what == wrong.what]
     if _telling(alike) < ENOUGH:
         return ""
-    for advice in wrong.slips:
-        if all(close(pair.yours, pair.slips[advice]()) for pair in alike):
+    for advice, formula in (slips or {}).items():
+        if all(close(pair.yours, formula(*pair.at)) for pair in alike):
             return advice
-    if _swapped(groups):
-        return (
-            "Each of the two gradients is what belongs in the place of the other. Check the order "
-            "in which you take the saved tensors, and in which you return."
-        )
-    said = relation(alike, where)
+    said = _relation(alike, where)
     if not said and (other := _of_another(groups, wrong.what)):
         said = f"that is the gradient of {other}."
     several = len({pair.what for group in groups for pair in group}) > 1
@@ -37,93 +114,113 @@ def relation_of(groups: list[list[Pair]], where: str = "everywhere") -> str:
 
 def _telling(pairs):
     """How many different true numbers there are."""
-    return len(joined([p.true for p in pairs]).unique())
+    return len(_joined([p.true for p in pairs]).unique())
 
 
-def _swapped(groups):
-    """True if each of two gradients stands in the other's place."""
-    for group in groups:
-        if len(group) != 2 or group[0].true.shape != group[1].true.shape:
-            return False
-        one, two = group
-        if not (close(one.yours, two.true) and close(two.yours, one.true)):
-            return False
-    return True
+def _in_another_order(groups):
+    """True if the right gradients came back, each in the place of another."""
+    count = len(groups[0])
+    if count > 4 or any(len(group) != count for group in groups):
+        return False
+    _as_it_is, *others = permutations(range(count))
+    return any(
+        all(close(g[i].yours, pair.true) for g in groups for i, pair in zip(order, g, strict=True))
+        for order in others
+    )
 
 
 def _of_another(groups, name):
     """The name of the variable whose true gradient stands in the place of this one's, or ""."""
-    for other in groups[0] if len(groups[0]) > 1 else []:
-        if other.what != name and all(
-            close(by_name[name].yours, by_name[other.what].true)
-            for by_name in ({pair.what: pair for pair in group} for group in groups)
-            if name in by_name and other.what in by_name
-        ):
-            return other.what
+    named = [{pair.what: pair for pair in group} for group in groups]
+    for other in named[0]:
+        both = [pairs for pairs in named if name in pairs and other in pairs]
+        if other != name and all(close(p[name].yours, p[other].true) for p in both):
+            return other
     return ""
 
 
-def relation(pairs: list[Pair], where: str) -> str:
+def _relation(pairs, where):
     """How yours is related to the true one in every pair, in a true sentence, or ""."""
-    yours, true = joined([p.yours for p in pairs]), joined([p.true for p in pairs])
-    if _telling(pairs) < ENOUGH:
-        return ""
+    yours, true = _joined([p.yours for p in pairs]), _joined([p.true for p in pairs])
     if not yours.isfinite().all():
         return _places(pairs)
     if not yours.any():
         return f"{where}, yours is 0."
     if close(yours, -true):
         return f"{where}, yours has the wrong sign."
-    ratio = (yours / true)[true != 0][:1]
-    if close(yours, true * ratio) and abs(ratio.item() - 1) > 1e-3:
-        return f"{where}, yours is {ratio.item():.4g} times the true one."
+    if close(yours, true):
+        return f"{where}, yours is right to about seven digits, as float32 is. Is a part of it so?"
+    times = _ratio(yours, true)
+    if times is not None:
+        return f"{where}, yours is {times:.4g} times the true one."
     for name in pairs[0].factors:
-        factor = joined([_like(p.factors[name], p.yours) for p in pairs])
-        for sign, also in ((1, ""), (-1, " The sign is wrong too.")):
-            if close(yours, sign * true * factor):
-                return f"{where}, yours has one factor too many: {name}.{also}"
-            if close(yours * factor, sign * true):
-                return f"{where}, yours lacks one factor: {name}.{also}"
-        if close((yours - factor) * factor, true) and factor.any():
-            return f"{where}, yours adds {name} where it should multiply by it."
-        for power in (1, 2):
-            shown = name if power == 1 else f"{name}²"
-            for by, ratio in (
-                ("times", _ratio(yours, true * factor**power)),
-                ("divided by", _ratio(yours * factor**power, true)),
-            ):
-                if ratio is not None:
-                    often = "" if abs(ratio - 1) < 1e-6 else f"{ratio:.4g} times "
-                    return f"{where}, yours is {often}the true one, {by} {shown}."
+        factor = _joined([_like(p.factors[name], p.yours) for p in pairs])
+        if said := _by_factor(yours, true, factor, name):
+            return f"{where}, {said}"
     if close(yours.abs(), true.abs()) and (yours.sign() != true.sign()).any():
         return f"{where}, yours has the right size, and in places the wrong sign."
-    handed = joined([_like(p.handed, p.yours) for p in pairs])
-    if all(p.yours.numel() > 1 and _even(p.yours) for p in pairs) and not _ratio(yours, handed):
+    handed = _joined([_like(p.given.get("grad_out", p.given.get("h", 1)), p.yours) for p in pairs])
+    even = all(p.yours.numel() > 1 and len(p.yours.unique()) == 1 for p in pairs)
+    if even and not _ratio(yours, handed):
         return f"{where}, yours is one number for all elements. Is there a sum or a mean too many?"
-    if torch.allclose(yours, true, rtol=3e-7, atol=0):
-        return f"{where}, yours is right to about seven digits, as float32 is. Is a part of it so?"
     return _places(pairs)
+
+
+def _by_factor(yours, true, factor, name):
+    """What one factor has to do with it."""
+    for sign, also in ((1, ""), (-1, " The sign is wrong too.")):
+        if close(yours, sign * true * factor):
+            return f"yours has one factor too many: {name}.{also}"
+        if close(yours * factor, sign * true):
+            return f"yours lacks one factor: {name}.{also}"
+    if close((yours - factor) * factor, true) and factor.any():
+        return f"yours adds {name} where it should multiply by it."
+    for power, shown in ((1, name), (2, f"{name}²")):
+        for by, ratio in (
+            ("times", _ratio(yours, true * factor**power)),
+            ("divided by", _ratio(yours * factor**power, true)),
+        ):
+            if ratio is not None:
+                often = "" if abs(ratio - 1) < 1e-6 else f"{ratio:.4g} times "
+                return f"yours is {often}the true one, {by} {shown}."
+    return ""
 
 
 def _places(pairs):
     """At which values of an argument yours is wrong, if it is right at all others."""
     wrong = torch.cat([p.differs.reshape(-1) for p in pairs])
     for name in pairs[0].factors:
-        values = joined([_like(p.factors[name], p.yours) for p in pairs])
-        if values.isnan().any() or wrong.all():
-            continue
-        for said, mask in (
-            ("is negative", values < 0),
-            ("is positive", values > 0),
-            ("is 0", values == 0),
-        ):
-            if torch.equal(mask, wrong):
+        values = _joined([_like(p.factors[name], p.yours) for p in pairs])
+        masks = {"is negative": values < 0, "is positive": values > 0, "is 0": values == 0}
+        for said, mask in masks.items():
+            if torch.equal(mask, wrong) and not wrong.all() and not values.isnan().any():
                 return f"it is wrong where {name} {said}, and right at the other points tried."
     return ""
 
 
-def _even(tensor):
-    return bool((tensor == tensor.reshape(-1)[0]).all())
+def by_terms(pairs: list[Pair], terms: Formulas) -> str:
+    """Which term of the gradient comes how often, if yours is made of the same terms, or ""."""
+    columns = [_joined([term(*pair.at) for pair in pairs]) for term in terms.values()]
+    matrix, yours = torch.stack(columns, 1), _joined([pair.yours for pair in pairs])
+    if len(yours) < len(columns) + ENOUGH or torch.linalg.matrix_rank(matrix) < len(columns):
+        return ""
+    often = torch.linalg.lstsq(matrix, yours).solution
+    if not close(matrix @ often, yours):
+        return ""
+    if close(often, often[:1].expand_as(often)):
+        return f"At these points, yours is {often[0].item():.6g} times the true one."
+    said = map(_how_often, terms, often.tolist())
+    return " ".join(filter(None, said))
+
+
+def _how_often(name, number):
+    if abs(number - 1) < 1e-6:
+        return ""
+    if abs(number) < 1e-9:
+        return f"The term {name} is missing."
+    if abs(number + 1) < 1e-6:
+        return f"The term {name} has the wrong sign."
+    return f"At these points, the term {name} comes {number:.6g} times. It should come once."
 
 
 def _ratio(yours, other):
@@ -141,9 +238,10 @@ def _like(factor, tensor):
     return (factor if fits else factor.new_tensor(torch.nan)).expand_as(tensor)
 
 
-def joined(tensors):
+def _joined(tensors):
     return torch.cat([t.detach().reshape(-1).to(torch.float64) for t in tensors])
 
 
-def close(a, b):
+def close(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are the same to six digits."""
     return a.shape == b.shape and torch.allclose(a, b, rtol=1e-6, atol=1e-9)

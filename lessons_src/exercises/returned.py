@@ -1,73 +1,109 @@
-"""Is what a backward returns of the right kind? Looked at before autograd gets it."""
+"""Is what a backward returns of the kind that autograd takes? Looked at before autograd gets it."""
 
+import ast
 import inspect
+from contextlib import ExitStack, suppress
+from difflib import get_close_matches
 
 import torch
+from torch import Tensor
 from torch.autograd import Function
 
-from .reply import has_return, wrong
+from double_backward.methods import has_setup_context, recorded
+
+from .differentiate import applied_in_backward, first, first_backward, functions_of, summed
+from .errors import tree_of
+from .reply import wrong
 
 
-def _named_like(cls, args):
-    """Names of the arguments of forward, as its author calls them."""
-    names = list(inspect.signature(cls.forward).parameters)
-    names = names if len(names) == len(args) else names[1:]
-    return names if len(names) == len(args) else [f"argument {i + 1}" for i in range(len(args))]
+def look_at_returned(fn, setting):
+    """Ends the review where one of the backwards returns what autograd does not take."""
+    outer, inner = functions_of(fn(*setting.fresh()[0])), []
+    for cls in outer:
+        _check_written(cls)
+    with suppress(Exception):
+        inner = [cls for cls in applied_in_backward(fn, setting) if cls not in outer]
+    with ExitStack() as stack:
+        calls = {
+            cls: [stack.enter_context(recorded(cls, method)) for method in ("forward", "backward")]
+            for cls in [*outer, *inner]
+        }
+        with suppress(Exception):
+            first(fn, setting)
+        with suppress(Exception):
+            summed(first_backward(fn, setting)[1]).backward()
+    for cls, (forward, backward) in calls.items():
+        who = "backward" if cls in outer else f"{cls.__name__}.backward"
+        for _, returned in backward if forward else []:
+            args = forward[0][0] if has_setup_context(cls) else forward[0][0][1:]
+            _check_kind(cls, args, returned, setting.note, who)
 
 
-def check_kind(cls, args, returned, note, who="backward"):
-    """Is what `who` returned what autograd takes: one tensor or None for each argument?"""
-    names = list(_named_like(cls, args))
-    if returned is None and not has_return(cls.backward):
+def _check_written(cls):
+    """Has it a backward, under that name?"""
+    if cls.backward is Function.backward and cls.vjp is Function.vjp:
+        own = [name for name in vars(cls) if not name.startswith("_")]
+        near = get_close_matches("backward", own, n=1, cutoff=0.7)
+        advice = f"It has {near[0]}: is that meant?" if near else ""
+        if "backward" in cls.forward.__globals__:
+            advice = "There is a function backward outside of the class. Indent it, as forward."
+        wrong(f"{cls.__name__} has no method backward.", advice)
+
+
+def _check_kind(cls, args, returned, note, who):
+    """One tensor or None for each argument."""
+    names = list(inspect.signature(cls.forward).parameters)[-len(args) :]
+    if returned is None and not _has_return(cls.backward):
         wrong(f"{who} returns None.", "It has no return.")
-    if isinstance(returned, torch.Tensor) or not isinstance(returned, tuple):
-        if returned is not None and not isinstance(returned, torch.Tensor):
-            kind = type(returned).__name__
-            if isinstance(returned, Function):
-                wrong(
-                    f"{who} returns an instance of {kind}.",
-                    f"Call it through apply: {kind}.apply",
-                )
-            advice = "Return a tensor, or several with a comma between them."
-            wrong(f"{who} returns an object of type {kind}.", advice)
-        returned = (returned,)
+    if isinstance(returned, Function):
+        _no_apply(f"{who} returns an instance of {type(returned).__name__}.", returned)
+    if returned is not None and not isinstance(returned, (Tensor, tuple)):
+        wrong(
+            f"{who} returns an object of type {type(returned).__name__}.",
+            "Return a tensor, or several with a comma between them.",
+        )
+    returned = returned if isinstance(returned, tuple) else (returned,)
     if len(returned) < len(args) or any(g is not None for g in returned[len(args) :]):
-        got, needed = (_counted(len(each), "gradient") for each in (returned, args))
+        got, needed = (f"{len(n)} gradient" + "s" * (len(n) != 1) for n in (returned, args))
         wrong(
             f"{who} returns {got}. It should return {needed}, one for each argument of forward "
             f"after ctx ({', '.join(names)}), in that order.",
-            _stacked(returned, len(args)),
+            _stacked(returned[0], len(args)) if len(returned) == 1 else "",
         )
     for name, arg, g in zip(names, args, returned, strict=False):
-        if not torch.is_tensor(arg):
+        if not isinstance(arg, Tensor):
             if g is not None:
                 fact = f"{who} returns a gradient for {name}, which is no tensor."
                 wrong(fact, "Return None in its place.")
         elif g is None:
             if arg.requires_grad:
                 wrong(f"{who} returns None for {name}, but the result depends on it{note}.")
-        elif not torch.is_tensor(g):
-            kind = type(g).__name__
-            advice = f"Call it through apply: {kind}.apply" if isinstance(g, Function) else ""
-            wrong(f"what {who} returns for {name} is of type {kind}, and no tensor.", advice)
-        elif g.shape != arg.shape and not _can_be_summed(g.shape, arg.shape):
+        elif not isinstance(g, Tensor):
+            fact = f"what {who} returns for {name} is of type {type(g).__name__}, and no tensor."
+            _no_apply(fact, g) if isinstance(g, Function) else wrong(fact)
+        elif not _can_be_summed(g.shape, arg.shape):
             fact = f"what {who} returns for {name} is of shape {tuple(g.shape)}, and {name} is of"
             wrong(f"{fact} shape {tuple(arg.shape)}.{_fits_the_other_way(args, returned)}")
 
 
-def _stacked(returned, needed):
+def _has_return(function):
+    """False where a function returns nothing anywhere; True too where its source is not read."""
+    tree = tree_of(function)
+    return tree is None or any(isinstance(n, ast.Return) and n.value for n in ast.walk(tree))
+
+
+def _no_apply(fact, instance):
+    wrong(fact, f"Call it through apply: {type(instance).__name__}.apply")
+
+
+def _stacked(only, needed):
     """What to say of one tensor in which all the gradients that are needed stand, or ""."""
-    only = returned[0] if len(returned) == 1 else None
-    if needed > 1 and torch.is_tensor(only) and only.dim() and len(only) == needed:
+    if needed > 1 and isinstance(only, Tensor) and only.dim() and len(only) == needed:
         return (
             f"This is one tensor of shape {tuple(only.shape)}, as in_numpy makes of an array. "
             "tuple(...) around it takes it apart."
         )
     return ""
-
-
-def _counted(number, noun):
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _can_be_summed(shape, to):
@@ -79,7 +115,7 @@ def _can_be_summed(shape, to):
 
 
 def _fits_the_other_way(args, returned):
-    if len(args) != 2 or not all(torch.is_tensor(t) for t in (*args, *returned)):
-        return ""
-    fits = [g.shape for g in returned] == [a.shape for a in args][::-1]
-    return " The two would fit the other way round." if fits else ""
+    tensors = all(isinstance(t, Tensor) for t in (*args, *returned))
+    if tensors and [g.shape for g in returned] == [a.shape for a in args][::-1] and len(args) == 2:
+        return " The two would fit the other way round."
+    return ""

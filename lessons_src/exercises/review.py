@@ -1,39 +1,38 @@
-"""Compare an answer with its exercise: value, first derivative, second derivative, and the rest.
+"""Is an answer's value that of plain torch, and its first and second derivative?
 
-The first thing that is wrong ends the review. What is said of it is measured: in every setting of
-the exercise the numbers are compared with its `truth`, and a cause is named where an experiment
-leaves no doubt. Otherwise the wrong number is told, and where it stands.
+The first thing that is wrong ends the review. What is said of it is measured: the numbers are
+compared with the `truth` of the exercise, in every setting of it. Why they are wrong is asked in
+`causes`.
 """
 
 import ast
 import traceback
 import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
 from types import FunctionType
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd import Function, grad
 
-from double_backward.diagnosis import diagnose
+from double_backward import diagnose
 from double_backward.graphs import walk
-from double_backward.steps import UNDOABLE, Watch, told
+from double_backward.methods import backward_method, recorded
 
-from .first_order import check_first_derivative, check_gradients, check_unchanged
-from .handed import marked_as_constant
-from .pairs import Pair
-from .reply import (
-    PACKAGE,
-    Reply,
-    Said,
-    is_readers,
-    neutral,
-    raised,
-    readers_frames,
-    survived,
-    tree_of,
-    wrong,
+from . import causes
+from .differentiate import first, formulas, functions_of, in_formula, second, summed
+from .errors import PACKAGE, raised, readers_frames, tree_of
+from .relations import Pair
+from .reply import Reply, Said, neutral, survived, wrong
+from .returned import look_at_returned
+from .task import Setting, Task, uneven
+
+NO_GRAPH = (  # parts of the two errors of autograd for a result that does not depend on x
+    "does not require grad and does not have a grad_fn",
+    "appears to not have been used in the graph",
 )
-from .second_order import check_edges, check_second_derivative
-from .task import Setting, Task
 
 
 def review(task: Task, answer: object) -> Reply:
@@ -41,9 +40,7 @@ def review(task: Task, answer: object) -> Reply:
     with torch.inference_mode(False), torch.enable_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            fn = function_of(answer)
-            check_as_given(task, fn)
-            return _review(task, fn)
+            return _review(task, function_of(answer))
         except Said as said:
             return said.args[0]
         except (Exception, SystemExit) as error:
@@ -51,22 +48,25 @@ def review(task: Task, answer: object) -> Reply:
 
 
 def _review(task, fn):
-    for setting in [*task.settings, *map(Setting, task.edges), task.constant]:
+    check_as_given(task, fn)
+    for setting in [*task.plain, *task.more, *map(Setting, task.edges), task.constant]:
         check_value(task, fn, setting)
-    check_graph(task, fn, task.plain[0])
+    check_graph(fn, task.plain[0])
     check_first_derivative(task, fn)
+    diagnosis = diagnose(fn, *task.plain[0].fresh()[0])
+    if said := causes.of_conduct(diagnosis):
+        wrong("the first derivative is right, and yet one thing is left to mend.", said)
     check_whose_derivative(fn, task.plain[0])
-    for setting in task.single:
-        check_value(task, fn, setting)
-        check_gradients(task, fn, setting)
-    if task.order == 1:
-        check_edges(task, fn)
-        check_what_is_kept(task, fn)
-        return Reply("right", "right. Checked: value and first derivative.")
-    check_second_derivative(task, fn)
+    if task.order > 1:
+        check_second_derivative(task, fn)
     check_edges(task, fn)
     check_what_is_kept(task, fn)
-    check_the_rest(task, fn)
+    if task.order == 1:
+        return Reply("right", "right. Checked: value and first derivative.")
+    if not diagnosis.ok:
+        headline = diagnosis.verdict.headline
+        said = "".join(found.message for found in diagnosis.findings[:1])
+        wrong(f"right in every setting of this exercise, and yet: {headline}.", said)
     checked = "value, first and second derivative, alone and inside larger formulas."
     return Reply("right", f"right. Checked: {checked}")
 
@@ -92,7 +92,7 @@ def _unexpected(error):
 # What was handed over
 
 
-def function_of(answer):
+def function_of(answer: object) -> Callable:
     """The answer as something to call with the arguments of the exercise."""
     if isinstance(answer, type) and issubclass(answer, Function):
         return answer.apply
@@ -104,7 +104,7 @@ def function_of(answer):
             f"{answer.__name__} is a class, and no torch.autograd.Function.",
             f"Write class {answer.__name__}(Function), and hand over {answer.__name__}.apply.",
         )
-    if isinstance(answer, torch.Tensor):
+    if isinstance(answer, Tensor):
         advice = "Hand over the function itself: Name.apply, without brackets behind it."
         wrong("this is a tensor, the result of a call.", advice)
     if not callable(answer):
@@ -140,18 +140,16 @@ def _trees(cls):
 
 
 def check_value(task, fn, setting):
-    xs = setting.fresh()
-    true = task.truth(*(a.double() if torch.is_tensor(a) else a for a in setting.args))
+    args, _ = setting.fresh()
+    true = task.truth(*setting.fresh(double=True)[0]).detach()
     try:
-        out = fn(*xs)
+        out = fn(*args)
     except (Exception, SystemExit) as error:
         inside = any(frame.f_code.co_name == "forward" for frame, _ in readers_frames(error))
         raised(("forward" if inside else f"F({', '.join(task.inputs)})") + setting.note, error)
-    asked = {a.dtype for a in setting.args if torch.is_tensor(a)}
     _check_kind(task, setting, out, true)
-    check_unchanged(task, "forward", setting, xs)
+    dtype = torch.float32 if setting.single else torch.float64
     given = task.named(setting.args)
-    dtype = torch.float32 if torch.float32 in asked else torch.float64
     pair = Pair("value", out.detach().to(dtype), true.to(dtype), given, setting.note)
     if pair.wrong:
         wrong(f"the value is wrong {pair}.", f"It should be {task.asks}.")
@@ -170,83 +168,251 @@ def _check_kind(task, setting, out, true):
     if isinstance(out, Function):
         name = type(out).__name__
         wrong(f"the result is an instance of {name}.", f"Call it through apply: {name}.apply")
-    if not isinstance(out, torch.Tensor):
+    if not isinstance(out, Tensor):
         wrong(f"the result is of type {type(out).__name__}, and no tensor.")
     if out.shape != true.shape:
         advice = f"It should be {task.asks}, of shape {tuple(true.shape)}."
-        if _taken_apart(out):
+        node: Any = out.grad_fn
+        taken = type(node).__name__ in ("UnbindBackward0", "SelectBackward0")
+        if taken and hasattr(node.next_functions[0][0], "_forward_cls"):
             advice = (
                 "This is an element of the one tensor that apply returns: forward returns no extra "
                 "outputs."
             )
         wrong(f"the result is of shape {tuple(out.shape)}{setting.note}.", advice)
-    asked = {a.dtype for a in setting.args if torch.is_tensor(a)}
-    if asked == {torch.float64} and out.dtype != torch.float64:
+    if not setting.single and out.dtype != torch.float64:
         wrong(f"the result is of dtype {out.dtype}.", f"It should be {true.dtype}, like the input.")
 
 
-def _taken_apart(out):
-    """True if the result is an element of the one tensor that a Function of the reader returns."""
-    taken = type(out.grad_fn).__name__ in ("UnbindBackward0", "SelectBackward0")
-    return taken and hasattr(out.grad_fn.next_functions[0][0], "_forward_cls")
-
-
-def check_graph(task, fn, setting):
-    """The result comes from a Function of the reader's, and so does its derivative."""
-    xs = setting.fresh()
-    with Watch(own=is_readers) as watch:
-        out = fn(*xs)
+def check_graph(fn, setting):
+    """The result comes from a Function of the reader's."""
+    out = fn(*setting.fresh()[0])
     if not out.requires_grad:
-        steps = [s for s in watch.steps if s.kind in UNDOABLE]
-        with Watch(undo=steps, own=is_readers):
-            mended = fn(*xs).requires_grad
-        advice = (
-            f"It ends here: {told(steps)}."
-            if mended
-            else survived(marked_as_constant, lambda: fn(*xs))
-        )
-        wrong("the value is right, but no graph leads from it to the input.", advice)
-    nodes = [node for node in walk.walk(out).nodes if node.custom]
-    if not nodes:
+        fact = "the value is right, but no graph leads from it to the input."
+        wrong(fact, survived(causes.cut_off, fn, setting))
+    if not any(node.custom for node in walk.walk(out).nodes):
         advice = "Write one, with forward and backward, and call it through apply."
         wrong("right numbers, but there is no Function of yours in the graph.", advice)
 
 
 def check_whose_derivative(fn, setting):
     """Is it a Function of the reader's that makes the derivative?"""
-    xs = setting.fresh()
-    out = fn(*xs)
-    came, changed = [], []
-
-    def hook(gave, got):
-        got = [g for g in got if g is not None and g.any()]
-        gave = [g for g in gave if g is not None]
-        same = [any(_proportional(a, b) for b in got) for a in gave]
-        came.append(bool(got))
-        changed.append(bool(got) and not all(same))
-
-    for node in walk.walk(out).nodes:
-        if node.custom:
-            node.fn.register_hook(hook)
-    grad(out, setting.variables(xs), setting.grad_out(out), allow_unused=True)
-    if any(changed):
-        return
-    what = "hands the gradient on, at most times a number" if any(came) else "has no part in it"
+    classes = functions_of(fn(*setting.fresh()[0]))
+    with ExitStack() as stack:
+        calls = [stack.enter_context(recorded(cls, backward_method(cls))) for cls in classes]
+        first(fn, setting)
+    for (_, *got), gave in sum(calls, []):
+        for g in gave if isinstance(gave, tuple) else (gave,):
+            came = [u for u in got if u is not None and u.any()]
+            if g is not None and came and not any(_proportional(g, u) for u in came):
+                return
     wrong(
-        f"right numbers, but the derivative is torch's: the Function in the graph {what}.",
+        "right numbers, but the derivative is torch's: the Function in the graph has no part in "
+        "it, or hands the gradient on, at most times a number.",
         "Compute the result in forward, and its derivative in backward.",
     )
 
 
 def _proportional(a, b):
     """True if one is the other times one number."""
-    if a.shape != b.shape:
-        return False
     a, b = a.reshape(-1), b.reshape(-1)
-    return torch.allclose(a * b[:1], b * a[:1], rtol=1e-9, atol=0)
+    return a.shape == b.shape and torch.allclose(a * b[:1], b * a[:1], rtol=1e-9, atol=0)
+
+
+# The first derivative
+
+
+def check_first_derivative(task, fn):
+    """With a grad_out of ones, whose numbers a reader knows; then with one that tells more."""
+    ones = [first_pairs(task, fn, each, plain=True) for each in task.plain]
+    uneven = [first_pairs(task, fn, each) for each in task.plain]
+
+    def advise(name):
+        found = [survived(first_pairs, task, fn, Setting(args)) for args in task.wide[:1]]
+        return causes.of_first_derivative(task, fn, name, ones, uneven, list(filter(None, found)))
+
+    for group in ones + uneven:
+        _compare_first(group, advise)
+    for setting in task.plain:
+        _check_memory(task, fn, setting)
+    for setting in [*task.more, *task.single]:
+        check_value(task, fn, setting)
+        _compare_first(first_pairs(task, fn, setting))
+
+
+def _compare_first(group, advise=lambda name: ""):
+    for pair in group:
+        if pair.wrong:
+            by = f" with respect to {pair.what}" if len(group) > 1 else ""
+            wrong(f"the first derivative{by} is wrong {pair}.", advise(pair.what))
+
+
+def first_pairs(task, fn, setting, plain=False, between=()):
+    """What backward returns in one setting: a `Pair` for each input that is differentiated."""
+    names, note, true_value = task.differentiated(setting), setting.note, task.truth(*setting.args)
+    ones = torch.ones_like(true_value) if task.weights is None else task.weights
+    try:
+        out, yours, u = first(fn, setting, ones if plain else None, between=between)
+    except (Exception, SystemExit) as error:
+        if any(part in str(error) for part in NO_GRAPH):
+            wrong(f"no graph leads from the result to the input{note}.")
+        look_at_returned(fn, setting)
+        raised(f"backward{note}", error)
+    for name, gradient in zip(names, yours, strict=True):
+        if gradient is None:
+            look_at_returned(fn, setting)
+            wrong(f"no gradient comes back for {name}, but the result depends on it{note}.")
+    _, true, _ = first(task.truth, setting, u, double=True)
+    given = task.named(setting.args)
+    factors = {"grad_out": u, **given, "the result": out.detach()}
+    factors |= {"the number of elements": torch.tensor(out.numel(), dtype=torch.float64)}
+    if not plain or task.weights is not None:
+        given = {**given, "grad_out": u}
+    return [
+        Pair(name, a.detach(), b.to(a.dtype), given, note, factors, (u, *setting.args))
+        for name, a, b in zip(names, yours, true, strict=True)
+    ]
+
+
+def _check_memory(task, fn, setting):
+    """Other calls between forward and backward must change nothing."""
+    halved = Setting(tuple(a / 2 if isinstance(a, Tensor) else a for a in setting.args))
+    for others in ([halved], [*task.plain, *reversed(task.more)]):
+        try:
+            if not any(pair.wrong for pair in first_pairs(task, fn, setting, between=others)):
+                continue
+        except Said:
+            pass
+        wrong(
+            "the gradient is another one, or none, when F was called with other arguments after "
+            "forward.",
+            causes.SHARED,
+        )
+
+
+# The second derivative
+
+
+def check_second_derivative(task, fn):
+    for setting in [*task.plain, *task.more, *task.single]:
+        groups = second_pairs(task, fn, setting)
+        for pair in sum(groups, []):
+            if pair.wrong:
+                _tell_second(task, fn, setting, groups, pair)
+    for setting in task.plain:
+        for label, formula in formulas(task, setting).items():
+            if seen := in_one_formula(task, fn, setting, label, formula):
+                wrong(f"the second derivative is wrong in a formula. {seen}.")
+    for pair in sum(second_pairs(task, fn, task.plain[0], again=True), []):
+        if pair.wrong:
+            wrong(
+                f"the derivative of grad_x by {pair.what} is another one when backward ran before, "
+                "without create_graph.",
+                "backward should compute everything anew each time it runs.",
+            )
+    if said := survived(causes.of_extra_outputs, task, fn, task.plain[0]):
+        wrong("the second derivative is right, and one thing is left to mend.", said)
+    for setting in task.plain if task.third else []:
+        _check_third_derivative(task, fn, setting)
+
+
+def _check_third_derivative(task, fn, setting):
+    """A wrong number is refused; an error is not, for it is honest."""
+    label = "F, differentiated three times,"
+    seen = survived(in_one_formula, task, fn, setting, label, lambda f, xs: f(*xs), 3)
+    if seen and " raises: " not in seen:
+        wrong(
+            f"the second derivative is right, and the third is a wrong number. {seen}.",
+            survived(lambda: causes.told_to(task, causes.cause_of(fn, setting, order=3))),
+        )
+
+
+def second_pairs(task, fn, setting, again=False):
+    """For each gradient, `Pair`s for its derivative by each input, and by grad_out last."""
+    names, groups = task.differentiated(setting), []
+    for which in range(len(names)):
+        try:
+            yours, u, h = second(fn, setting, which, again=again)
+        except Said:
+            raise
+        except Exception as error:
+            look_at_returned(fn, setting)
+            raised(f"backward, differentiated itself{setting.note},", error)
+        true, *_ = second(task.truth, setting, which, double=True)
+        given = {**task.named(setting.args), "grad_out": u, "h": h}
+        like = [*setting.fresh()[1], u]
+        pairs = []
+        for name, t, a, b in zip([*names, "grad_out"], like, yours, true, strict=True):
+            a, b, none = *(torch.zeros_like(t) if g is None else g for g in (a, b)), a is None
+            at = h, u, *setting.args
+            pairs.append(Pair(name, a, b.to(a.dtype), given, setting.note, given, at, none))
+        groups.append(pairs)
+    return groups
+
+
+def _tell_second(task, fn, setting, groups, pair):
+    which = next(k for k, group in enumerate(groups) if pair in group)
+    alike = [second_pairs(task, fn, s)[which] for s in [*task.plain, *map(Setting, task.wide[:1])]]
+    advice = causes.of_second_derivative(task, fn, setting, groups, alike)
+    seen = "" if setting.said else _seen(task, fn, setting)
+    seen = seen or f"The derivative of grad_{groups[0][which].what} by {pair.what}, {pair}"
+    wrong(f"the second derivative is wrong. {seen}.", advice, names_cause=bool(advice))
+
+
+def _seen(task, fn, setting):
+    """What a reader sees: the first formula with a wrong number, and if F alone raises."""
+    alone = ""
+    for label, formula in formulas(task, setting).items():
+        seen = in_one_formula(task, fn, setting, label, formula)
+        if seen and " raises: " not in seen:
+            return f"{alone.partition(':')[0]} an error; {seen}" if alone else seen
+        alone = alone or seen
+    return alone
+
+
+def in_one_formula(task, fn, setting, label, formula, order=2):
+    """The first wrong number of this formula, or the error that it raises, or ""."""
+    true = in_formula(task.truth, setting, formula, task.weights, order)
+    try:
+        yours = in_formula(fn, setting, formula, task.weights, order)
+    except Exception as error:
+        text = str(error).partition("\n")[0].rstrip(".")
+        if not any(part in text for part in NO_GRAPH):
+            raised(f"{label}, differentiated twice,", error)
+        # Where the second derivative is 0, autograd raises without a mistake too.
+        return f"{label} raises: {text}" if any(t.abs().max() > 1e-9 for t in true) else ""
+    note, names = setting.note, task.differentiated(setting)
+    if task.weights is not None:
+        note = f", each result times {task.weights.tolist()}{note}"
+    for name, a, b in zip(names, yours, true, strict=True):
+        pair = Pair(name, a, b, task.named(setting.args), note)
+        if pair.wrong:
+            by = f", its gradients added and differentiated by {name}," if len(names) > 1 else ""
+            return f"{label}{by} {pair}"
+    return ""
 
 
 # The rest
+
+
+def check_edges(task, fn):
+    """Where the derivatives only have to be finite."""
+    for args in task.edges:
+        setting = Setting(args)
+        given, xs = setting.fresh()
+        gradients = grad(fn(*given).sum(), xs, create_graph=task.order > 1)
+        results = {"first": gradients}
+        if task.order > 1:
+            results["second"] = grad(
+                summed(gradients), xs, allow_unused=True, materialize_grads=True
+            )
+        for which, tensors in results.items():
+            for name, x, g in zip(task.differentiated(setting), xs, tensors, strict=True):
+                for bad in (~g.isfinite()).nonzero()[:1]:
+                    place = f"{name}[{bad.item()}] = {x[bad].item():.6g}"
+                    fact = f"the {which} derivative is {g[bad].item()} at {place}"
+                    wrong(f"{fact}. It should be finite there, as the value is.")
+
 
 KEPT_ON_CTX = {
     walk.INPUT: (
@@ -263,30 +429,17 @@ KEPT_ON_CTX = {
 
 def check_what_is_kept(task, fn):
     """Right numbers, and something kept in a way that harms the caller."""
-    setting = task.plain[0]
-    xs = setting.fresh()
-    out = fn(*xs)
-    g = setting.grad_out(out).requires_grad_()
-    graph = grad(out, setting.variables(xs), g, create_graph=task.order > 1)
+    args, xs = task.plain[0].fresh()
+    out = fn(*args)
+    graph = grad(out, xs, uneven(out).requires_grad_(), create_graph=task.order > 1)
     nodes = [n for n in walk.walk(out, *graph).nodes if n.custom]
     for node in nodes:
         place = f"in {node.title}, " if len({n.custom for n in nodes}) > 1 else ""
         for kept in node.kept:
-            if kept.on_ctx and kept.role in (walk.INPUT, walk.OUTPUT):
+            if kept.on_ctx and kept.role in KEPT_ON_CTX:
                 what, why = KEPT_ON_CTX[kept.role]
-                direct = isinstance(vars(node.fn).get(kept.name), torch.Tensor)
+                is_it = "is" if isinstance(vars(node.fn).get(kept.name), Tensor) else "holds"
                 wrong(
                     f"every number is right, and one thing is left to mend: {place}ctx.{kept.name} "
-                    f"{'is' if direct else 'holds'} {what}. {why} Use save_for_backward."
+                    f"{is_it} {what}. {why} {causes.to_save(node.fn)}"
                 )
-
-
-def check_the_rest(task, fn):
-    """What the numbers at these points do not show, by `diagnose`."""
-    diagnosis = diagnose(fn, *task.plain[0].fresh())
-    if not diagnosis.ok:
-        first = diagnosis.findings[0].message if diagnosis.findings else ""
-        wrong(
-            f"right in every setting of this exercise, and yet: {diagnosis.verdict.headline}.",
-            first,
-        )

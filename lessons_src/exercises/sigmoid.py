@@ -3,8 +3,8 @@
 import torch
 from torch.autograd import Function
 
-from .point import Point, keeps_the_result
-from .task import BY_OUTPUT, Task, WrongAnswers, numbers
+from .point import keeps_the_result
+from .task import BY_OUTPUT, Point, Task, numbers
 
 TASK = Task(
     "sigmoid",
@@ -53,138 +53,68 @@ SOLUTION = (Sigmoid,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong(
-    "output on ctx",
-    say="Drop the result and look with a weak reference whether its node is still there.",
-)
-class OutputOnCtx(Sigmoid):
-    @staticmethod
-    def forward(ctx, x):
-        out = 1 / (1 + torch.exp(-x))
-        ctx.out = out
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        out = ctx.out
-        return grad_out * out * (1 - out)
-
-
-@wrong("detached output on ctx", say="detach makes a constant of it: compare F(x)² with the truth.")
-class DetachedOutputOnCtx(Sigmoid):
-    @staticmethod
-    def forward(ctx, x):
-        out = 1 / (1 + torch.exp(-x))
-        ctx.out = out.detach()
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        out = ctx.out
-        return grad_out * out * (1 - out)
-
-
-@wrong("a copy returned", say="Is the tensor that you save the tensor that you return?")
-class ACopyReturned(Sigmoid):
-    @staticmethod
-    def forward(ctx, x):
-        out = 1 / (1 + torch.exp(-x))
-        ctx.save_for_backward(out)
-        return out.clone()
-
-
-@wrong(
-    "input saved, formula in the output",
-    say="Which tensor do you hold in backward: what went in, or what came out?",
-)
-class InputSavedFormulaInTheOutput(Sigmoid):
-    @staticmethod
-    def forward(ctx, x):
-        out = 1 / (1 + torch.exp(-x))
-        ctx.save_for_backward(x)
-        return out
-
-
-@wrong("1 - out forgotten", say="What is the slope far out on the right, where out is 1?")
-class OneOutForgotten(Sigmoid):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return grad_out * out
-
-
-@wrong(
-    "plus instead of minus",
-    say="The curve is flat at both ends: both factors must be able to vanish.",
-)
-class PlusInsteadOfMinus(Sigmoid):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return grad_out * out * (1 + out)
-
-
-@wrong("sign in forward", say="Is the result near 1 or near 0 for a large x?")
-class SignInForward(Sigmoid):
-    @staticmethod
-    def forward(ctx, x):
-        out = 1 / (1 + torch.exp(x))
-        ctx.save_for_backward(out)
-        return out
-
-
-@wrong("derivative saved", say="It was computed in forward: does it have a graph?")
-class DerivativeSaved(Sigmoid):
-    @staticmethod
-    def forward(ctx, x):
-        out = 1 / (1 + torch.exp(-x))
-        ctx.save_for_backward(out * (1 - out))
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (slope,) = ctx.saved_tensors
-        return grad_out * slope
-
-
-@wrong("x clamped at 5", say="What should the result be at x = 12?")
-class XClampedAt5(Sigmoid):
-    @staticmethod
-    def forward(ctx, x):
-        x = x.clamp(-5, 5)
-        out = 1 / (1 + torch.exp(-x))
-        ctx.save_for_backward(out)
-        return out
-
-
-@wrong("a view of the output saved", say="Is a view the tensor that forward returns?")
-class AViewOfTheOutputSaved(Sigmoid):
-    @staticmethod
-    def forward(ctx, x):
-        out = 1 / (1 + torch.exp(-x))
-        ctx.save_for_backward(out.view_as(out))
-        return out
-
-
-@wrong("grad_out changed in place", say="Who else holds grad_out?")
-class GradOutChangedInPlace(Sigmoid):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return grad_out.mul_(out * (1 - out))
-
-
-@wrong("output on the class", say="What if F is called twice before backward runs?")
-class OutputOnTheClass(Sigmoid):
-    @staticmethod
-    def forward(ctx, x):
-        OutputOnTheClass.out = 1 / (1 + torch.exp(-x))
-        return OutputOnTheClass.out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        out = OutputOnTheClass.out
-        return grad_out * out * (1 - out)
+WRONG = {
+    "output on ctx": """
+        Drop the result and look with a weak reference whether its node is still there.
+        - ctx.save_for_backward(out)
+        + ctx.out = out
+        - (out,) = ctx.saved_tensors
+        + out = ctx.out
+    """,
+    "detached output on ctx": """detach makes a constant of it: compare F(x)² with the truth.
+        - ctx.save_for_backward(out)
+        + ctx.out = out.detach()
+        - (out,) = ctx.saved_tensors
+        + out = ctx.out
+    """,
+    "a copy returned": """Is the tensor that you save the tensor that you return?
+        - return out
+        + return out.clone()
+    """,
+    "input saved, formula in the output": """
+        Which tensor do you hold in backward: what went in, or what came out?
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(x)
+    """,
+    "1 - out forgotten": """What is the slope far out on the right, where out is 1?
+        - return grad_out * out * (1 - out)
+        + return grad_out * out
+    """,
+    "plus instead of minus": """The curve is flat at both ends: both factors must be able to vanish.
+        - return grad_out * out * (1 - out)
+        + return grad_out * out * (1 + out)
+    """,
+    "sign in forward": """Is the result near 1 or near 0 for a large x?
+        - out = 1 / (1 + torch.exp(-x))
+        + out = 1 / (1 + torch.exp(x))
+    """,
+    "derivative saved": """It was computed in forward: does it have a graph?
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(out * (1 - out))
+        - (out,) = ctx.saved_tensors
+        - return grad_out * out * (1 - out)
+        + (slope,) = ctx.saved_tensors
+        + return grad_out * slope
+    """,
+    "x clamped at 5": """What should the result be at x = 12?
+          def forward(ctx, x):
+        +     x = x.clamp(-5, 5)
+    """,
+    "a view of the output saved": """Is a view the tensor that forward returns?
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(out.view_as(out))
+    """,
+    "grad_out changed in place": """Who else holds grad_out?
+        - return grad_out * out * (1 - out)
+        + return grad_out.mul_(out * (1 - out))
+    """,
+    "output on the class": """What if F is called twice before backward runs?
+        - out = 1 / (1 + torch.exp(-x))
+        - ctx.save_for_backward(out)
+        - return out
+        + Sigmoid.out = 1 / (1 + torch.exp(-x))
+        + return Sigmoid.out
+        - (out,) = ctx.saved_tensors
+        + out = Sigmoid.out
+    """,
+}

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import Function
 
-from .task import BY_OUTPUT, Task, WrongAnswers, numbers
+from .task import BY_OUTPUT, Task, numbers
 
 TASK = Task(
     "softplus",
@@ -37,6 +37,7 @@ TASK = Task(
         "-grad_out * exp(-out)": lambda g, x: -g / (1 + torch.exp(x)),
     },
     wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0, 100.0, -100.0),),),
+    far=(numbers(710.0, -710.0),),
 )
 
 # The solution
@@ -59,135 +60,68 @@ SOLUTION = (Softplus,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong(
-    "output on ctx",
-    say="Drop the result and look with a weak reference whether its node is still there.",
-)
-class OutputOnCtx(Softplus):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.log(1 + torch.exp(x))
-        ctx.out = out
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        out = ctx.out
-        return grad_out * (1 - torch.exp(-out))
-
-
-@wrong("detached output on ctx", say="detach makes a constant of it: compare F(x)² with the truth.")
-class DetachedOutputOnCtx(Softplus):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.log(1 + torch.exp(x))
-        ctx.out = out.detach()
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        out = ctx.out
-        return grad_out * (1 - torch.exp(-out))
-
-
-@wrong("a copy returned", say="Is the tensor that you save the tensor that you return?")
-class ACopyReturned(Softplus):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.log(1 + torch.exp(x))
-        ctx.save_for_backward(out)
-        return out.clone()
-
-
-@wrong(
-    "input saved, formula in the output",
-    say="Which tensor do you hold in backward: what went in, or what came out?",
-)
-class InputSavedFormulaInTheOutput(Softplus):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.log(1 + torch.exp(x))
-        ctx.save_for_backward(x)
-        return out
-
-
-@wrong("inner derivative only", say="log has a derivative of its own.")
-class InnerDerivativeOnly(Softplus):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return grad_out * (torch.exp(out) - 1)
-
-
-@wrong("1 minus forgotten", say="The slope should go to 1 on the right. Does yours?")
-class OneMinusForgotten(Softplus):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return grad_out * torch.exp(-out)
-
-
-@wrong("1 + forgotten in forward", say="Is your result ever different from x?")
-class OneForgottenInForward(Softplus):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.log(torch.exp(x))
-        ctx.save_for_backward(out)
-        return out
-
-
-@wrong("derivative saved", say="It was computed in forward: does it have a graph?")
-class DerivativeSaved(Softplus):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.log(1 + torch.exp(x))
-        ctx.save_for_backward(1 - torch.exp(-out))
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (slope,) = ctx.saved_tensors
-        return grad_out * slope
-
-
-@wrong("x clamped at 5", say="What should the result be at x = 12?")
-class XClampedAt5(Softplus):
-    @staticmethod
-    def forward(ctx, x):
-        x = x.clamp(-5, 5)
-        out = torch.log(1 + torch.exp(x))
-        ctx.save_for_backward(out)
-        return out
-
-
-@wrong("a view of the output saved", say="Is a view the tensor that forward returns?")
-class AViewOfTheOutputSaved(Softplus):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.log(1 + torch.exp(x))
-        ctx.save_for_backward(out.view_as(out))
-        return out
-
-
-@wrong("grad_out changed in place", say="Who else holds grad_out?")
-class GradOutChangedInPlace(Softplus):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return grad_out.mul_(1 - torch.exp(-out))
-
-
-@wrong("output on the class", say="What if F is called twice before backward runs?")
-class OutputOnTheClass(Softplus):
-    @staticmethod
-    def forward(ctx, x):
-        OutputOnTheClass.out = torch.log(1 + torch.exp(x))
-        return OutputOnTheClass.out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        out = OutputOnTheClass.out
-        return grad_out * (1 - torch.exp(-out))
+WRONG = {
+    "output on ctx": """
+        Drop the result and look with a weak reference whether its node is still there.
+        - ctx.save_for_backward(out)
+        + ctx.out = out
+        - (out,) = ctx.saved_tensors
+        + out = ctx.out
+    """,
+    "detached output on ctx": """detach makes a constant of it: compare F(x)² with the truth.
+        - ctx.save_for_backward(out)
+        + ctx.out = out.detach()
+        - (out,) = ctx.saved_tensors
+        + out = ctx.out
+    """,
+    "a copy returned": """Is the tensor that you save the tensor that you return?
+        - return out
+        + return out.clone()
+    """,
+    "input saved, formula in the output": """
+        Which tensor do you hold in backward: what went in, or what came out?
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(x)
+    """,
+    "inner derivative only": """log has a derivative of its own.
+        - return grad_out * (1 - torch.exp(-out))
+        + return grad_out * (torch.exp(out) - 1)
+    """,
+    "1 minus forgotten": """The slope should go to 1 on the right. Does yours?
+        - return grad_out * (1 - torch.exp(-out))
+        + return grad_out * torch.exp(-out)
+    """,
+    "1 + forgotten in forward": """Is your result ever different from x?
+        - out = torch.log(1 + torch.exp(x))
+        + out = torch.log(torch.exp(x))
+    """,
+    "derivative saved": """It was computed in forward: does it have a graph?
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(1 - torch.exp(-out))
+        - (out,) = ctx.saved_tensors
+        - return grad_out * (1 - torch.exp(-out))
+        + (slope,) = ctx.saved_tensors
+        + return grad_out * slope
+    """,
+    "x clamped at 5": """What should the result be at x = 12?
+          def forward(ctx, x):
+        +     x = x.clamp(-5, 5)
+    """,
+    "a view of the output saved": """Is a view the tensor that forward returns?
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(out.view_as(out))
+    """,
+    "grad_out changed in place": """Who else holds grad_out?
+        - return grad_out * (1 - torch.exp(-out))
+        + return grad_out.mul_(1 - torch.exp(-out))
+    """,
+    "output on the class": """What if F is called twice before backward runs?
+        - out = torch.log(1 + torch.exp(x))
+        - ctx.save_for_backward(out)
+        - return out
+        + Softplus.out = torch.log(1 + torch.exp(x))
+        + return Softplus.out
+        - (out,) = ctx.saved_tensors
+        + out = Softplus.out
+    """,
+}

@@ -6,8 +6,8 @@ from torch.autograd import Function
 
 from lessons_src.untracked_backward import in_numpy
 
-from .point import Point, applies_itself_in_backward
-from .task import Task, WrongAnswers, numbers
+from .point import applies_itself_in_backward
+from .task import Point, Task, numbers
 
 A = torch.tensor([[2.0, 1.0], [0.5, -1.0]], dtype=torch.float64)
 LARGE = torch.tensor(
@@ -48,6 +48,10 @@ TASK = Task(
     ),
     point=Point("a backward that applies its own Function", applies_itself_in_backward),
     shapes=(),
+    cures=dict.fromkeys(
+        ("grad_out_path_cut", "untracked_backward"),
+        "FullSolve has a backward already: apply FullSolve itself for this solve.",
+    ),
 )
 
 # The solution
@@ -71,72 +75,43 @@ SOLUTION = (FullSolve,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong("solved in NumPy in backward", say="Who differentiates this solve?")
-class SolvedInNumPyInBackward(FullSolve):
-    @staticmethod
-    def backward(ctx, grad_out):
-        A, u = ctx.saved_tensors
-        w = in_numpy(linalg.solve, A.t(), grad_out)
-        return -torch.outer(w, u), w
-
-
-@wrong("not transposed", say="Write u = A^-1 b: what is the transpose of its Jacobian for b?")
-class NotTransposed(FullSolve):
-    @staticmethod
-    def backward(ctx, grad_out):
-        A, u = ctx.saved_tensors
-        w = FullSolve.apply(A, grad_out)
-        return -torch.outer(w, u), w
-
-
-@wrong("the sign", say="Differentiate A u = b by one entry of A.")
-class TheSign(FullSolve):
-    @staticmethod
-    def backward(ctx, grad_out):
-        A, u = ctx.saved_tensors
-        w = FullSolve.apply(A.t(), grad_out)
-        return torch.outer(w, u), w
-
-
-@wrong("the product transposed", say="Which of w and u stands for the row of A?")
-class TheProductTransposed(FullSolve):
-    @staticmethod
-    def backward(ctx, grad_out):
-        A, u = ctx.saved_tensors
-        w = FullSolve.apply(A.t(), grad_out)
-        return -torch.outer(u, w), w
-
-
-@wrong("the factorisation kept", say="Was lu made in forward, from an input? Then it is constant.")
-class TheFactorisationKept(FullSolve):
-    @staticmethod
-    def forward(ctx, A, b):
-        ctx.lu = linalg.lu_factor(A.detach().numpy())
-        u = torch.as_tensor(linalg.lu_solve(ctx.lu, b.detach().numpy()))
-        ctx.save_for_backward(u)
-        return u
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (u,) = ctx.saved_tensors
-        w = in_numpy(lambda g: linalg.lu_solve(ctx.lu, g, trans=1), grad_out)
-        return -torch.outer(w, u), w
-
-
-@wrong("the inverse kept", say="The inverse was made in forward: a constant to the second pass.")
-class TheInverseKept(FullSolve):
-    @staticmethod
-    def forward(ctx, A, b):
-        ctx.inverse = in_numpy(linalg.inv, A)
-        u = ctx.inverse @ b
-        ctx.save_for_backward(u)
-        return u
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (u,) = ctx.saved_tensors
-        w = ctx.inverse.t() @ grad_out
-        return -torch.outer(w, u), w
+WRONG = {
+    "solved in NumPy in backward": """Who differentiates this solve?
+        - w = FullSolve.apply(A.t(), grad_out)
+        + w = in_numpy(linalg.solve, A.t(), grad_out)
+    """,
+    "not transposed": """Write u = A^-1 b: what is the transpose of its Jacobian for b?
+        - w = FullSolve.apply(A.t(), grad_out)
+        + w = FullSolve.apply(A, grad_out)
+    """,
+    "the sign": """Differentiate A u = b by one entry of A.
+        - return -torch.outer(w, u), w
+        + return torch.outer(w, u), w
+    """,
+    "the product transposed": """Which of w and u stands for the row of A?
+        - return -torch.outer(w, u), w
+        + return -torch.outer(u, w), w
+    """,
+    "the factorisation kept": """Was lu made in forward, from an input? Then it is constant.
+        - u = in_numpy(linalg.solve, A, b)
+        - ctx.save_for_backward(A, u)
+        + ctx.lu = linalg.lu_factor(A.detach().numpy())
+        + u = torch.as_tensor(linalg.lu_solve(ctx.lu, b.detach().numpy()))
+        + ctx.save_for_backward(u)
+        - A, u = ctx.saved_tensors
+        - w = FullSolve.apply(A.t(), grad_out)
+        + (u,) = ctx.saved_tensors
+        + w = in_numpy(lambda g: linalg.lu_solve(ctx.lu, g, trans=1), grad_out)
+    """,
+    "the inverse kept": """The inverse was made in forward: a constant to the second pass.
+        - u = in_numpy(linalg.solve, A, b)
+        - ctx.save_for_backward(A, u)
+        + ctx.inverse = in_numpy(linalg.inv, A)
+        + u = ctx.inverse @ b
+        + ctx.save_for_backward(u)
+        - A, u = ctx.saved_tensors
+        - w = FullSolve.apply(A.t(), grad_out)
+        + (u,) = ctx.saved_tensors
+        + w = ctx.inverse.t() @ grad_out
+    """,
+}

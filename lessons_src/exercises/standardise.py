@@ -3,9 +3,8 @@
 import torch
 import torch.nn.functional as F
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
-from .task import MATRICES, Task, WrongAnswers, numbers
+from .task import MATRICES, Task, numbers
 
 
 def _root(x):
@@ -90,120 +89,81 @@ SOLUTION = (Standardise,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong(
-    "sqrt_var through save_for_backward",
-    say="Lesson 3, break it 1: does save_for_backward give a tensor a graph?",
-)
-class SqrtVarThroughSaveForBackward(Standardise):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        sqrt_var = ctx.sqrt_var
-        del ctx.sqrt_var
-        out = (x - x.mean()) / sqrt_var
-        ctx.save_for_backward(out, sqrt_var)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        out, sqrt_var = ctx.saved_tensors
-        along_out = out * (grad_out * out).mean()
-        return (grad_out - grad_out.mean() - along_out) / sqrt_var
-
-
-@wrong("another name on ctx", say="The name is new. Where is the tensor made?")
-class AnotherNameOnCtx(Standardise):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.scale = 1 / torch.sqrt(x.var(correction=0) + 1e-5)
-        out = (x - x.mean()) * ctx.scale
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        along_out = out * (grad_out * out).mean()
-        return (grad_out - grad_out.mean() - along_out) * ctx.scale
-
-
-@wrong(
-    "declared once_differentiable",
-    say="That is honest, and the exercise asks for the second derivative.",
-)
-class DeclaredOnceDifferentiable(Standardise):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        out = (x - x.mean()) / ctx.sqrt_var
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        along_out = out * (grad_out * out).mean()
-        return (grad_out - grad_out.mean() - along_out) / ctx.sqrt_var
-
-
-@wrong("recomputed from a detached x", say="What does detach do to the graph of x?")
-class RecomputedFromADetachedX(Standardise):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        sqrt_var = torch.sqrt(x.detach().var(correction=0) + 1e-5)
-        along_out = out * (grad_out * out).mean()
-        return (grad_out - grad_out.mean() - along_out) / sqrt_var
-
-
-@wrong("variance with n - 1 in backward", say="Compare the two lines that compute sqrt_var.")
-class VarianceWithNOneInBackward(Standardise):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        sqrt_var = torch.sqrt(x.var() + 1e-5)
-        along_out = out * (grad_out * out).mean()
-        return (grad_out - grad_out.mean() - along_out) / sqrt_var
-
-
-@wrong("three elements only", say="Where does the 3 come from? Try an x of four elements.")
-class ThreeElementsOnly(Standardise):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        along_out = out * (grad_out * out).sum() / 3
-        return (grad_out - grad_out.sum() / 3 - along_out) / sqrt_var
-
-
-@wrong(
-    "eps forgotten in backward",
-    say="Compare the two lines that compute sqrt_var, for a small variance.",
-)
-class EpsForgottenInBackward(Standardise):
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        sqrt_var = x.std(correction=0)
-        along_out = out * (grad_out * out).mean()
-        return (grad_out - grad_out.mean() - along_out) / sqrt_var
-
-
-@wrong("sqrt_var as a number", say="Can a graph lead from a Python number to x?")
-class SqrtVarAsANumber(Standardise):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5).item()
-        out = (x - x.mean()) / ctx.sqrt_var
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        along_out = out * (grad_out * out).mean()
-        return (grad_out - grad_out.mean() - along_out) / ctx.sqrt_var
+WRONG = {
+    "sqrt_var through save_for_backward": """
+        Lesson 3, break it 1: does save_for_backward give a tensor a graph?
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + sqrt_var = ctx.sqrt_var
+        + del ctx.sqrt_var
+        - ctx.save_for_backward(x, out)
+        + ctx.save_for_backward(out, sqrt_var)
+        - x, out = ctx.saved_tensors
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + out, sqrt_var = ctx.saved_tensors
+    """,
+    "another name on ctx": """The name is new. Where is the tensor made?
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        - out = (x - x.mean()) / sqrt_var
+        - ctx.save_for_backward(x, out)
+        + ctx.scale = 1 / torch.sqrt(x.var(correction=0) + 1e-5)
+        + out = (x - x.mean()) * ctx.scale
+        + ctx.save_for_backward(out)
+        - x, out = ctx.saved_tensors
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + (out,) = ctx.saved_tensors
+        - return (grad_out - grad_out.mean() - along_out) / sqrt_var
+        + return (grad_out - grad_out.mean() - along_out) * ctx.scale
+    """,
+    "declared once_differentiable": """
+        That is honest, and the exercise asks for the second derivative.
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        - out = (x - x.mean()) / sqrt_var
+        - ctx.save_for_backward(x, out)
+        + ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + out = (x - x.mean()) / ctx.sqrt_var
+        + ctx.save_for_backward(out)
+          @staticmethod
+        + @torch.autograd.function.once_differentiable
+        - x, out = ctx.saved_tensors
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + (out,) = ctx.saved_tensors
+        - return (grad_out - grad_out.mean() - along_out) / sqrt_var
+        + return (grad_out - grad_out.mean() - along_out) / ctx.sqrt_var
+    """,
+    "recomputed from a detached x": """What does detach do to the graph of x?
+          x, out = ctx.saved_tensors
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + sqrt_var = torch.sqrt(x.detach().var(correction=0) + 1e-5)
+    """,
+    "variance with n - 1 in backward": """Compare the two lines that compute sqrt_var.
+          x, out = ctx.saved_tensors
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + sqrt_var = torch.sqrt(x.var() + 1e-5)
+    """,
+    "three elements only": """Where does the 3 come from? Try an x of four elements.
+        - along_out = out * (grad_out * out).mean()
+        - return (grad_out - grad_out.mean() - along_out) / sqrt_var
+        + along_out = out * (grad_out * out).sum() / 3
+        + return (grad_out - grad_out.sum() / 3 - along_out) / sqrt_var
+    """,
+    "eps forgotten in backward": """
+        Compare the two lines that compute sqrt_var, for a small variance.
+          x, out = ctx.saved_tensors
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + sqrt_var = x.std(correction=0)
+    """,
+    "sqrt_var as a number": """Can a graph lead from a Python number to x?
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        - out = (x - x.mean()) / sqrt_var
+        - ctx.save_for_backward(x, out)
+        + ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5).item()
+        + out = (x - x.mean()) / ctx.sqrt_var
+        + ctx.save_for_backward(out)
+        - x, out = ctx.saved_tensors
+        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
+        + (out,) = ctx.saved_tensors
+        - return (grad_out - grad_out.mean() - along_out) / sqrt_var
+        + return (grad_out - grad_out.mean() - along_out) / ctx.sqrt_var
+    """,
+}

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import Function
 
-from .task import TURNED, Task, WrongAnswers, X, numbers
+from .task import TURNED, Task, X, numbers
 
 
 class Given(Function):
@@ -71,77 +71,42 @@ SOLUTION = (Swish,)
 
 # Wrong answers
 
-wrong = WrongAnswers()
-
-
-@wrong("clone instead of contiguous", say="Now it is a copy for every x, not for some.")
-class CloneInsteadOfContiguous(Swish):
-    @staticmethod
-    def forward(ctx, x):
-        x = x.clone()
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
-
-@wrong("contiguous inside save_for_backward", say="It is one line shorter. Is the saved tensor x?")
-class ContiguousInsideSaveForBackward(Swish):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x.contiguous())
-        return x * torch.sigmoid(x)
-
-
-@wrong("other layouts refused", say="Would you want to use it?")
-class OtherLayoutsRefused(Swish):
-    @staticmethod
-    def forward(ctx, x):
-        if not x.is_contiguous():
-            raise ValueError("x must be contiguous")
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
-
-@wrong("flattened", say="What shape does the caller expect?")
-class Flattened(Swish):
-    @staticmethod
-    def forward(ctx, x):
-        x = x.reshape(-1)
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
-
-@wrong(
-    "gradient viewed as a row",
-    say="A gradient has a layout of its own: try .t() after the Function.",
-)
-class GradientViewedAsARow(Swish):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        s = torch.sigmoid(x)
-        grad_out = grad_out.view(-1).view(x.shape)
-        return grad_out * s * (1 + x * (1 - s))
-
-
-@wrong("sigmoid kept from forward", say="The copy is gone. Is s an input or an output?")
-class SigmoidKeptFromForward(Swish):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        x = x.contiguous()
-        ctx.s = torch.sigmoid(x)
-        return x * ctx.s
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        s = ctx.s
-        return grad_out * s * (1 + x * (1 - s))
-
-
-@wrong("a copy in float64", say="Try an x in float32: is the saved tensor x?")
-class ACopyInFloat64(Swish):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x.double())
-        return x * torch.sigmoid(x)
+WRONG = {
+    "clone instead of contiguous": """Now it is a copy for every x, not for some.
+          def forward(ctx, x):
+        +     x = x.clone()
+        - x = x.contiguous()
+    """,
+    "contiguous inside save_for_backward": """It is one line shorter. Is the saved tensor x?
+        - ctx.save_for_backward(x)
+        - x = x.contiguous()
+        + ctx.save_for_backward(x.contiguous())
+    """,
+    "other layouts refused": """Would you want to use it?
+          def forward(ctx, x):
+        +     if not x.is_contiguous():
+        +         raise ValueError("x must be contiguous")
+        - x = x.contiguous()
+    """,
+    "flattened": """What shape does the caller expect?
+          def forward(ctx, x):
+        +     x = x.reshape(-1)
+        - x = x.contiguous()
+    """,
+    "gradient viewed as a row": """A gradient has a layout of its own: try .t() after the Function.
+          s = torch.sigmoid(x)
+        + grad_out = grad_out.view(-1).view(x.shape)
+    """,
+    "sigmoid kept from forward": """The copy is gone. Is s an input or an output?
+        - return x * torch.sigmoid(x)
+        + ctx.s = torch.sigmoid(x)
+        + return x * ctx.s
+        - s = torch.sigmoid(x)
+        + s = ctx.s
+    """,
+    "a copy in float64": """Try an x in float32: is the saved tensor x?
+        - ctx.save_for_backward(x)
+        - x = x.contiguous()
+        + ctx.save_for_backward(x.double())
+    """,
+}

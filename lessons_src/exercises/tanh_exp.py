@@ -3,8 +3,8 @@
 import torch
 from torch.autograd import Function
 
-from .point import Point, keeps_an_extra_output
-from .task import Task, WrongAnswers, numbers
+from .point import keeps_an_extra_output
+from .task import Point, Task, numbers
 
 TASK = Task(
     "tanh_exp",
@@ -70,152 +70,89 @@ SOLUTION = (
 
 # Wrong answers
 
-wrong = WrongAnswers()
+WRONG = {
+    "saved and not returned": """Which of the saved tensors is an input or an output?
+        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
+        + return (expx - expnegx) / (expx + expnegx)
+        - def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        + def backward(ctx, grad_out):
+        - grad_x = grad_x + grad_expx * expx
+        - grad_x = grad_x - grad_expnegx * expnegx
 
+        - out, _expx, _expnegx = TanhExp.apply(x)
+        - return out
+        + return TanhExp.apply(x)
+    """,
+    "extra gradients ignored": """Print the three gradients in both passes. In which are they not 0?
+        - grad_x = grad_x + grad_expx * expx
+        - grad_x = grad_x - grad_expnegx * expnegx
+    """,
+    "extra gradients without the exponential": """
+        The extra gradient, too, is multiplied by the derivative of its own output.
+        - grad_x = grad_x + grad_expx * expx
+        + grad_x = grad_x + grad_expx
+    """,
+    "second exponential added": """What is the derivative of exp(-x)?
+        - grad_x = grad_x - grad_expnegx * expnegx
+        + grad_x = grad_x + grad_expnegx * expnegx
+    """,
+    "second extra gradient forgotten": """Each extra output has its own line.
+        - grad_x = grad_x - grad_expnegx * expnegx
+    """,
+    "kept on ctx": """Is autograd recording in forward?
+        - ctx.save_for_backward(expx, expnegx)
+        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
+        + ctx.expx, ctx.expnegx = expx, expnegx
+        + return (expx - expnegx) / (expx + expnegx)
+        - def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        -     expx, expnegx = ctx.saved_tensors
+        + def backward(ctx, grad_out):
+        +     expx, expnegx = ctx.expx, ctx.expnegx
+        - grad_x = grad_x + grad_expx * expx
+        - grad_x = grad_x - grad_expnegx * expnegx
 
-@wrong("saved and not returned", say="Which of the saved tensors is an input or an output?")
-class SavedAndNotReturned(TanhExp):
-    @staticmethod
-    def forward(ctx, x):
-        expx = torch.exp(x)
-        expnegx = torch.exp(-x)
-        ctx.save_for_backward(expx, expnegx)
-        return (expx - expnegx) / (expx + expnegx)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        return grad_x
-
-
-@wrong(
-    "extra gradients ignored",
-    say="Print the three gradients in both passes. In which are they not 0?",
-)
-class ExtraGradientsIgnored(TanhExp):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        return grad_x
-
-
-@wrong(
-    "extra gradients without the exponential",
-    say="The extra gradient, too, is multiplied by the derivative of its own output.",
-)
-class ExtraGradientsWithoutTheExponential(TanhExp):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        grad_x = grad_x + grad_expx
-        grad_x = grad_x - grad_expnegx * expnegx
-        return grad_x
-
-
-@wrong("second exponential added", say="What is the derivative of exp(-x)?")
-class SecondExponentialAdded(TanhExp):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        grad_x = grad_x + grad_expx * expx
-        grad_x = grad_x + grad_expnegx * expnegx
-        return grad_x
-
-
-@wrong("second extra gradient forgotten", say="Each extra output has its own line.")
-class SecondExtraGradientForgotten(TanhExp):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        grad_x = grad_x + grad_expx * expx
-        return grad_x
-
-
-@wrong("kept on ctx", say="Is autograd recording in forward?")
-class KeptOnCtx(TanhExp):
-    @staticmethod
-    def forward(ctx, x):
-        expx = torch.exp(x)
-        expnegx = torch.exp(-x)
-        ctx.expx, ctx.expnegx = expx, expnegx
-        return (expx - expnegx) / (expx + expnegx)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        expx, expnegx = ctx.expx, ctx.expnegx
-        grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        return grad_x
-
-
-@wrong("the Function without the function", say="How many results does apply return?")
-def three_results(x):
-    return TanhExp.apply(x)
-
-
-@wrong("sum not squared", say="Write the quotient rule down.")
-class SumNotSquared(TanhExp):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out * 4 / (expx + expnegx) / 2
-        grad_x = grad_x + grad_expx * expx
-        grad_x = grad_x - grad_expnegx * expnegx
-        return grad_x
-
-
-@wrong("4 forgotten", say="What is the slope at 0, where both exponentials are 1?")
-class FourForgotten(TanhExp):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out / (expx + expnegx) ** 2
-        grad_x = grad_x + grad_expx * expx
-        grad_x = grad_x - grad_expnegx * expnegx
-        return grad_x
-
-
-@wrong(
-    "names of the extra gradients swapped", say="In which order does forward return its outputs?"
-)
-class NamesSwapped(TanhExp):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expnegx, grad_expx):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        return grad_x + grad_expx * expx - grad_expnegx * expnegx
-
-
-@wrong(
-    "extra gradients times grad_out",
-    say="Each output has a gradient of its own: is grad_out in that of expx?",
-)
-class ExtraGradientsTimesGradOut(TanhExp):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        return grad_x + grad_out * (grad_expx * expx - grad_expnegx * expnegx)
-
-
-@wrong("extra gradients averaged", say="Where does the half come from?")
-class ExtraGradientsAveraged(TanhExp):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        return grad_x + (grad_expx * expx - grad_expnegx * expnegx) / 2
-
-
-@wrong("marked as non-differentiable", say="What does the mark say to autograd?")
-class MarkedAsNonDifferentiable(TanhExp):
-    @staticmethod
-    def forward(ctx, x):
-        expx, expnegx = torch.exp(x), torch.exp(-x)
-        ctx.mark_non_differentiable(expx, expnegx)
-        ctx.save_for_backward(expx, expnegx)
-        return (expx - expnegx) / (expx + expnegx), expx, expnegx
+        - out, _expx, _expnegx = TanhExp.apply(x)
+        - return out
+        + return TanhExp.apply(x)
+    """,
+    "the Function without the function": """How many results does apply return?
+        - out, _expx, _expnegx = TanhExp.apply(x)
+        - return out
+        + return TanhExp.apply(x)
+    """,
+    "sum not squared": """Write the quotient rule down.
+        - grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        + grad_x = grad_out * 4 / (expx + expnegx) / 2
+    """,
+    "4 forgotten": """What is the slope at 0, where both exponentials are 1?
+        - grad_x = grad_out * 4 / (expx + expnegx) ** 2
+        + grad_x = grad_out / (expx + expnegx) ** 2
+    """,
+    "names of the extra gradients swapped": """In which order does forward return its outputs?
+        - def backward(ctx, grad_out, grad_expx, grad_expnegx):
+        + def backward(ctx, grad_out, grad_expnegx, grad_expx):
+        - grad_x = grad_x + grad_expx * expx
+        - grad_x = grad_x - grad_expnegx * expnegx
+        - return grad_x
+        + return grad_x + grad_expx * expx - grad_expnegx * expnegx
+    """,
+    "extra gradients times grad_out": """
+        Each output has a gradient of its own: is grad_out in that of expx?
+        - grad_x = grad_x + grad_expx * expx
+        - grad_x = grad_x - grad_expnegx * expnegx
+        - return grad_x
+        + return grad_x + grad_out * (grad_expx * expx - grad_expnegx * expnegx)
+    """,
+    "extra gradients averaged": """Where does the half come from?
+        - grad_x = grad_x + grad_expx * expx
+        - grad_x = grad_x - grad_expnegx * expnegx
+        - return grad_x
+        + return grad_x + (grad_expx * expx - grad_expnegx * expnegx) / 2
+    """,
+    "marked as non-differentiable": """What does the mark say to autograd?
+        - expx = torch.exp(x)
+        - expnegx = torch.exp(-x)
+        + expx, expnegx = torch.exp(x), torch.exp(-x)
+        + ctx.mark_non_differentiable(expx, expnegx)
+    """,
+}

@@ -1,13 +1,12 @@
 """The instructors' edition: the lesson with what a teacher needs below headings and exercises."""
 
-import ast
 import copy
-import inspect
 import re
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from lessons_src.exercises import exercises, solution_code
+from lessons_src.exercises import exercises
+from lessons_src.exercises.changes import solution_code, wrong_answers
 
 from .carry import carry
 from .teaching import sections
@@ -42,7 +41,7 @@ def note(notes, heading):
 def below_exercise(name):
     """The solution, not executed, and the wrong answers that people give."""
     exercise = exercises()[name]
-    wrong = "\n\n".join(told(answer) for answer in exercise.wrong)
+    wrong = "\n\n".join(map(told, wrong_answers(exercise)))
     return [
         new_markdown_cell(f"> **For you:** the solution of `{name}`.", id=f"solution-{name}"),
         new_code_cell(solution_code(exercise), id=f"code-{name}"),
@@ -51,8 +50,6 @@ def below_exercise(name):
 
 
 def told(answer):
-    """A wrong answer: its name, what to say, and folded the code, without its decorator."""
-    source = inspect.getsource(answer.code)
-    code = ast.get_source_segment(source, ast.parse(source).body[0])
-    fold = f"<details><summary>Code</summary>\n\n```python\n{code}\n```\n\n</details>"
+    """A wrong answer: its name, what to say, and folded the code."""
+    fold = f"<details><summary>Code</summary>\n\n```python\n{answer.code}```\n\n</details>"
     return f"**{answer.name}**: {answer.say}\n\n{fold}"
