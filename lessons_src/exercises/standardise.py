@@ -92,10 +92,6 @@ SOLUTION = (Standardise,)
 WRONG = {
     "sqrt_var through save_for_backward": """
         Lesson 3, break it 1: does save_for_backward give a tensor a graph?
-        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        + ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        + sqrt_var = ctx.sqrt_var
-        + del ctx.sqrt_var
         - ctx.save_for_backward(x, out)
         + ctx.save_for_backward(out, sqrt_var)
         - x, out = ctx.saved_tensors
@@ -103,11 +99,8 @@ WRONG = {
         + out, sqrt_var = ctx.saved_tensors
     """,
     "another name on ctx": """The name is new. Where is the tensor made?
-        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        - out = (x - x.mean()) / sqrt_var
         - ctx.save_for_backward(x, out)
-        + ctx.scale = 1 / torch.sqrt(x.var(correction=0) + 1e-5)
-        + out = (x - x.mean()) * ctx.scale
+        + ctx.scale = 1 / sqrt_var
         + ctx.save_for_backward(out)
         - x, out = ctx.saved_tensors
         - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
@@ -117,19 +110,9 @@ WRONG = {
     """,
     "declared once_differentiable": """
         That is honest, and the exercise asks for the second derivative.
-        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        - out = (x - x.mean()) / sqrt_var
-        - ctx.save_for_backward(x, out)
-        + ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        + out = (x - x.mean()) / ctx.sqrt_var
-        + ctx.save_for_backward(out)
-          @staticmethod
+        - def backward(ctx, grad_out):
         + @torch.autograd.function.once_differentiable
-        - x, out = ctx.saved_tensors
-        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        + (out,) = ctx.saved_tensors
-        - return (grad_out - grad_out.mean() - along_out) / sqrt_var
-        + return (grad_out - grad_out.mean() - along_out) / ctx.sqrt_var
+        + def backward(ctx, grad_out):
     """,
     "recomputed from a detached x": """What does detach do to the graph of x?
           x, out = ctx.saved_tensors
@@ -154,16 +137,11 @@ WRONG = {
         + sqrt_var = x.std(correction=0)
     """,
     "sqrt_var as a number": """Can a graph lead from a Python number to x?
-        - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        - out = (x - x.mean()) / sqrt_var
         - ctx.save_for_backward(x, out)
-        + ctx.sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5).item()
-        + out = (x - x.mean()) / ctx.sqrt_var
+        + ctx.sqrt_var = sqrt_var.item()
         + ctx.save_for_backward(out)
         - x, out = ctx.saved_tensors
         - sqrt_var = torch.sqrt(x.var(correction=0) + 1e-5)
-        + (out,) = ctx.saved_tensors
-        - return (grad_out - grad_out.mean() - along_out) / sqrt_var
-        + return (grad_out - grad_out.mean() - along_out) / ctx.sqrt_var
+        + (out,), sqrt_var = ctx.saved_tensors, ctx.sqrt_var
     """,
 }
