@@ -1,8 +1,9 @@
 """Yours and the true one: where they differ, and how they are related, in a true sentence."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +34,17 @@ class Pair:
     factors: dict = field(default_factory=dict)
     at: tuple = ()
     none: bool = False
+
+    @classmethod
+    def each(
+        cls, names: list[str], yours: Sequence, true: Sequence, like: Sequence, **more: Any
+    ) -> list:
+        """A `Pair` for each of two lists of tensors; None is 0, in the shape of `like`."""
+        pairs = []
+        for name, a, b, t in zip(names, yours, true, like, strict=True):
+            none, (a, b) = a is None, (torch.zeros_like(t) if g is None else g for g in (a, b))
+            pairs.append(cls(name, a.detach(), b.detach().to(a.dtype), none=none, **more))
+        return pairs
 
     @property
     def differs(self) -> Tensor:

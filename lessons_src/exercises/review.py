@@ -23,7 +23,7 @@ from double_backward.methods import backward_method, recorded
 
 from . import causes
 from .differentiate import first, formulas, functions_of, in_formula, second, summed
-from .errors import PACKAGE, raised, readers_frames, tree_of
+from .errors import raised, readers_frames, tree_of
 from .relations import Pair
 from .reply import Reply, Said, neutral, survived, wrong
 from .returned import look_at_returned
@@ -73,20 +73,18 @@ def _review(task, fn):
 
 def _unexpected(error):
     """An error where none was expected: of the answer, on some calls only, or of the course."""
-    if readers_frames(error) or isinstance(error, SystemExit):
-        try:
+    try:
+        if readers_frames(error) or isinstance(error, SystemExit):
             raised("one of the calls", error)
-        except Said as said:
-            return said.args[0]
+    except Said as said:
+        return said.args[0]
     last = traceback.extract_tb(error.__traceback__)[-1]
-    if last.filename.startswith(PACKAGE):
-        where = f"{last.name}, line {last.lineno} of {last.filename.rpartition('/')[2]}"
-        return Reply(
-            "wrong",
-            f"the check itself failed, which is a mistake of the course and not yours: "
-            f"{type(error).__name__}: {error} ({where}).",
-        )
-    return Reply("wrong", f"one of the calls raises {type(error).__name__}: {error}")
+    where = f"{last.name}, line {last.lineno} of {last.filename.rpartition('/')[2]}"
+    return Reply(
+        "wrong",
+        "the check itself failed, which is a mistake of the course and not yours: "
+        f"{type(error).__name__}: {error} ({where}).",
+    )
 
 
 # What was handed over
@@ -148,6 +146,10 @@ def check_value(task, fn, setting):
         inside = any(frame.f_code.co_name == "forward" for frame, _ in readers_frames(error))
         raised(("forward" if inside else f"F({', '.join(task.inputs)})") + setting.note, error)
     _check_kind(task, setting, out, true)
+    for name, before, after in zip(task.inputs, setting.args, args, strict=True):
+        if isinstance(before, Tensor) and not torch.equal(before, after.detach()):
+            fact = f"forward changes {name}, which belongs to the caller{setting.note}."
+            wrong(fact, "Make a new tensor instead.")
     dtype = torch.float32 if setting.single else torch.float64
     given = task.named(setting.args)
     pair = Pair("value", out.detach().to(dtype), true.to(dtype), given, setting.note)
@@ -268,10 +270,8 @@ def first_pairs(task, fn, setting, plain=False, between=()):
     factors |= {"the number of elements": torch.tensor(out.numel(), dtype=torch.float64)}
     if not plain or task.weights is not None:
         given = {**given, "grad_out": u}
-    return [
-        Pair(name, a.detach(), b.to(a.dtype), given, note, factors, (u, *setting.args))
-        for name, a, b in zip(names, yours, true, strict=True)
-    ]
+    at = u, *setting.args
+    return Pair.each(names, yours, true, yours, given=given, note=note, factors=factors, at=at)
 
 
 def _check_memory(task, fn, setting):
@@ -340,13 +340,9 @@ def second_pairs(task, fn, setting, again=False):
             raised(f"backward, differentiated itself{setting.note},", error)
         true, *_ = second(task.truth, setting, which, double=True)
         given = {**task.named(setting.args), "grad_out": u, "h": h}
-        like = [*setting.fresh()[1], u]
-        pairs = []
-        for name, t, a, b in zip([*names, "grad_out"], like, yours, true, strict=True):
-            a, b, none = *(torch.zeros_like(t) if g is None else g for g in (a, b)), a is None
-            at = h, u, *setting.args
-            pairs.append(Pair(name, a, b.to(a.dtype), given, setting.note, given, at, none))
-        groups.append(pairs)
+        like, at = [*setting.fresh()[1], u], (h, u, *setting.args)
+        more = {"given": given, "note": setting.note, "factors": given, "at": at}
+        groups.append(Pair.each([*names, "grad_out"], yours, true, like, **more))
     return groups
 
 
@@ -384,10 +380,9 @@ def in_one_formula(task, fn, setting, label, formula, order=2):
     note, names = setting.note, task.differentiated(setting)
     if task.weights is not None:
         note = f", each result times {task.weights.tolist()}{note}"
-    for name, a, b in zip(names, yours, true, strict=True):
-        pair = Pair(name, a, b, task.named(setting.args), note)
+    for pair in Pair.each(names, yours, true, yours, given=task.named(setting.args), note=note):
         if pair.wrong:
-            by = f", its gradients added and differentiated by {name}," if len(names) > 1 else ""
+            by = f", its gradients added and differentiated by {pair.what}," * (len(names) > 1)
             return f"{label}{by} {pair}"
     return ""
 
