@@ -184,7 +184,7 @@ RIGHT_IN = {
 @pytest.mark.parametrize("fn", RIGHT_IN.values(), ids=RIGHT_IN)
 def test_what_is_right_has_no_red_path(fn):
     sketch = sketch_of(lambda x: fn(x) ** 2)
-    assert missing(sketch) == [] and sketch.findings.lost == []
+    assert missing(sketch) == []
     assert verdict(sketch) == (
         "grad_x leads back to x (a picture checks paths, not numbers)",
         RIGHT,
@@ -220,18 +220,17 @@ class Detached(Function):
 
 
 @pytest.mark.parametrize(
-    "function, sentence",
+    "function, row",
     [
-        (CoshArray, "CoshArray keeps numbers, cosh, which change with its inputs: no graph can"),
-        (Detached, "Detached's backward uses x where autograd does not follow"),
+        (CoshArray, "    no path from cosh of CoshArray: taken for a constant"),
+        (Detached, "    no path from x of Detached: taken for a constant"),
     ],
 )
-def test_what_can_have_no_path_is_told_and_not_drawn(function, sentence):
+def test_what_can_have_no_path_is_told_and_not_drawn(function, row):
     sketch = sketch_of(lambda x: function.apply(x) ** 2)
-    assert missing(sketch) == []
     assert verdict(sketch) == ("grad_x leads back to x, but a path is missing", WRONG)
     drawing = draw(**sketch.tensors)
-    assert sentence in str(drawing) and "color=red " not in drawing.dot
+    assert row in str(drawing).splitlines() and "color=red " not in drawing.dot
     assert verdict(sketch_of(lambda x: function.apply(x) ** 2, leaf(torch.float32)))[1] == WRONG
 
 

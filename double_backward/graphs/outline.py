@@ -7,7 +7,7 @@ from torch import Tensor
 
 from double_backward.graphs import walk
 from double_backward.graphs.missing import Missing
-from double_backward.graphs.sketch import ENDS, Sketch, TensorBox, is_gradient
+from double_backward.graphs.sketch import ENDS, Sketch, is_gradient
 from double_backward.graphs.walk import Kept, Node, Source
 
 ORDINALS = ("forward", "first backward", "second backward", "third backward", "fourth backward")
@@ -82,9 +82,7 @@ def _but(sketch: Sketch, name: str) -> str:
     many = len(sketch.missing(name))
     if many:
         least = "at least " if sketch.findings.unasked else ""
-        return f", but {least}{many} {'path is' if many == 1 else 'paths are'} missing"
-    if sketch.lost(name):
-        return ", but a path is missing"
+        return f", but {least}{'a path is' if many == 1 else f'{many} paths are'} missing"
     if sketch.guards():
         return ", but not through the guard"
     return ""
@@ -142,42 +140,22 @@ def is_circle(node: Node, kept: Kept) -> bool:
 
 def circle_words(sketch: Sketch, node: Node, kept: Kept) -> str:
     """ "a circle: Exp holds out on ctx, and out holds Exp; ..."."""
-    assert kept.tensor is not None
-    title, name = sketch.title(node), kept_name(sketch, sketch.box_of(kept.tensor), kept)
+    title, name = sketch.title(node), kept_name(sketch, kept)
     return f"a circle: {title} holds {name} on ctx, and {name} holds {title} as its grad_fn"
 
 
 def _constant_words(sketch: Sketch, node: Node) -> list[str]:
-    """What a custom Function keeps and gets back as a constant."""
-    if node.custom is None:
+    """ "SinhBad keeps intermediates, ...": those that a path should leave, or may."""
+    kept = [kept for kept in node.kept if kept.role == walk.INTERMEDIATE]
+    kept = [each for each in kept if each not in sketch.findings.constant]
+    if node.custom is None or not kept:
         return []
-    title, findings, lines = sketch.title(node), sketch.findings, []
-    intermediates = [kept for kept in node.kept if kept.role == walk.INTERMEDIATE]
-    if loose := [kept for kept in intermediates if kept not in findings.constant]:
-        them, constants = ("it", "a constant") if len(loose) == 1 else ("them", "constants")
-        words = f"{title} keeps {_named('an intermediate', 'intermediates', loose)}"
-        lines.append(f"{words}: autograd takes {them} for {constants}")
-    if constant := [kept for kept in intermediates if kept in findings.constant]:
-        words = f"{title} keeps {_named('an intermediate', 'intermediates', constant)}"
-        lines.append(f"{words}: constant, for nothing changes it when the inputs change")
-    lost = list(dict.fromkeys(lost.kept for lost in findings.lost if lost.keeper is node))
-    if numbers := [kept for kept in lost if isinstance(kept, str)]:
-        words = f"{title} keeps numbers, {joined(numbers)}, which change with its inputs"
-        lines.append(f"{words}: no graph can leave a number")
-    used = [
-        kept_name(sketch, sketch.box_of(kept.tensor), kept)
-        for kept in lost
-        if not isinstance(kept, str) and kept.tensor is not None
-    ]
-    if used:
-        lines.append(f"{title}'s backward uses {joined(used)} where autograd does not follow")
-    return lines
-
-
-def _named(one: str, many: str, kept: list[Kept]) -> str:
-    """ "an intermediate", or "intermediates, a and b" where their names are known."""
-    names = list(dict.fromkeys(each.name for each in kept if each.name))
-    return f"{one if len(kept) == 1 else many}{f', {joined(names)}' if names else ''}"
+    them, constants = ("it", "a constant") if len(kept) == 1 else ("them", "constants")
+    named = list(dict.fromkeys(each.name for each in kept if each.name))
+    what = "an intermediate" if len(kept) == 1 else "intermediates"
+    names = f", {joined(named)}" if named else ""
+    title = sketch.title(node)
+    return [f"{title} keeps {what}{names}: autograd takes {them} for {constants}"]
 
 
 def cut_off_words(sketch: Sketch, name: str) -> str:
@@ -205,7 +183,7 @@ def shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
-def kept_words(sketch: Sketch, box: TensorBox, node: Node, kept: Kept) -> tuple[str, str]:
+def kept_words(sketch: Sketch, node: Node, kept: Kept) -> tuple[str, str]:
     """Two phrases on a tensor that `node` keeps: what it is to it, and where that leaves autograd.
 
     The second is empty for an input or an output, whose graph leads on.
@@ -220,13 +198,14 @@ def kept_words(sketch: Sketch, box: TensorBox, node: Node, kept: Kept) -> tuple[
     on = "no graph leads on from here"
     if kept.role == walk.INTERMEDIATE:
         return f"intermediate, {where}", on
-    if box.names:
+    if sketch.box_of(kept.tensor).names:
         return where, on  # the reader knows what it is
     return where, f"{on}: an input that needs no gradient, or an intermediate"
 
 
-def kept_name(sketch: Sketch, box: TensorBox, kept: Kept) -> str:
+def kept_name(sketch: Sketch, kept: Kept) -> str:
     """The reader's name for a kept tensor, else its name on ctx, else the operation it is from."""
+    box = sketch.box_of(kept.tensor)
     if box.names:
         return box.called
     if kept.name:
@@ -286,22 +265,20 @@ def _node_rows(sketch: Sketch, node: Node) -> list[Row]:
     rows: list[Row] = [(names or sketch.title(node), f"{by} {_sources(sketch, node)}")]
     for kept in node.kept if node.custom else ():
         if kept.tensor is not None:
-            box = sketch.box_of(kept.tensor)
-            words = "; ".join(filter(None, kept_words(sketch, box, node, kept)))
-            rows.append(f"    keeps {kept_name(sketch, box, kept)}: {words}")
+            words = "; ".join(filter(None, kept_words(sketch, node, kept)))
+            rows.append(f"    keeps {kept_name(sketch, kept)}: {words}")
     missing = [missing for missing in sketch.findings.missing if missing.to is node]
     return rows + _missing_rows(sketch, missing) + _pass_rows(sketch, node)
 
 
 def _missing_rows(sketch: Sketch, missing: list[Missing]) -> list[Row]:
     """ "no path from expx of SinhBad: taken for a constant"."""
-    rows: list[Row] = []
+    rows = dict[Row, None]()  # two gradients may lack the same
     for each in missing:
-        assert each.kept.tensor is not None
-        name = kept_name(sketch, sketch.box_of(each.kept.tensor), each.kept)
-        keeper = sketch.title(each.keeper)
-        rows.append(f"    {NO_PATH.replace(':', f' from {name} of {keeper}:')}")
-    return rows
+        name = each.kept if isinstance(each.kept, str) else kept_name(sketch, each.kept)
+        of = f" from {name} of {sketch.title(each.keeper)}:"
+        rows[f"    {NO_PATH.replace(':', of)}"] = None
+    return list(rows)
 
 
 def _pass_rows(sketch: Sketch, node: Node) -> list[Row]:
@@ -322,7 +299,7 @@ def _pass_rows(sketch: Sketch, node: Node) -> list[Row]:
 def _sources(sketch: Sketch, node: Node) -> str:
     """The inputs of an operation; a constant goes by its name where that is known."""
     constants = [
-        f"{box.called or kept_name(sketch, box, box.keepers[0][1])} (a constant)"
+        f"{box.called or kept_name(sketch, box.keepers[0][1])} (a constant)"
         for box in sketch.boxes.values()
         if node in box.fed
     ]

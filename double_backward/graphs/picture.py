@@ -230,7 +230,8 @@ class _Dot:
         """The paths that should be there; the words stand once at each end."""
         said, label = set(), quoted("\n".join(f" {line} " for line in _wrapped(NO_PATH, 10)))
         for missing in self.sketch.findings.missing:
-            assert missing.kept.tensor is not None
+            if isinstance(missing.kept, str) or missing.to is missing.keeper:
+                continue  # inside a backward, of which nothing is drawn
             end = missing.to or self.sketch.box_of(self.sketch.tensors[missing.gradient])
             start = self.sketch.box_of(missing.kept.tensor)
             words = "" if end in said else f" label={label}"
@@ -305,7 +306,7 @@ def _label(sketch: Sketch, box: TensorBox) -> list[str]:
     if number_back is not None:
         lines.append(f"{BACK}{number_back}")
     for node, kept in box.keepers:
-        role, rest = kept_words(sketch, box, node, kept)
+        role, rest = kept_words(sketch, node, kept)
         first, _, where = role.rpartition(", ")
         title = sketch.title(node)
         lines += _wrapped(f"{first} of {title}, {where}" if first else f"{where} by {title}")

@@ -94,8 +94,9 @@ class Sketch:
         """The box of one output of a node, or None where it has none."""
         return self.boxes.get((node.fn, number))
 
-    def box_of(self, tensor: Tensor) -> TensorBox:
-        """The box of a tensor."""
+    def box_of(self, tensor: Tensor | None) -> TensorBox:
+        """The box of a tensor that is there."""
+        assert tensor is not None
         return self.boxes[origin(tensor) or id(tensor)]
 
     def title(self, node: Node) -> str:
@@ -121,10 +122,6 @@ class Sketch:
     def missing(self, name: str) -> list[Missing]:
         """The paths that a gradient lacks."""
         return [missing for missing in self.findings.missing if missing.gradient == name]
-
-    def lost(self, name: str) -> bool:
-        """True if a gradient depends on something that no graph leads to."""
-        return any(lost.gradient == name for lost in self.findings.lost)
 
     def guards(self) -> list[Node]:
         """The nodes that `once_differentiable` put into the graph, to raise."""
