@@ -7,20 +7,18 @@ script ended well, `NOT_ALL_RIGHT`.
 """
 
 import argparse
-import importlib.util
-import io
 import json
 import os
 import pkgutil
 import signal
 import sys
-import tempfile
-import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
@@ -33,10 +31,6 @@ from double_backward.methods import is_named
 
 TWICE = 2
 NOT_ALL_RIGHT = 3  # the exit status; 1 is an error of the script, 2 a wrong argument
-
-
-class Terminated(BaseException):
-    """In the place of SIGTERM, so that the table comes before the end."""
 
 
 def main() -> None:
@@ -52,23 +46,22 @@ def main() -> None:
                 exec(code, module.__dict__)
     except SystemExit as ending:
         leave = ending.code
-    except Terminated as signalled:  # Python would say nothing
-        error = signalled
     except BaseException as raised:  # shown as Python would
         error, leave = raised, 1
         sys.excepthook(type(error), error, _of_the_script(error).__traceback__)
     with suppress(Exception):  # a closed pipe: the script's own end is what counts
         sys.stdout.flush()
     all_right = False
-    with _reported():
+    try:
         met.ignored = _ignored(options, met)
         result = met.diagnosed(error, at_least=TWICE)
         all_right = result.ok
         _report(options, result)
-    for stop, of_signal in ((KeyboardInterrupt, signal.SIGINT), (Terminated, signal.SIGTERM)):
-        if isinstance(error, stop):
-            signal.signal(of_signal, signal.SIG_DFL)
-            signal.raise_signal(of_signal)
+    except Exception:  # of ours: it does not take the place of the script's own end
+        traceback.print_exc(file=sys.__stderr__)
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
     ended_well = leave is None or (isinstance(leave, int) and leave == 0)
     sys.exit(NOT_ALL_RIGHT if options.strict and ended_well and not all_right else leave)
 
@@ -114,144 +107,64 @@ def _options() -> argparse.Namespace:
     if options.json:
         options.json = os.path.abspath(options.json)  # the script may go elsewhere
         try:
-            _check_writable(options.json)
+            open(options.json, "a").close()
         except OSError as error:  # now, not when hours of training are over
-            error.filename = options.json
             parser.error(f"--json: {error}")
     return options
 
 
-def _is_special(path: str) -> bool:
-    """A device or a pipe: it is written to, never replaced."""
-    return os.path.exists(path) and not os.path.isfile(path)
-
-
-def _check_writable(path: str) -> None:
-    """Raise OSError where it is not, and leave everything as it is."""
-    if _is_special(path):
-        open(path, "a").close()
-    else:
-        tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
-
-
-def _write(path: str, text: str) -> None:
-    """The whole of it or nothing: until then, what was there stays there."""
-    if _is_special(path):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return
-    path = os.path.realpath(path)  # a link stays one
-    beside = f"{path}.{os.getpid()}.part"
-    try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(beside, path)
-    except BaseException:
-        with suppress(OSError):
-            os.remove(beside)
-        raise
-
-
 @contextmanager
 def _terminating() -> Iterator[None]:
-    """Inside, SIGTERM raises, unless somebody has other plans with it; once, then it ends all."""
+    """Inside, SIGTERM ends the script as `sys.exit` does, so that the table comes; unless somebody
+    has other plans with it. A second one, or one to what is forked, ends all at once."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 
     def handler(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        raise Terminated("SIGTERM")
+        put_back()
+        sys.exit(128 + number)  # what a shell says of it
 
-    _keep_from_children(handler)
+    def put_back() -> None:
+        if signal.getsignal(signal.SIGTERM) is handler:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=put_back)
     signal.signal(signal.SIGTERM, handler)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGTERM) is handler:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _keep_from_children(handler: Any) -> None:
-    """SIGTERM ends what is forked, as it would, also where it comes at once: held back until then,
-    since Python forgets what came while it forked."""
-    if not hasattr(os, "register_at_fork"):
-        return
-    thread = threading.local()
-
-    def before() -> None:
-        thread.mask = None
-        if signal.getsignal(signal.SIGTERM) is handler:
-            thread.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-
-    def in_parent() -> None:
-        if thread.mask is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, thread.mask)
-
-    def in_child() -> None:
-        if thread.mask is not None:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, thread.mask)
-
-    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
+        put_back()
 
 
 def _found(options: argparse.Namespace) -> tuple[ModuleType, CodeType]:
+    """SCRIPT as a module, with the names, the arguments and the `sys.path` that Python gives it."""
+    name, path = options.script, os.path.abspath(options.script)
+    sys.argv[:] = [name, *options.args]
+    if not options.m and pkgutil.get_importer(name) is None:  # a file
+        if not sys.flags.safe_path:
+            sys.path[0] = os.path.dirname(os.path.realpath(path))
+        module = ModuleType("__main__")
+        module.__dict__.update(__file__=path, __builtins__=__builtins__)
+        return module, compile(Path(path).read_bytes(), path, "exec")
     if options.m:
-        return _module(options)
-    importable = pkgutil.get_importer(options.script) is not None
-    return _folder(options) if importable else _script(options)
-
-
-def _script(options: argparse.Namespace) -> tuple[ModuleType, CodeType]:
-    """A file, with the names that Python gives it."""
-    path = os.path.abspath(options.script)
-    sys.argv[:] = [options.script, *options.args]
-    if not sys.flags.safe_path:
-        sys.path[0] = os.path.dirname(os.path.realpath(path))
-    with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec")
-    return _named(__file__=path, __package__=None, __spec__=None, __cached__=None), code
-
-
-def _folder(options: argparse.Namespace) -> tuple[ModuleType, CodeType]:
-    """The `__main__` of a folder or of a zip file, which is then where imports look first."""
-    path = os.path.abspath(options.script)
-    sys.path[: not sys.flags.safe_path] = [path]
-    spec = PathFinder.find_spec("__main__", [path])
-    code = _code(spec)
-    if spec is None or code is None:
-        sys.exit(f"{sys.executable}: can't find '__main__' module in {path!r}")
-    sys.argv[:] = [options.script, *options.args]
-    return _of_spec(spec), code
-
-
-def _module(options: argparse.Namespace) -> tuple[ModuleType, CodeType]:
-    """A module, or the `__main__` of a package."""
-    name, spec = options.script, importlib.util.find_spec(options.script)
-    if spec is not None and spec.submodule_search_locations is not None:
-        spec = importlib.util.find_spec(f"{name}.__main__")
-    code = _code(spec)
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = find_spec(f"{name}.__main__")
+    else:  # a folder or a zip file
+        name = f"__main__ in {path!r}"
+        sys.path[: not sys.flags.safe_path] = [path]
+        spec = PathFinder.find_spec("__main__", [path])
+    loader: Any = spec.loader if spec else None
+    code = loader.get_code(spec.name) if spec and hasattr(loader, "get_code") else None
     if spec is None or code is None:
         sys.exit(f"{sys.executable}: No module named {name}")
-    sys.argv[:] = [spec.origin or name, *options.args]
-    return _of_spec(spec), code
-
-
-def _code(spec: ModuleSpec | None) -> CodeType | None:
-    loader: Any = spec.loader if spec else None
-    return loader.get_code(spec.name) if spec and hasattr(loader, "get_code") else None
-
-
-def _of_spec(spec: ModuleSpec) -> ModuleType:
-    names = {"__file__": spec.origin, "__package__": spec.parent, "__cached__": spec.cached}
-    return _named(__spec__=spec, __loader__=spec.loader, **names)
-
-
-def _named(**names: Any) -> ModuleType:
-    module = ModuleType("__main__")
-    module.__dict__.update(names, __builtins__=__builtins__)
-    return module
+    if options.m:
+        sys.argv[0] = spec.origin or name
+    module = module_from_spec(spec)
+    module.__name__ = "__main__"
+    return module, code
 
 
 def _remedy(options: argparse.Namespace) -> AbstractContextManager[None]:
@@ -313,7 +226,7 @@ def _report(options: argparse.Namespace, result: StepDiagnosis) -> None:
     if options.json:
         about = {"double_backward": double_backward.__version__, "torch": torch.__version__}
         data = {**about, "argv": sys.argv, **result.to_dict()}
-        _write(options.json, json.dumps(data, indent=2))
+        Path(options.json).write_text(json.dumps(data, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":
