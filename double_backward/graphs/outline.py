@@ -7,21 +7,12 @@ from torch import Tensor
 
 from double_backward.graphs import walk
 from double_backward.graphs.missing import Missing
-from double_backward.graphs.sketch import ENDS, Sketch, is_gradient
+from double_backward.graphs.sketch import Sketch, is_gradient
 from double_backward.graphs.walk import Kept, Node, Source
+from double_backward.lines import first_line
 
 ORDINALS = ("forward", "first backward", "second backward", "third backward", "fourth backward")
 
-TROUBLES: dict[walk.Role, str] = {
-    walk.FREED: (
-        "This graph was freed by a backward pass: what {} kept is gone, and nothing can be "
-        "differentiated through it again. Compute it once more, or pass retain_graph=True."
-    ),
-    walk.OVERWRITTEN: (
-        "A tensor that {} saved was changed in place afterwards: torch refuses to hand it out."
-    ),
-    walk.UNREADABLE: "What {} saved could not be read: torch, or a hook on it, refused.",
-}
 Colour = Literal["right", "wrong", "open"]
 RIGHT: Final = "right"
 WRONG: Final = "wrong"
@@ -37,9 +28,7 @@ def outline_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
     rows: list[Row] = []
     heading = None
     loose = _loose_rows(sketch)
-    for place, node in enumerate(sketch.shown):
-        if place == ENDS and len(sketch.shown) < len(sketch.nodes):
-            rows.append(f"  ... {len(sketch.nodes) - len(sketch.shown):,} more in between ...")
+    for node in sketch.shown:
         if sketch.phase and phase_name(sketch, node) != heading:
             rows += loose.pop(heading, [])
             heading = phase_name(sketch, node)
@@ -48,7 +37,7 @@ def outline_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
     rows += loose.pop(heading, [])
     for name, others in loose.items():
         rows += [name, *others] if name else others
-    width = max(len(row[0]) for row in rows if isinstance(row, tuple))
+    width = max((len(row[0]) for row in rows if isinstance(row, tuple)), default=0)
     lines = [row if isinstance(row, str) else f"  {row[0]:<{width}}  {row[1]}" for row in rows]
     words, _ = verdict(sketch)
     top = [_header(sketch), *([words] if words else [])]
@@ -93,8 +82,9 @@ def sentences(sketch: Sketch) -> list[str]:
     lines = []
     flow = sketch.flow
     if flow.stopped is not None:
-        lines.append(f"The pass stopped: {str(flow.stopped).splitlines()[0]}")
-    lines += [TROUBLES[why].format(sketch.title(node)) for why, node in sketch.troubles().items()]
+        lines.append(f"The pass stopped: {first_line(flow.stopped)}")
+    for error, node in sketch.troubles().items():
+        lines.append(f"What {sketch.title(node)} saved cannot be read: {error}")
     lines += _guard_sentences(sketch)
     for node in sketch.shown:
         lines += [circle_words(sketch, node, kept) for kept in node.kept if is_circle(node, kept)]

@@ -13,10 +13,9 @@ from torch import Tensor
 from double_backward._torch import grad_outs_of
 from double_backward.graphs.flow import Flow, number_words
 from double_backward.graphs.missing import Findings, Missing, Pass, find
-from double_backward.graphs.walk import Edge, Graph, Kept, Node, Role, origin, walk
+from double_backward.graphs.walk import Edge, Graph, Kept, Node, origin, walk
 
 MOST = 100  # nodes: more are neither readable as a picture nor laid out in seconds
-ENDS = 8  # nodes shown at either end of a larger graph
 
 
 @dataclass(eq=False)
@@ -57,7 +56,7 @@ class Sketch:
         tensors: the tensors by name, in the order given.
         graph: `walk.Graph`, the nodes behind them.
         nodes: the nodes, each after its inputs: the order in which the tensors were made.
-        shown: the same, or the two ends of a graph of more than `MOST` nodes.
+        shown: the same, or none of more than `MOST`.
         boxes: dict from a key to `TensorBox`; the key is (fn, output number) or the id of a tensor
             without a graph.
         phase: dict from node to 0 (forward), 1 (first backward), ...; empty without `out`.
@@ -77,7 +76,7 @@ class Sketch:
         backwards = self.graph.nodes[::-1]
         self.nodes = sorted(backwards, key=lambda node: self.phase.get(node, last))
         large = len(self.nodes) > MOST
-        self.shown = self.nodes[:ENDS] + self.nodes[-ENDS:] if large else self.nodes
+        self.shown = [] if large else self.nodes
         self._titles = _numbered(self.nodes)
         self.boxes: dict[Edge | int, TensorBox] = {}
         self._name_boxes()
@@ -139,13 +138,13 @@ class Sketch:
         gradients = [_order(name) for name in box.names if name.startswith("grad")]
         return max(gradients, default=0)
 
-    def troubles(self) -> dict[Role, Node]:
-        """Why a kept tensor could not be read (`walk.FREED`, ...), and the first such node."""
-        found: dict[Role, Node] = {}
+    def troubles(self) -> dict[str, Node]:
+        """Why a kept tensor could not be read, in torch's words, and the first such node."""
+        found: dict[str, Node] = {}
         for node in self.shown:
             for kept in node.kept:
-                if kept.tensor is None:
-                    found.setdefault(kept.role, node)
+                if kept.error:
+                    found.setdefault(kept.error, node)
         return found
 
     def _name_boxes(self) -> None:

@@ -3,9 +3,7 @@
 Nothing here recurses, so a chain of 100,000 operations is read like one of ten.
 """
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Final, Literal, cast
@@ -16,7 +14,8 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node as AutogradNode
 
-from double_backward._torch import EDITED, class_of, metadata_of, saved_attributes
+from double_backward._torch import class_of, metadata_of, saved_attributes
+from double_backward.lines import first_line
 from double_backward.methods import is_once_differentiable
 
 # What a kept tensor is to the node that keeps it. The first two lead on into the graph.
@@ -26,14 +25,9 @@ INTERMEDIATE: Final = "intermediate"  # no graph, and neither an input nor an ou
 # An input that needs no gradient or an intermediate: the node cannot tell.
 NO_GRAPH: Final = "no graph"
 ELSEWHERE: Final = "elsewhere"  # has a graph, but not that of an input or an output of this node
-# Why a kept tensor could not be read.
-FREED: Final = "freed"
-OVERWRITTEN: Final = "overwritten"
-UNREADABLE: Final = "unreadable"
+UNREADABLE: Final = "unreadable"  # freed, or changed in place since
 
-Role = Literal[
-    "input", "output", "intermediate", "no graph", "elsewhere", "freed", "overwritten", "unreadable"
-]
+Role = Literal["input", "output", "intermediate", "no graph", "elsewhere", "unreadable"]
 Edge = tuple[AutogradNode, int]  # an autograd node, and which of its outputs
 
 STEP = 1000  # nodes, see _free_in_steps
@@ -50,6 +44,7 @@ class Kept:
         tensor: the tensor, or None where it could not be read.
         role: one of the constants above.
         position: which input or which output it is, counted from 0; None for the other roles.
+        error: what torch, or a hook, said where it could not be read, else "".
     """
 
     name: str
@@ -57,6 +52,7 @@ class Kept:
     tensor: Tensor | None
     role: Role
     position: int | None = None
+    error: str = ""
 
 
 @dataclass(eq=False)
@@ -169,11 +165,10 @@ def walk(*tensors: Tensor) -> Graph:
     """
     made: dict[AutogradNode, Node] = {}
     done: list[Node] = []  # every node after its inputs
-    with _collector_paused():
-        for tensor in reversed(tensors):
-            edge = origin(tensor)
-            if edge is not None and edge[0] not in made:
-                _walk_from(edge[0], owner_of(tensor), made, done)
+    for tensor in reversed(tensors):
+        edge = origin(tensor)
+        if edge is not None and edge[0] not in made:
+            _walk_from(edge[0], owner_of(tensor), made, done)
     return Graph(done[::-1])
 
 
@@ -208,19 +203,6 @@ def _walk_from(
             done.append(path.pop()[0])
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection: a walk makes objects that all stay, and each collection goes through
-    all of them once more, which is most of the time that a long walk takes."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def _free_in_steps(path: Path) -> None:
     """Let torch free a deep graph that Python has seen.
 
@@ -239,19 +221,19 @@ def _saved_by_function(node: Node) -> list[Kept]:
     try:
         tensors = cast(BackwardCFunction, node.fn).saved_tensors  # the ctx of forward
     except Exception as error:  # a freed graph, an in-place edit, a hook of the reader's
-        return [Kept("", False, None, _reason(error))]
+        return [Kept("", False, None, UNREADABLE, error=first_line(error))]
     return [_classify(node, "", False, t) for t in tensors if t is not None]
 
 
 def _saved_by_torch(node: Node) -> list[Kept]:
     kept: list[Kept] = []
     for attribute in _saved_attributes(type(node.fn)):
+        name = attribute.removeprefix("_saved_")
         try:
             value = getattr(node.fn, attribute)
         except Exception as error:
-            return [Kept(attribute.removeprefix("_saved_"), False, None, _reason(error))]
-        for tensor in tensors_in(value):
-            kept.append(_classify(node, attribute.removeprefix("_saved_"), False, tensor))
+            return [Kept(name, False, None, UNREADABLE, error=first_line(error))]
+        kept += [_classify(node, name, False, tensor) for tensor in tensors_in(value)]
     return kept
 
 
@@ -293,10 +275,3 @@ def _classify(node: Node, name: str, on_ctx: bool, tensor: Tensor) -> Kept:
         if source is not None and (source[0].fn, source[1]) == edge:
             return Kept(name, on_ctx, tensor, INPUT, position)
     return Kept(name, on_ctx, tensor, ELSEWHERE)
-
-
-def _reason(error: Exception) -> Role:
-    text = str(error)
-    if "already been freed" in text:
-        return FREED
-    return OVERWRITTEN if EDITED in text else UNREADABLE
