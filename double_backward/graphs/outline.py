@@ -7,7 +7,7 @@ from torch import Tensor
 
 from double_backward.graphs import walk
 from double_backward.graphs.missing import Missing
-from double_backward.graphs.sketch import Sketch, is_gradient
+from double_backward.graphs.sketch import Sketch, TensorBox, is_gradient
 from double_backward.graphs.walk import Kept, Node, Source
 from double_backward.lines import first_line
 
@@ -25,18 +25,13 @@ Row = str | tuple[str, str]  # a line, or a name and what there is to say about 
 
 def outline_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
     """The text twin of the picture: what it shows, the verdict, a line a thing, some sentences."""
-    rows: list[Row] = []
-    heading = None
-    loose = _loose_rows(sketch)
+    passes: dict[str | None, list[Row]] = {}
     for node in sketch.shown:
-        if sketch.phase and phase_name(sketch, node) != heading:
-            rows += loose.pop(heading, [])
-            heading = phase_name(sketch, node)
-            rows.append(heading)
-        rows += _node_rows(sketch, node)
-    rows += loose.pop(heading, [])
-    for name, others in loose.items():
-        rows += [name, *others] if name else others
+        passes.setdefault(pass_name(sketch, node), []).extend(_node_rows(sketch, node))
+    for box in sketch.boxes.values():
+        if box.maker is None and box.names and not box.keepers:
+            passes.setdefault(pass_name(sketch, box), []).extend(_loose_rows(sketch, box))
+    rows = [row for name, own in passes.items() for row in [*([name] if name else []), *own]]
     width = max((len(row[0]) for row in rows if isinstance(row, tuple)), default=0)
     lines = [row if isinstance(row, str) else f"  {row[0]:<{width}}  {row[1]}" for row in rows]
     words, _ = verdict(sketch)
@@ -95,32 +90,18 @@ def sentences(sketch: Sketch) -> list[str]:
 
 
 def _guard_sentences(sketch: Sketch) -> list[str]:
-    guards, lines = sketch.guards(), []
-    around = [g for g in guards if sketch.flow.arrived and not sketch.flow.visited(g)]
-    if around:
-        lines.append("The pass went past the guard of once_differentiable: nothing is raised")
-    elif guards:
-        lines.append("A pass through the guard of once_differentiable raises")
-    for node in sketch.shown:
-        others = node.title in ("Error", "NotImplemented") and not node.custom
-        if others and node not in guards:
-            lines.append(f"{sketch.title(node)} was put there by torch: going through it raises")
-    return lines
+    guards = sketch.guards()
+    if any(sketch.flow.arrived and not sketch.flow.visited(guard) for guard in guards):
+        return ["The pass went past the guard of once_differentiable: nothing is raised"]
+    return ["A pass through the guard of once_differentiable raises"] if guards else []
 
 
 def _pass_sentences(sketch: Sketch) -> list[str]:
-    """What a recorded backward pass did not do."""
-    lines = []
+    """To which of the named tensors a recorded backward pass brought nothing."""
     others = [name for name in list(sketch.tensors)[1:] if sketch.tensors[name].requires_grad]
     origins = {name: walk.origin(sketch.tensors[name]) for name in others}
     nothing = [n for n, edge in origins.items() if edge and sketch.flow.arrived.get(edge) is None]
-    if nothing:
-        lines.append(f"nothing comes back to {joined(nothing)}")
-    past = [n for n in sketch.shown if n.leaf is None and not sketch.flow.visited(n)]
-    past = [node for node in past if node not in sketch.guards()]
-    if past:
-        lines.append(f"the pass did not go through {joined(map(sketch.title, past))}")
-    return lines
+    return [f"nothing comes back to {joined(nothing)}"] if nothing else []
 
 
 def is_circle(node: Node, kept: Kept) -> bool:
@@ -153,13 +134,12 @@ def cut_off_words(sketch: Sketch, name: str) -> str:
     return f"{name} is cut off: no graph leads from here to {' or '.join(sketch.cut_off[name])}"
 
 
-def phase_name(sketch: Sketch, node: Node) -> str:
-    """Which pass made a node: "forward", "first backward", ..., or "other" if no named one did."""
-    return pass_name(sketch, sketch.phase.get(node))
-
-
-def pass_name(sketch: Sketch, level: int | None) -> str:
-    """ "forward" for 0, "first backward" for 1, ..., "other" for None."""
+def pass_name(sketch: Sketch, thing: Node | TensorBox) -> str | None:
+    """The pass that an operation or a tensor is of: "forward", "first backward", ..., "other" if no
+    named one made it; None where none is told."""
+    if not sketch.phase:
+        return None
+    level = sketch.level(thing)
     if level is None:
         return "other"
     name = ORDINALS[level] if level < len(ORDINALS) else f"backward {level}"
@@ -302,14 +282,8 @@ def _sources(sketch: Sketch, node: Node) -> str:
     return joined(words) if words else "nothing"
 
 
-def _loose_rows(sketch: Sketch) -> dict[str | None, list[Row]]:
-    """The named tensors that no node made, by the pass that they belong to."""
-    rows: dict[str | None, list[Row]] = {}
-    for box in sketch.boxes.values():
-        if box.maker is None and box.names and not box.keepers:
-            heading = pass_name(sketch, sketch.place(box)) if sketch.phase else None
-            here = rows.setdefault(heading, [])
-            here.append((box.called, f"a tensor {shape(box.tensor)} without a graph"))
-            ends = [m for name in box.names for m in sketch.missing(name) if m.to is None]
-            here += _missing_rows(sketch, ends)
-    return rows
+def _loose_rows(sketch: Sketch, box: TensorBox) -> list[Row]:
+    """A named tensor that no node made."""
+    ends = [m for name in box.names for m in sketch.missing(name) if m.to is None]
+    row = box.called, f"a tensor {shape(box.tensor)} without a graph"
+    return [row, *_missing_rows(sketch, ends)]

@@ -187,18 +187,18 @@ class _Dot:
     def _id(self, thing: Node | TensorBox) -> str:
         return self.ids.setdefault(thing, f"n{len(self.ids)}")
 
-    def _put(self, level: int | None, thing: Node | TensorBox, attributes: str) -> None:
-        phase = pass_name(self.sketch, level) if self.sketch.phase else None
+    def _put(self, thing: Node | TensorBox, attributes: str) -> None:
+        phase = pass_name(self.sketch, thing)
         self.clusters.setdefault(phase, []).append(f"{self._id(thing)} [{attributes}]")
 
     def _operation(self, node: Node) -> None:
         look, words = FUNCTION if node.custom else OPERATION, self.sketch.title(node)
         if node in self.sketch.guards():
             look, words = GUARD, f"{words}\nguard of\nonce_differentiable"
-        self._put(self.sketch.phase.get(node), node, f"{look} label={quoted(words)}")
+        self._put(node, f"{look} label={quoted(words)}")
 
     def _tensor(self, box: TensorBox) -> None:
-        self._put(self.sketch.place(box), box, _look(self.sketch, box))
+        self._put(box, _look(self.sketch, box))
 
     def _arrows(self, node: Node) -> None:
         sketch, me = self.sketch, self._id(node)

@@ -85,8 +85,9 @@ class Sketch:
         self.targets: dict[str, list[str]] = {}
         self.cut_off: dict[str, list[str]] = {}
         self._find_targets()
-        self.findings = Findings()
-        if not large:
+        if large:  # too much to run again
+            self.findings = Findings(unasked=[node for node in self.nodes if node.custom])
+        else:
             self.findings = find(self.graph, list(tensors.values()), self._passes())
 
     def box(self, node: Node, number: int) -> TensorBox | None:
@@ -124,19 +125,20 @@ class Sketch:
 
     def guards(self) -> list[Node]:
         """The nodes that `once_differentiable` put into the graph, to raise."""
-        if not any(node.once_differentiable for node in self.graph.nodes):
+        if not any(node.once_differentiable for node in self.nodes):
             return []
-        return [node for node in self.shown if node.title == "Error" and not node.custom]
+        return [node for node in self.nodes if node.title == "Error" and not node.custom]
 
-    def place(self, box: TensorBox) -> int | None:
-        """The pass in which a tensor is drawn; None where none is known."""
-        if not self.phase:
-            return None
-        home = box.maker or (box.keepers[0][0] if box.keepers else None)
-        if home is not None:
-            return self.phase.get(home)
-        gradients = [_order(name) for name in box.names if name.startswith("grad")]
-        return max(gradients, default=0)
+    def level(self, thing: Node | TensorBox) -> int | None:
+        """The pass in which an operation or a tensor is drawn; None where none is known."""
+        node: Node | None
+        if isinstance(thing, Node):
+            node = thing
+        else:
+            node = thing.maker or (thing.keepers[0][0] if thing.keepers else None)
+            if node is None:
+                return max((_order(n) for n in thing.names if n.startswith("grad")), default=0)
+        return self.phase.get(node)
 
     def troubles(self) -> dict[str, Node]:
         """Why a kept tensor could not be read, in torch's words, and the first such node."""
