@@ -90,10 +90,10 @@ class Pass:
 WITHOUT_GRAPH: tuple[walk.Role, ...] = walk.INTERMEDIATE, walk.NO_GRAPH
 Arrived = dict[Edge | None, Tensor]
 Instead = dict[int, Any]  # what stands in for what is kept, by the id of that
-At = Callable[[float], Instead]  # the same at a point of a line
-# A Function, a tensor or the name of a number that it keeps, how that moves, and whether the line
-# goes through the reader's point.
-Question = tuple[Node, Kept | str, At, bool]
+Asked = dict[int, Kept | str]  # a tensor, or the name of a number, that a Function keeps, by its id
+At = Callable[[float], Instead]  # what they are at a point of a line
+# A Function, what it keeps, how that moves, and whether the line goes through the reader's point.
+Keeper = tuple[Node, Asked, At, bool]
 
 
 class NotKnown(Exception):
@@ -108,67 +108,53 @@ def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
         named: tensors whose values are known, as those that the reader named.
         passes: the backward passes that are run once more.
     """
-    found, questions = Findings(), list[Question]()
+    found, keepers = Findings(), list[Keeper]()
     functions = [node for node in graph.nodes if node.custom and not node.once_differentiable]
     if not (functions and passes):
         return found
     with _nothing_changes(*(node.custom for node in functions)):
         for node in functions:
             try:
-                questions += _about_what_it_made(graph, node, named)
-                questions += _about_inputs_and_outputs(node)
+                keepers.append(_keeper(graph, node, named))
             except Exception:  # NotKnown, or whatever forward raises
                 found.unasked.append(node)
-        for each in passes if questions else []:
+        for each in passes if any(asked for _, asked, *_ in keepers) else []:
             try:
-                _look(graph, each, questions, found)
+                _look(graph, each, keepers, found)
             except Exception:  # NotKnown, or whatever backward raises
-                found.unasked += [node for node, *_ in questions]
+                found.unasked += [node for node, asked, *_ in keepers if asked]
     return found
 
 
-def _about_what_it_made(graph: Graph, node: Node, named: list[Tensor]) -> list[Question]:
-    """What a Function keeps without a graph, moved as forward moves it with the inputs.
-
-    An input whose value is nowhere to be found gets other values: what is used there, is used.
+def _keeper(graph: Graph, node: Node, named: list[Tensor]) -> Keeper:
+    """A Function and what it keeps: inputs and outputs moved by themselves, what it has made as
+    forward moves it with the inputs.
 
     Raises:
         NotKnown: forward cannot be called as it was.
     """
     kinds = float, complex, np.number, np.ndarray
-    numbers = {id(v): name for name, v in vars(node.fn).items() if isinstance(v, kinds)}
-    tensors = {id(k.tensor): k for k in _kept(node, *WITHOUT_GRAPH)}
-    if not (tensors or numbers):
-        return []
-    inputs, known = _inputs(graph, node, named)
+    made: Asked = {id(v): name for name, v in vars(node.fn).items() if isinstance(v, kinds)}
+    made |= {id(kept.tensor): kept for kept in _kept(node, *WITHOUT_GRAPH)}
+    others = {id(kept.tensor): kept for kept in _kept(node, walk.INPUT, walk.OUTPUT)}
+    own_lines = {key: _line([kept.tensor]) for key, kept in others.items()}
+    inputs, known = _inputs(graph, node, named) if made else ([], True)
     call, line, draws = Call(node.custom, inputs, {}, None), _line(inputs), Draws.now()
 
     @functools.cache
-    def kept_at(h: float) -> Instead:
+    def at(h: float) -> Instead:
+        moved: Instead = {key: own.x(h)[0] for key, own in own_lines.items()}
+        if not made:
+            return moved
         draws.put_back()
         with torch.no_grad():
             ctx, _ = forward_again(call, dict(enumerate(line.x(h))))
-        made = [*(t for t in ctx.saved_tensors if t is not None), *walk.tensors_in(ctx.attributes)]
-        found: Instead = {id(k.tensor): t for k, t in zip(node.kept, made, strict=True)}
-        return found | {key: ctx.kept(name) for key, name in numbers.items()}
+        again = [*(t for t in ctx.saved_tensors if t is not None), *walk.tensors_in(ctx.attributes)]
+        tensors = {id(kept.tensor): t for kept, t in zip(node.kept, again, strict=True)}
+        numbers = {key: ctx.kept(name) for key, name in made.items() if isinstance(name, str)}
+        return tensors | numbers | moved
 
-    def alone(key: int, h: float) -> Instead:
-        return {key: kept_at(h)[key]}
-
-    asked: dict[int, Kept | str] = {**tensors, **numbers}
-    return [(node, kept, functools.partial(alone, key), known) for key, kept in asked.items()]
-
-
-def _about_inputs_and_outputs(node: Node) -> list[Question]:
-    """What a Function keeps with a graph, moved by itself."""
-
-    def alone(kept: Kept, line: Line, h: float) -> Instead:
-        return {id(kept.tensor): line.x(h)[0]}
-
-    return [
-        (node, kept, functools.partial(alone, kept, _line([kept.tensor])), True)
-        for kept in _kept(node, walk.INPUT, walk.OUTPUT)
-    ]
+    return node, made | others, at, known
 
 
 def _kept(node: Node, *roles: walk.Role) -> list[Any]:
@@ -214,24 +200,25 @@ def _zeros(meta: Any) -> Tensor:
     return torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
 
 
-def _look(graph: Graph, each: Pass, questions: list[Question], found: Findings) -> None:
-    """Put the questions to the Functions that a pass goes through, and find the paths it lacks."""
+def _look(graph: Graph, each: Pass, keepers: list[Keeper], found: Findings) -> None:
+    """Ask the Functions that a pass goes through what they use, and find the paths it lacks."""
     arrived = _again(graph, each, {})
     if not close(arrived[origin(each.by)], each.gradient):
         raise NotKnown
     taken: dict[int, tuple[Node, Any]] = {}
-    for node, kept, at, known in questions:
-        if all(g is None for g in _grads(node, arrived)):
-            continue
-        if _uses(node, at, _grads(node, arrived)):
-            if isinstance(kept, Kept) and kept.role in WITHOUT_GRAPH:
-                taken[id(kept.tensor)] = node, kept
-            else:
+    for node, asked, at, known in keepers:
+        grads = _grads(node, arrived)
+        for key, kept in asked.items() if any(g is not None for g in grads) else []:
+            used = _uses(node, grads, key, at)
+            made = isinstance(kept, str) or kept.role in WITHOUT_GRAPH
+            if used and made and isinstance(kept, Kept):
+                taken[key] = node, kept
+            elif used:
                 found.missing.append(Missing(node, kept, node, each.name))
-        elif not known:
-            found.unasked.append(node)  # elsewhere it is not used; here it may be
-        elif isinstance(kept, Kept):
-            found.constant.append(kept)
+            elif made and not known:
+                found.unasked.append(node)  # elsewhere it is not used; here it may be
+            elif isinstance(kept, Kept):
+                found.constant.append(kept)
     if taken:
         leaves = {key: kept.tensor.detach().requires_grad_() for key, (_, kept) in taken.items()}
         again = _again(graph, each, leaves)[origin(each.by)]
@@ -239,19 +226,18 @@ def _look(graph: Graph, each: Pass, questions: list[Question], found: Findings) 
             found.missing.append(Missing(*taken[key], to, each.name))
 
 
-def _uses(node: Node, at: At, grads: list[Tensor | None]) -> bool:
+def _uses(node: Node, grads: list[Tensor | None], key: int, at: At) -> bool:
     """Whether what backward returns moves with something, and not by a graph; a jump is no move."""
 
-    def returned(instead: Instead) -> list[Tensor]:
+    def returned(h: float) -> list[Tensor]:
         draw = torch.Generator().manual_seed(4)
         u = [None if g is None else signed(g, draw) for g in grads]  # backward may write into it
-        return [grad for grad in _sent(node, u, instead) if grad is not None]
+        return [g for g in _sent(node, u, {key: at(h)[key]}) if g is not None]
 
-    here = at(0.0)
-    gradients = returned(here)
-    if not gradients or walk.walk(*gradients).reachable(*filter(torch.is_tensor, here.values())):
+    here, value = returned(0.0), at(0.0)[key]
+    if not here or isinstance(value, Tensor) and walk.walk(*here).node_of(value):
         return False
-    found = slope(lambda h: flat(returned(at(h))), gradients[0].dtype, 1.0)
+    found = slope(lambda h: flat(returned(h)), here[0].dtype, 1.0)
     moves = bool((found.value.abs() > 5 * found.error).any())
     if not (moves or found.error.isfinite().all()):
         raise NotKnown
