@@ -31,7 +31,6 @@ WAYS: dict[str, Callable[[pytest.Config], AbstractContextManager[None]]] = {
 INSIDE = pytest.StashKey[ExitStack]()
 NOTES = pytest.StashKey[dict[str, dict[str, str]]]()  # as `noting` has them
 MARKER = 'double_backward(way): "detect", "recompute" or "off", for this test alone'
-ALARM = "double_backward.remedies.SecondDerivativeError"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,9 +100,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     notes = config.stash[NOTES]
-    reports = [r for kind in ("failed", "error") for r in terminalreporter.stats.get(kind, [])]
-    alarms = [f"{report.nodeid}, {said}" for report in reports if (said := _alarm(report))]
-    if not (notes or alarms):
+    if not notes:
         return
     wrong, unknown = notes.get("wrong", {}), notes.get("not checked", {})
     right = notes.get("right", {}).keys() - wrong.keys()
@@ -115,12 +112,3 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.line(f"wrong: {name}")
     for name, reason in sorted(unknown.items()):
         terminalreporter.line(f"not checked: {name}, because {reason}")
-    for alarm in alarms:
-        terminalreporter.line(f"alarm: {alarm}")
-
-
-def _alarm(report: Any) -> str:
-    """The first line of a SecondDerivativeError that ended a test: whose it is."""
-    crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
-    kind, _, said = str(getattr(crash, "message", "")).partition(": ")
-    return said.split("\n")[0].rstrip(":") if kind == ALARM else ""
