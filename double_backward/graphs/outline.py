@@ -78,7 +78,8 @@ def sentences(sketch: Sketch) -> list[str]:
     flow = sketch.flow
     if flow.stopped is not None:
         lines.append(f"The pass stopped: {first_line(flow.stopped)}")
-    for error, node in sketch.troubles().items():
+    errors = {kept.error: node for node in sketch.shown[::-1] for kept in node.kept if kept.error}
+    for error, node in errors.items():
         lines.append(f"What {sketch.title(node)} saved cannot be read: {error}")
     lines += _guard_sentences(sketch)
     for node in sketch.shown:

@@ -145,7 +145,7 @@ class _Dot:
             if node.leaf is None:
                 self._operation(node)
         for box in self.sketch.boxes.values():
-            self._tensor(box)
+            self._put(box, _look(self.sketch, box))
         for node in self.sketch.shown:
             if node.leaf is None:
                 self._arrows(node)
@@ -196,9 +196,6 @@ class _Dot:
         if node in self.sketch.guards():
             look, words = GUARD, f"{words}\nguard of\nonce_differentiable"
         self._put(node, f"{look} label={quoted(words)}")
-
-    def _tensor(self, box: TensorBox) -> None:
-        self._put(box, _look(self.sketch, box))
 
     def _arrows(self, node: Node) -> None:
         sketch, me = self.sketch, self._id(node)

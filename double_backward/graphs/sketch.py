@@ -79,7 +79,8 @@ class Sketch:
         self.shown = [] if large else self.nodes
         self._titles = _numbered(self.nodes)
         self.boxes: dict[Edge | int, TensorBox] = {}
-        self._name_boxes()
+        for name, tensor in tensors.items():
+            self._make_box(tensor).names.append(name)
         self._add_kept()
         self._add_constants()
         self.targets: dict[str, list[str]] = {}
@@ -131,27 +132,12 @@ class Sketch:
 
     def level(self, thing: Node | TensorBox) -> int | None:
         """The pass in which an operation or a tensor is drawn; None where none is known."""
-        node: Node | None
         if isinstance(thing, Node):
-            node = thing
-        else:
-            node = thing.maker or (thing.keepers[0][0] if thing.keepers else None)
-            if node is None:
-                return max((_order(n) for n in thing.names if n.startswith("grad")), default=0)
-        return self.phase.get(node)
-
-    def troubles(self) -> dict[str, Node]:
-        """Why a kept tensor could not be read, in torch's words, and the first such node."""
-        found: dict[str, Node] = {}
-        for node in self.shown:
-            for kept in node.kept:
-                if kept.error:
-                    found.setdefault(kept.error, node)
-        return found
-
-    def _name_boxes(self) -> None:
-        for name, tensor in self.tensors.items():
-            self._make_box(tensor).names.append(name)
+            return self.phase.get(thing)
+        home = thing.maker or (thing.keepers[0][0] if thing.keepers else None)
+        if home is not None:
+            return self.phase.get(home)
+        return max((_order(name) for name in thing.names if name.startswith("grad")), default=0)
 
     def _add_kept(self) -> None:
         """The leaves, and what the custom Functions keep."""
@@ -178,11 +164,8 @@ class Sketch:
 
     def _make_box(self, tensor: Tensor) -> TensorBox:
         edge = origin(tensor)
-        key = edge or id(tensor)
-        if key not in self.boxes:
-            number = edge[1] if edge else 0
-            self.boxes[key] = TensorBox(tensor, self.graph.node_of(tensor), number)
-        return self.boxes[key]
+        new = TensorBox(tensor, self.graph.node_of(tensor), edge[1] if edge else 0)
+        return self.boxes.setdefault(edge or id(tensor), new)
 
     def _passes(self) -> list[Pass]:
         """The backward passes that gave the named gradients, as far as the names tell."""
