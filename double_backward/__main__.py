@@ -26,8 +26,8 @@ import torch
 
 import double_backward
 from double_backward.diagnosis.training_step import Met, StepDiagnosis
-from double_backward.lines import OURS
 from double_backward.methods import is_named
+from double_backward.places import OURS
 
 TWICE = 2
 NOT_ALL_RIGHT = 3  # the exit status; 1 is an error of the script, 2 a wrong argument
@@ -203,7 +203,7 @@ def _without_ours(way: TracebackType | None) -> TracebackType | None:
     if way is None:
         return None
     following = _without_ours(way.tb_next)
-    if way.tb_frame.f_code.co_filename.startswith((OURS + os.sep, "<frozen ")):
+    if way.tb_frame.f_code.co_filename.startswith((OURS, "<frozen ")):
         return following
     return TracebackType(following, way.tb_frame, way.tb_lasti, way.tb_lineno)
 

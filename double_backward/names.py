@@ -1,4 +1,5 @@
-"""The reader's names for what a Function gets, keeps and returns, where its source can be read.
+"""The reader's names for what a Function gets, keeps and returns: from its signature, from the
+variables while it runs, and where its source can be read.
 
 Names only: nothing is concluded from the source.
 """
@@ -6,14 +7,20 @@ Names only: nothing is concluded from the source.
 import ast
 import inspect
 import linecache
+import sys
 import textwrap
-from collections.abc import Callable
-from itertools import islice
-from types import FrameType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
 
+from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import FunctionCtx
 
 from .methods import has_setup_context
+from .places import OURS, TORCH, Place, place_in
 
 SHORT = 40  # characters of an expression that is told as a name
 
@@ -27,14 +34,6 @@ def argument_names(function: type[Function]) -> list[str]:
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return []
     return [p.name for p in parameters[not has_setup_context(function) :]]
-
-
-def returned_names(function: type[Function]) -> list[str]:
-    """The variables that forward returns in a tuple, "" for what is not a plain name."""
-    returns = [node for node in _nodes(function.forward) if isinstance(node, ast.Return)]
-    value = returns[-1].value if returns else None
-    parts = value.elts if isinstance(value, ast.Tuple) else []
-    return [part.id if isinstance(part, ast.Name) else "" for part in parts]
 
 
 def call_names(fn: Callable, count: int) -> list[str]:
@@ -52,15 +51,84 @@ def call_names(fn: Callable, count: int) -> list[str]:
     return names[:count] if len(names) >= count else []
 
 
+def returned_names(function: type[Function]) -> list[str]:
+    """The variables that forward returns in a tuple, "" for what is not a plain name."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function.forward)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    returns = [node for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    value = returns[-1].value if returns else None
+    parts = value.elts if isinstance(value, ast.Tuple) else []
+    return [part.id if isinstance(part, ast.Name) else "" for part in parts]
+
+
+@dataclass(frozen=True)
+class Save:
+    """One call of save_for_backward.
+
+    Attributes:
+        names: of each tensor: of a variable, else what the call says, else "".
+        code: the function that calls it.
+        place: the line of the call.
+    """
+
+    names: tuple[str, ...]
+    code: CodeType
+    place: Place
+
+    def is_in(self, function: type) -> bool:
+        """Whether it stands in a method of the class itself, not of one that it inherits from."""
+        methods = (inspect.unwrap(getattr(m, "__func__", m)) for m in vars(function).values())
+        return any(getattr(method, "__code__", None) is self.code for method in methods)
+
+    @property
+    def told(self) -> str:
+        """ "Base.forward, package/module.py:12"."""
+        return f"{self.code.co_qualname.split('<locals>.')[-1]}, {self.place}"
+
+
+@contextmanager
+def saves_noted() -> Iterator[dict[Any, Save]]:
+    """ctx -> its last save, filled while forwards run."""
+    found: dict[Any, Save] = {}
+    plain = FunctionCtx.save_for_backward
+
+    def save_for_backward(self: Any, *tensors: Any) -> None:
+        found[self] = _save(sys._getframe(1), tensors)
+        plain(self, *tensors)
+
+    FunctionCtx.save_for_backward = save_for_backward  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        FunctionCtx.save_for_backward = plain  # type: ignore[method-assign]
+
+
+def _save(frame: FrameType, tensors: tuple) -> Save:
+    """Names of the innermost frame first; a helper may be handed a tuple of them."""
+    names: dict[int, str] = {}
+    way: FrameType | None = frame
+    while way is not None and not way.f_code.co_filename.startswith((OURS, TORCH)):
+        for name, value in way.f_locals.items():
+            if isinstance(value, Tensor) and not name.startswith((".", "_")):
+                names.setdefault(id(value), name)
+        way = way.f_back
+    written = call_arguments(frame)
+    if len(written) != len(tensors):
+        written = [""] * len(tensors)
+    found = (names.get(id(t), text) for t, text in zip(tensors, written, strict=True))
+    return Save(tuple(found), frame.f_code, place_in(frame))
+
+
 def call_arguments(frame: FrameType) -> list[str]:
     """What is written for each argument of the call that runs in a frame, "" for a long one; empty
     where that is not known."""
-    code = frame.f_code
-    place = next(islice(code.co_positions(), frame.f_lasti // 2, None))
-    first, last, begin, end = place
+    file, place = frame.f_code.co_filename, inspect.getframeinfo(frame, context=0).positions
+    first, last, begin, end = place or (None,) * 4
     if first is None or last is None or begin is None or end is None:  # -X no_debug_ranges
         return []
-    lines = [linecache.getline(code.co_filename, n).encode() for n in range(first, last + 1)]
+    lines = [linecache.getline(file, n).encode() for n in range(first, last + 1)]
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][begin:]
     try:
@@ -71,12 +139,3 @@ def call_arguments(frame: FrameType) -> list[str]:
         return []
     told = map(ast.unparse, call.args)
     return [text if len(text) <= SHORT else "" for text in told]
-
-
-def _nodes(method):
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
-    except (OSError, TypeError, SyntaxError):
-        return []
-    definitions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
-    return list(ast.walk(definitions[0])) if definitions else []

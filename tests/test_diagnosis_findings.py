@@ -35,8 +35,8 @@ from double_backward.diagnosis.lifetime import Lifetime
 from double_backward.diagnosis.not_finite import Broken
 from double_backward.diagnosis.rows import Row
 from double_backward.diagnosis.settings import Setting
+from double_backward.diagnosis.undone import Undone
 from double_backward.diagnosis.ways import Situation
-from double_backward.explain import Undoing
 from double_backward.regions import Region
 from double_backward.steps import Step
 
@@ -180,7 +180,7 @@ SPEAKS = [  # code, evidence, some of its words
     ("untracked_backward", wrong(cutting(inner=("G",))), "with x where"),
     (
         "untracked_forward",
-        wrong(undone=Undoing(together=(Step("no_grad", "f, line 3"),), right=True)),
+        wrong(undone=Undone(by_input=(Step("no_grad", "f, line 3"),), right=True)),
         "(it uses torch.no_grad() or the like in f, line 3)",
     ),
     ("float32_differs", seen(differs_in_float32=True), "in float32, as you gave it"),

@@ -15,7 +15,8 @@ from double_backward.diagnosis.settings import (
     uneven_direction,
 )
 from double_backward.diagnosis.target import Target
-from double_backward.lines import first_line, raised_in
+from double_backward.lines import first_line
+from double_backward.places import raised_in
 
 ALONE, AFTER, BEFORE, BOTH = Setting
 

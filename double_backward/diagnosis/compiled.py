@@ -19,8 +19,9 @@ from torch import Tensor
 from double_backward._torch import tree_leaves, tree_map_only
 from double_backward.check import BESIDE_FIRST, OTHER_CODE, Outcome
 from double_backward.differences import filled, real
-from double_backward.lines import first_line, raised_in
+from double_backward.lines import first_line
 from double_backward.meet import Call, Listener, listening
+from double_backward.places import raised_in
 from double_backward.regions import NOT_COMPILED, Region, uncompiled
 
 from .rows import Row

@@ -1,12 +1,10 @@
 """All that was seen of fn, as plain data, for findings and the verdict to look at."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 from double_backward.check import INEXACT, Outcome
-from double_backward.explain import Undoing
-from double_backward.steps import Step
 
 from .compiled import Compiled
 from .functions import Custom, Extra, Saved
@@ -17,6 +15,7 @@ from .not_finite import Broken
 from .overwritten import Written
 from .rows import Row
 from .settings import Setting
+from .undone import Undone
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,7 @@ class Evidence:
     moved: bool = False  # the numbers are from a point beside the given one
     broken: Broken | None = None  # the first operation with a derivative that is not finite
     written: Written | None = None  # into what autograd keeps, where it refuses that
-    undone: Undoing | None = None  # of steps of backward, to see what is lost by them
-    left_torch: tuple[Step, ...] = ()  # which of them make numbers or arrays of tensors
-    # By the part of the derivative, those that have nothing to do with it.
-    still: dict[str, tuple[Step, ...]] = field(default_factory=dict)
+    undone: Undone | None = None  # steps of backward, to see what is lost by them
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name

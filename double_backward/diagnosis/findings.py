@@ -6,8 +6,9 @@ A row says when it speaks, and with which words. Where these hang on more than a
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
+
+from double_backward.places import short
 
 from . import words
 from .evidence import Evidence
@@ -36,20 +37,12 @@ class Finding:
     @property
     def where(self) -> str:
         """ "Square, package/module.py:12", or ""."""
-        name = f"{_short(self.file)}:{self.line}" if self.file else ""
+        name = f"{short(self.file)}:{self.line}" if self.file else ""
         return ", ".join(filter(None, [self.function, name]))
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, for JSON."""
         return asdict(self)
-
-
-def _short(file):
-    try:
-        return Path(file).relative_to(Path.cwd()).as_posix()
-    except (ValueError, OSError):
-        in_cell = "ipykernel_" in file or file.startswith("<ipython")
-        return "<notebook>" if in_cell else "/".join(Path(file).parts[-2:])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -15,11 +14,10 @@ from double_backward._torch import element_count, version
 from double_backward.check import Checked, Outcome
 from double_backward.differences import same
 from double_backward.graphs import walk
-from double_backward.names import argument_names, returned_names
+from double_backward.names import Save, argument_names, returned_names, saves_noted
+from double_backward.places import Place, place_of
 from double_backward.steps import Step
 
-from .places import Place, place_of
-from .saves import Save, noted
 from .target import Evaluation, Target
 
 MOST = 200  # nodes that are looked at
@@ -192,7 +190,7 @@ class Looked(NamedTuple):
 
 def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
     """Call fn and read its graph. Raises what fn raises."""
-    with noted() as saves:
+    with saves_noted() as saves:
         call = target.start(shift=shift)
     nodes: list[Node] = []
     for node in walk.walk(*call.ys).nodes:
@@ -220,13 +218,8 @@ def custom_functions_in(here: Looked, target: Target) -> tuple[Custom, ...]:
     for node, other in zip(here.nodes, there.nodes, strict=True):
         saved = [*_saved_tensors(node, other, here.call, target), *_saved_values(node, other)]
         named = node.function.__name__
-        found.append(Custom(named, node.once, tuple(saved), place=_place_of(node.function)))
+        found.append(Custom(named, node.once, tuple(saved), place=place_of(node.function)))
     return tuple(found)
-
-
-@lru_cache(maxsize=256)
-def _place_of(function: type) -> Place:
-    return place_of(function)
 
 
 def _beside(target, here):

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from double_backward.check import Outcome
 from double_backward.lines import first_line
+from double_backward.places import place_of
 
 from .blocks import blocks
-from .cuts import case_of, undoing, with_steps
 from .each import judge_each
 from .evidence import Evidence
 from .functions import STEP, custom_functions
@@ -18,13 +18,13 @@ from .lifetime import Lifetime, lifetime
 from .measure import Measured
 from .not_finite import broken
 from .overwritten import overwritten
-from .places import place_of
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
 from .recipe import typed
 from .rows import Row
 from .settings import FORMULAS, Setting
 from .surrogates import settled
+from .undone import undone, with_steps
 
 
 def seen(fn, inputs, order, rtol, atol, ignore, known):
@@ -112,9 +112,9 @@ def _explained(found: Evidence, measured: Measured) -> Evidence:
     functions = found.functions
     if not measured.wrong or (functions and not any(f.untracked_calls for f in functions)):
         return found
+    assert measured.expected is not None
     with suppress(Exception):  # of fn
-        undone, left, still = undoing(case_of(measured, functions), functions)
-        return replace(found, undone=undone, left_torch=left, still=still)
+        return replace(found, undone=undone(measured.expected))
     return found
 
 

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from double_backward._torch import class_of, engine_replaced
-from double_backward.lines import innermost
+from double_backward.places import innermost_of
 
 DEEPEST = 100  # backwards that call each other
 ENGINE = os.path.join("torch", "autograd", "function.py")  # what calls a backward in Python
@@ -74,7 +74,7 @@ class _Limit:
             mine = frames.pop(self.thread, None)
             others = {k: f for k, f in frames.items() if k not in self.before and _backward(f)}
             stacks = [traceback.extract_stack(f) for f in [*others.values(), mine] if f]
-            self.running = next(filter(None, map(innermost, stacks)), "")
+            self.running = next(filter(None, map(innermost_of, stacks)), "")
             self.ended = True
             for thread in [*others, self.thread]:
                 _raise_in(thread, TookTooLong)

@@ -25,7 +25,8 @@ from double_backward.check import (
     Subject,
 )
 from double_backward.differences import apart, flat, shaped, taken, vjp
-from double_backward.lines import first_line, raised_in
+from double_backward.lines import first_line
+from double_backward.places import raised_in
 
 from .inexact import first_row
 from .rounding import in_16_bits, is_clean, scatter

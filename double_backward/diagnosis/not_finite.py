@@ -3,8 +3,7 @@
 import re
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from double_backward._torch import Watching, metadata_of, tree_leaves
 from double_backward.check import Outcome
 from double_backward.differences import shaped
 from double_backward.graphs import walk
-from double_backward.lines import innermost_of, line_of_code, told_in_file
+from double_backward.places import OURS, Place, innermost, line_of_code
 
 from .measure import Measured
 from .settings import Setting, with_leaves_for_weights
@@ -46,7 +45,7 @@ class _Operations(Watching):
 
     def after(self, operation, args, kwargs, result):
         if self.was_finite and not _finite(tree_leaves(result)):
-            self.lines.append(line_of_code(sys._getframe(2), told=told_in_file))
+            self.lines.append(line_of_code(sys._getframe(2)))
         return result
 
 
@@ -78,7 +77,8 @@ def _found(probe, order, setting):
 
 def _first(probe, order, setting, last=NOTHING):
     """The node of the last pass that is the first to return what is not finite."""
-    with _noted():
+    # Torch notes where each operation is called, and says nothing of it.
+    with warnings.catch_warnings(action="ignore"), torch.autograd.set_detect_anomaly(True, False):
         t, _, ys = probe.target.start(setting.before, leaves=order > 1)
         scalar = probe.loss(ys, setting.after)
         for _ in range(order - 1):
@@ -92,13 +92,6 @@ def _first(probe, order, setting, last=NOTHING):
             wanted = [*t, *(v for v in probe.w if v.requires_grad)]
             torch.autograd.grad(scalar, wanted, allow_unused=True)
     return found[0] if found else None
-
-
-@contextmanager
-def _noted() -> Iterator[None]:
-    """Inside, torch notes where each operation is called, and says nothing of it."""
-    with warnings.catch_warnings(action="ignore"), torch.autograd.set_detect_anomaly(True, False):
-        yield
 
 
 def _watching(node, found):
@@ -122,7 +115,9 @@ def _line_of(fn):
             break
         about = metadata_of(fn)
         frames = [FRAME.search(text) for text in about.get("traceback_", ())]
-        if line := innermost_of([(m[1], m[3], int(m[2])) for m in frames if m]):
-            return line
+        way = [Place(m[1], int(m[2]), function=m[3]) for m in frames if m]
+        called = max((i for i, place in enumerate(way) if place.file.startswith(OURS)), default=-1)
+        if place := innermost(way[called + 1 :]):  # none of what called us
+            return place.quoted()
         fn = about.get("parent_")
     return ""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import EDITED, Watching, version, written_by
-from double_backward.lines import line_of_code, told_in_file
+from double_backward.places import line_of_code
 
 from .measure import Measured
 from .settings import reported
@@ -46,7 +46,7 @@ class Writes(Watching):
     def before(self, operation, args, kwargs):
         for given in written_by(operation, args, kwargs):
             if isinstance(given, Tensor) and given.layout == torch.strided:
-                line = line_of_code(sys._getframe(2), told=told_in_file)
+                line = line_of_code(sys._getframe(2))
                 numbers = torch.Tag.inplace_view not in operation.tags
                 self.seen.append(Write(memory(given), numbers, line))
 
@@ -64,15 +64,16 @@ def memory(tensor: Tensor) -> int:
 
 def overwritten(measured: Measured) -> Written | None:
     """None where torch refuses nothing for that, or the lines are not seen."""
-    rows = [*measured.second.items(), *measured.third.items()]
-    refused = [setting for setting, row in rows if EDITED in row.text]
+    orders = {2: measured.second, 3: measured.third}
+    rows = [(order, setting, row) for order in orders for setting, row in orders[order].items()]
+    refused = [(order, setting) for order, setting, row in rows if EDITED in row.text]
     if not refused:
         return None
-    order = 2 if any(EDITED in row.text for row in measured.second.values()) else 3
+    order, setting = refused[0]
     writes, edited = Writes(), list[_Kept]()
 
     def keep(tensor: Tensor) -> _Kept:
-        line = line_of_code(sys._getframe(1), told=told_in_file)
+        line = line_of_code(sys._getframe(1))
         return _Kept(tensor, version(tensor), len(writes.seen), line)
 
     def use(kept: Any) -> Tensor:  # torch does not look at versions then
@@ -81,11 +82,10 @@ def overwritten(measured: Measured) -> Written | None:
         return kept.tensor
 
     with suppress(Exception), torch.autograd.graph.saved_tensors_hooks(keep, use), writes:
-        reported(measured.probe, refused[0], order)
+        reported(measured.probe, setting, order)
     for kept in edited:
-        own = [w for w in writes.seen[kept.written :] if w.memory == memory(kept.tensor)]
-        lines = dict.fromkeys(write.line for write in own)
-        lines.pop("", None)
+        later = writes.seen[kept.written :]
+        lines = [w.line for w in later if w.line and w.memory == memory(kept.tensor)]
         if lines:
-            return Written(kept.line, tuple(lines))
+            return Written(kept.line, tuple(dict.fromkeys(lines)))
     return None

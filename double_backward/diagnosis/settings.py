@@ -12,7 +12,8 @@ from torch import Tensor
 
 from double_backward.check import unit
 from double_backward.differences import filled, flat, shaped, taken, vjp
-from double_backward.lines import first_line, raised_in
+from double_backward.lines import first_line
+from double_backward.places import raised_in
 
 from .target import Target
 

@@ -22,13 +22,13 @@ from double_backward.meet import (
     outside,
     unheard,
 )
+from double_backward.places import Place, calling, place_of
 from double_backward.regions import Region, is_inside_region
 from double_backward.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .one_region import diagnosed_region
 from .orders import Passes
-from .places import Place, calling, place_of
 from .smaller import LARGE, change_of, copied, cut_down, elements, runs, shapes
 from .step_report import error_line, text_of
 

@@ -143,7 +143,7 @@ def changed_by_create_graph(e: Evidence) -> str | None:
     )
     if not any(step.kind == "backward" for step in steps):
         return f"{fact}. Let it compute the same either way."
-    tried = [*e.undone.together] if e.undone else []
+    tried = e.undone.together if e.undone else []
     return (
         f"{fact}{_seen(tried or steps)}. What .backward() leaves in .grad, and of which tensors, "
         "is then another thing: use what torch.autograd.grad(..., create_graph=True) returns, of "
@@ -293,7 +293,7 @@ def grad_out_path_cut(e: Evidence) -> Filled:
     steps = _steps(e, cut, "by_grad_out")
     if _by_guard(cut, steps) or (not steps and _in_place(e)):
         return None
-    return {"how": how, "steps": _seen(steps)}
+    return {"how": how, "steps": _seen(steps, _right_without(e, "by_grad_out"))}
 
 
 def untracked_backward(e: Evidence) -> str | None:
@@ -301,8 +301,8 @@ def untracked_backward(e: Evidence) -> str | None:
     lost = [f for f in lost if f.untracked_calls or not (f.refused or f.lost)]
     if e.measured.changed_by_create_graph:
         return None
-    seen = any(f.untracked_calls for f in lost)
-    if not (e.wrong and (lost or _mended(e, "by_input"))) or (lost and _in_place(e) and not seen):
+    unseen = not any(f.untracked_calls for f in lost)
+    if not (e.wrong and (lost or _mended(e, "by_input"))) or (lost and _in_place(e) and unseen):
         return None
     steps = _steps(e, lost, "by_input")
     if _by_guard(lost, steps):
@@ -310,7 +310,8 @@ def untracked_backward(e: Evidence) -> str | None:
     names = [name for f in lost for name in f.cut] or ["what it is given"]
     if e.habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
-    fact = f"backward computes with {listed(names)} where autograd cannot follow{_seen(steps)}."
+    seen = _seen(steps, _right_without(e, "by_input"))
+    fact = f"backward computes with {listed(names)} where autograd cannot follow{seen}."
     if steps and e.undone and _mended(e, "by_input"):
         all_of_them = e.undone.right and set(e.undone.together) <= set(steps)
         what = "the numbers are" if all_of_them else "this part is"
@@ -324,7 +325,7 @@ def untracked_backward(e: Evidence) -> str | None:
 def untracked_forward(e: Evidence) -> str | None:
     if e.functions or not e.wrong or e.undone is None or not e.undone.right:
         return None
-    return _seen([*e.undone.together])
+    return _seen(e.undone.together)
 
 
 def _in_place(e):
@@ -344,7 +345,11 @@ def _by_guard(cut, steps):
 def _mended(e, part):
     """Without steps of backward this part, which is silently wrong, is right."""
     silently = any(row.outcome is Outcome.WRONG for row in e.measured.rows)
-    return silently and bool(e.functions) and e.undone is not None and part in e.undone.mended
+    return silently and bool(e.functions) and _right_without(e, part)
+
+
+def _right_without(e, part):
+    return e.undone is not None and part in e.undone.mended
 
 
 def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
@@ -353,19 +358,14 @@ def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
     if e.undone is None:  # nobody knows more
         return met
     needed = [*getattr(e.undone, part)]
-    if part in e.undone.mended:
-        return needed
-    numpy = any(step.kind == "numpy" for step in e.left_torch)  # which needs .detach()
-    stuck = [] if numpy else [*e.undone.stuck]
-    if stuck:  # nobody knows what would be without them; these give constants in any case
-        stuck += [s for s in met if s.kind in ("grad", "backward") and s not in stuck]
-    others = [s for s in [*stuck, *e.left_torch] if s not in e.still.get(part, ())]
-    # Nothing matters where a constant comes first.
-    return list(dict.fromkeys([*needed, *others])) or met
+    return needed if part in e.undone.mended else [*needed, *e.undone.left] or met
 
 
-def _seen(steps: list[Step]) -> str:
-    return f" (it uses {told(steps)})" if steps else " (what cuts it was not seen)"
+def _seen(steps: list[Step], sure: bool = True) -> str:
+    """Those without which it is right; or those among which is what cuts it."""
+    if not steps:
+        return " (what cuts it was not seen)"
+    return f" ({'it uses' if sure or len(steps) == 1 else 'by one or more of'} {told(steps)})"
 
 
 def no_derivative_formula(e: Evidence) -> bool:

@@ -1,0 +1,166 @@
+"""Places in code: whose they are (the reader's, a package's, torch's, ours), which of them runs or
+raises, and how to say it shortly."""
+
+import inspect
+import linecache
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+OURS = str(Path(__file__).parent) + os.sep
+TORCH = str(Path(torch.__file__).parent) + os.sep
+PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
+INSTALLED = {"site-packages", "dist-packages"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file. As a string `package/module.py:12`, the same wherever it is installed."""
+
+    file: str  # absolute where there is one; "" if it is not known
+    line: int  # 0 if it is not known
+    module: str = ""  # "package.module", "__main__"
+    function: str = ""  # in which it stands
+
+    def __str__(self) -> str:
+        return (short(self.file) or self.module) + (f":{self.line}" if self.line else "")
+
+    def to_dict(self) -> dict[str, object]:
+        return {"file": self.file or None, "line": self.line or None, "module": self.module}
+
+    def said(self, with_file: bool = False) -> str:
+        """ "backward, line 7"; with the file of an installed package in any case."""
+        known = (with_file or _is_installed(self.file)) and not _is_cell(self.file)
+        of = f" of {short(self.file)}" if known else ""
+        return f"{self.function}, line {self.line}{of}"
+
+    def quoted(self, with_file: bool = False) -> str:
+        """ "backward, line 7: `return g * x`"."""
+        text = linecache.getline(self.file, self.line).strip()
+        return self.said(with_file) + (f": `{text}`" if text else "")
+
+
+def short(file: str) -> str:
+    """From the package on, or from the working folder."""
+    path = Path(file)
+    if _is_cell(file):
+        return "<notebook>" if "ipy" in file else file
+    if _is_installed(file):
+        last = max(i for i, part in enumerate(path.parts) if part in INSTALLED)
+        return "/".join(path.parts[last + 1 :])
+    try:
+        return path.relative_to(Path.cwd()).as_posix()
+    except (ValueError, OSError):  # elsewhere, or the folder is gone
+        return "/".join(path.parts[-2:])
+
+
+def _is_cell(file):
+    """What is in no file of a name: a notebook's cell, exec."""
+    return file.startswith("<") or Path(file).parent.name.startswith("ipykernel_")
+
+
+@lru_cache(maxsize=1000)
+def _is_installed(file: str) -> bool:
+    """Below the standard library, often."""
+    return bool(INSTALLED & set(Path(file).parts))
+
+
+def is_own(file: str) -> bool:
+    """True for a file that is no part of torch, of Python or of this package."""
+    if file.startswith((OURS, TORCH)) or file.endswith(".pyx"):
+        return False
+    return _is_installed(file) or not file.startswith(PYTHON)
+
+
+@lru_cache(maxsize=256)
+def place_of(function: type) -> Place:
+    """Where a class is written."""
+    try:
+        file, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
+    except (OSError, TypeError):  # made in a cell that is gone, or by a program
+        method = inspect.unwrap(getattr(function, "forward", function))
+        code = getattr(method, "__code__", None)
+        file, line = (code.co_filename, code.co_firstlineno) if code else (None, 0)
+    file = os.path.abspath(file) if file and file[0] != "<" else file or ""
+    return Place(file, line, function.__module__)
+
+
+def place_in(frame: FrameType) -> Place:
+    """The line that runs in a frame."""
+    code, module = frame.f_code, frame.f_globals.get("__name__", "")
+    return Place(code.co_filename, frame.f_lineno, module, code.co_name)
+
+
+def calling() -> Place | None:
+    """The innermost line that is running now and is neither ours nor torch's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH)):
+        frame = frame.f_back
+    return frame and place_in(frame)
+
+
+def line_of_code(
+    frame: FrameType | None, own: Callable[[str], bool] = is_own, home: str = ""
+) -> str:
+    """The innermost line that runs in backward: "backward, line 7: `return g * x`".
+
+    A line outside installed packages comes first, unless the innermost is in `home`, the file of
+    that backward; what called us is no part of backward. Of one that is not in `home` its file is
+    said, and what led there.
+    """
+    found: list[Place] = []
+    while frame and not frame.f_code.co_filename.startswith(OURS):
+        decorator = _decorator_of(frame, own)
+        if decorator or own(frame.f_code.co_filename) or frame.f_code.co_filename == home:
+            found.append(decorator or place_in(frame))
+        frame = frame.f_back
+    place = found[0] if found and found[0].file == home else innermost(found[::-1])
+    if place is None:
+        return ""
+    led = [p for p in found if p.file == home != place.file][:1]
+    return place.quoted(bool(home) and place.file != home) + "".join(
+        f", called from {p.quoted()}" for p in led
+    )
+
+
+def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> Place | None:
+    """The line @torch.no_grad() of the function that torch calls in this frame, or None."""
+    code = getattr(frame.f_locals.get("func"), "__code__", None)
+    if frame.f_code.co_name != "decorate_context" or code is None or not own(code.co_filename):
+        return None
+    first = code.co_firstlineno
+    for number in range(first, first + 9):
+        line = linecache.getline(code.co_filename, number)
+        if line.lstrip().startswith("def "):
+            break
+        if "grad" in line or "inference" in line:
+            first = number
+            break
+    return Place(code.co_filename, first, function=code.co_name)
+
+
+def innermost(way: Iterable[Place]) -> Place | None:
+    """The last of these, outermost first, that is the reader's own, else a package's."""
+    own = [place for place in way if is_own(place.file)]
+    own = [place for place in own if not _is_installed(place.file)] or own
+    return own[-1] if own else None
+
+
+def innermost_of(stack: traceback.StackSummary) -> str:
+    """ "backward, line 7", or ""."""
+    place = innermost(Place(f.filename, f.lineno or 0, function=f.name) for f in stack)
+    return place.said() if place else ""
+
+
+def raised_in(error: Exception) -> str:
+    """The innermost place in the reader's code in the way of an error, else in a package's; "" if
+    it is in torch, in Python or here."""
+    return innermost_of(traceback.extract_tb(error.__traceback__))
