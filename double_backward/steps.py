@@ -144,11 +144,12 @@ class Watch(TorchFunctionMode):
     def made_anew(self, new):
         """Variable and nn.Parameter, of which no mode hears."""
 
-        def watching(cls, data=None, *args, **kwargs):
+        def watching(cls, *args, **kwargs):
+            data = args[0] if args else kwargs.get("data")
             lost = isinstance(data, Tensor) and data.requires_grad and torch.is_grad_enabled()
             if self.running and lost and self._noted("variable", sys._getframe(1)) in self.undo:
                 return self._alias(data)
-            return new(cls, data, *args, **kwargs)
+            return new(cls, *args, **kwargs)
 
         return watching
 
