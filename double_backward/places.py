@@ -36,13 +36,13 @@ class Place:
     def to_dict(self) -> dict[str, object]:
         return {"file": self.file or None, "line": self.line or None, "module": self.module}
 
-    def said(self, with_file: bool = False) -> str:
-        """ "backward, line 7"; with the file of an installed package in any case."""
-        known = (with_file or _is_installed(self.file)) and not _is_cell(self.file)
-        of = f" of {short(self.file)}" if known else ""
+    def said(self, with_file: bool | None = None) -> str:
+        """ "backward, line 7", with the file; None: with that of an installed package."""
+        with_file = _is_installed(self.file) if with_file is None else with_file
+        of = f" of {short(self.file)}" if with_file and not _is_cell(self.file) else ""
         return f"{self.function}, line {self.line}{of}"
 
-    def quoted(self, with_file: bool = False) -> str:
+    def quoted(self, with_file: bool | None = None) -> str:
         """ "backward, line 7: `return g * x`"."""
         text = linecache.getline(self.file, self.line).strip()
         return self.said(with_file) + (f": `{text}`" if text else "")
@@ -125,10 +125,10 @@ def line_of_code(
     place = found[0] if found and found[0].file == home else innermost(found[::-1])
     if place is None:
         return ""
-    led = [p for p in found if p.file == home != place.file][:1]
-    return place.quoted(bool(home) and place.file != home) + "".join(
-        f", called from {p.quoted()}" for p in led
-    )
+    if not home or place.file == home:
+        return place.quoted(False if home else None)
+    led = [f", called from {p.quoted(False)}" for p in found if p.file == home]
+    return place.quoted(True) + "".join(led[:1])
 
 
 def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> Place | None:

@@ -175,7 +175,7 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "untracked_backward",
         wrong(cutting(untracked_calls=(Step("item", ""), Step("numpy", "b")))),
-        "computes with x where autograd cannot follow (it uses .item(); NumPy in b).",
+        "computes with x where autograd cannot follow (by one or more of .item(); NumPy in b).",
     ),
     ("untracked_backward", wrong(cutting(inner=("G",))), "with x where"),
     (

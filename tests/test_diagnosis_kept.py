@@ -204,7 +204,7 @@ def test_a_save_in_another_class_or_function_is_told_with_its_line(cls, saved_in
         return
     method, below, name = saved_in
     line = method.__code__.co_firstlineno + below
-    assert saved.saved_in == f"{name}test_diagnosis_kept.py:{line}"
+    assert saved.saved_in == f"{name}tests/test_diagnosis_kept.py:{line}"
     assert f"(weights; saved in {saved.saved_in})" in told
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,15 +32,12 @@ class Undone:
     Attributes:
         by_input, by_grad_out: the steps that change this part of it, each by itself.
         mended: the parts that are right without the steps of both.
-        left: steps that were not undone: what leaves torch, and a detach without which backward
-            raises, or returns other numbers.
         right: all is, then.
     """
 
     by_input: tuple[Step, ...] = ()
     by_grad_out: tuple[Step, ...] = ()
     mended: frozenset[str] = frozenset()
-    left: tuple[Step, ...] = ()
     right: bool = False
 
     @property
@@ -71,12 +69,8 @@ def _of(custom, steps):
     own = [step for step in steps if step.function == custom.name]
     if custom.once:
         own = [step for step in own if step.where]  # not those of the guard itself
-    return _told_once(own)
-
-
-def _told_once(steps):
-    numpy = any(step.kind == "numpy" for step in steps)  # which needs .detach()
-    return tuple(dict.fromkeys(s for s in steps if not (numpy and s.kind == "detach")))
+    numpy = any(step.kind == "numpy" for step in own)  # which needs .detach()
+    return tuple(dict.fromkeys(s for s in own if not (numpy and s.kind in DETACHES)))
 
 
 class _Called:
@@ -100,26 +94,27 @@ def undone(expected: Expected) -> Undone:
     expected, classes = _watchable(expected)
     began, first = time.process_time(), math.inf
 
-    def without(steps):
+    @cache
+    def without(steps: frozenset[Step]) -> tuple[Checked, list[Step]]:
         with watched(classes, steps, time.process_time() + 3 * first + TRIAL) as met:
             return check(expected), list(dict.fromkeys(met))
 
-    before, met = without([])
+    before, met = without(frozenset())
     first = time.process_time() - began
-    after, steps, left = _all_undone(without, before, met)
+    after, steps = _all_undone(without, before, met)
     but_one: dict[Step, Checked] = {}
     needed: dict[str, tuple[Step, ...]] = {}
     for step in steps:
         if time.process_time() - began < PATIENCE:
-            but_one[step] = without([s for s in steps if s is not step])[0]
+            but_one[step] = without(frozenset(steps) - {step})[0]
     for part in ("by_input", "by_grad_out"):
         goal = getattr(after, part)
         if not _agree(goal, getattr(before, part)):
             same = [s for s in but_one if _agree(goal, getattr(but_one[s], part))]
             needed[part] = tuple([s for s in steps if s not in same] or steps)
-    found = Undone(needed.get("by_input", ()), needed.get("by_grad_out", ()), left=left)
-    last = without(found.together)[0]
-    mended = frozenset(part for part in needed if not getattr(last, part).bad)
+    found = Undone(needed.get("by_input", ()), needed.get("by_grad_out", ()))
+    last = without(frozenset(found.together))[0]
+    mended = frozenset(part for part in needed if getattr(last, part).outcome is Outcome.RIGHT)
     return replace(found, mended=mended, right=before.bad and _right(last, before))
 
 
@@ -139,15 +134,16 @@ def _watchable(expected: Expected) -> tuple[Expected, list[Any]]:
 
 
 def _all_undone(without, before, met):
-    """How it is without all steps; which these are, and the others. A detach may have to stay."""
+    """How it is without all steps, and which these are: none that leaves torch, and a detach only
+    where backward can do without it."""
     for kinds in (UNDOABLE, UNDOABLE.keys() - DETACHES):
         after, seen, steps = before, met, list[Step]()
         while new := [s for s in seen if s.kind in kinds and s not in steps]:
             steps += new  # inside a no_grad, for one, that hid them
-            after, seen = without(steps)
+            after, seen = without(frozenset(steps))
         if not _spoils(after, before):
-            return after, steps, _told_once([s for s in seen if s not in steps])
-    return before, [], _told_once(met)
+            return after, steps
+    return before, []
 
 
 def _spoils(tried, before):

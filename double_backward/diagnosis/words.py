@@ -353,12 +353,11 @@ def _right_without(e, part):
 
 
 def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
-    """The steps of these backwards by which this part of their derivative is lost."""
-    met = [step for f in functions for step in f.untracked_calls]
-    if e.undone is None:  # nobody knows more
-        return met
-    needed = [*getattr(e.undone, part)]
-    return needed if part in e.undone.mended else [*needed, *e.undone.left] or met
+    """The steps by which this part of the derivative is lost; if that is not known, all that these
+    backwards take."""
+    if _right_without(e, part):
+        return [*getattr(e.undone, part)]
+    return [step for f in functions for step in f.untracked_calls]
 
 
 def _seen(steps: list[Step], sure: bool = True) -> str:
