@@ -16,7 +16,6 @@ on them, so that a torch that has moved one of them is an error in words.
 import functools
 import threading
 import weakref
-from collections.abc import Set
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -59,7 +58,6 @@ _drawing_nothing: "weakref.WeakSet[type]" = weakref.WeakSet()
 _rehearsed = False
 _MISSING = object()
 _NO_KEYWORDS: dict[str, Any] = {}  # one for all calls that have none
-_NOWHERE: Set[int] = frozenset()
 
 
 class Alias(Function):
@@ -113,7 +111,6 @@ class Call:
             an alias with the graph from before.
         kwargs: dict.
         state: autocast as it was when forward began, and the generators if forward draws.
-        written: set of the places that forward has written into.
         draws: True if forward draws random numbers, or if that is not known.
         transformed: True if the inputs are those of a `torch.func` transform.
         in_backward: True if a backward applied the Function.
@@ -121,7 +118,7 @@ class Call:
     """
 
     __slots__ = (
-        "function", "given", "kwargs", "state", "written", "draws", "in_backward", "region",
+        "function", "given", "kwargs", "state", "draws", "in_backward", "region",
         "_inputs", "_lost", "_version",
     )  # fmt: skip
     transformed = False
@@ -129,7 +126,6 @@ class Call:
     def __init__(self, function, args, kwargs, state):
         self.function, self.kwargs, self.state = function, kwargs or _NO_KEYWORDS, state
         self.given, self.draws, self.region = tuple(args), True, None
-        self.written: Set[int] = _NOWHERE
         self.in_backward = getattr(_thread, "backwards", 0) > 0
         self._inputs, self._lost, self._version = None, False, 0
 
@@ -141,7 +137,6 @@ class Call:
         written = {p for p, a in enumerate(args) if _version(a) != before[p]}
         if written:
             lost = {p for p in written if self.given[p] is args[p] and requires_grad(args[p])}
-            self.written = self.written | written
             self.given = tuple(_aliased(v) if p in lost else v for p, v in enumerate(self.given))
             self._lost = bool(lost)
         self._version = self._count()
@@ -181,23 +176,30 @@ class Call:
         return out if isinstance(out, tuple) else (out,)
 
     def arguments(self, inputs):
-        """Those of forward with other tensors for the inputs, the rest in their precision."""
+        """Those of forward with other tensors for the inputs, the rest in their precision.
+
+        All are copies, since forward may write into them, past the version counters, too.
+        """
         raised = any(x.dtype != inputs[place].dtype for place, x in self.inputs.items())
-        args = list(self.args)
+        args = self.args
         for place, arg in enumerate(args):
             if place in inputs:
-                args[place] = inputs[place]
-            elif not isinstance(arg, torch.Tensor):
-                continue
-            elif raised and is_continuous(arg):
-                args[place] = arg.to(torch.promote_types(arg.dtype, torch.float64))
-            if place in self.written:
-                args[place] = args[place].clone()
-            self.hands_over(place, args[place])
+                args[place] = copied(inputs[place])
+            elif isinstance(arg, torch.Tensor):
+                wide = raised and is_continuous(arg)
+                dtype = torch.promote_types(arg.dtype, torch.float64) if wide else arg.dtype
+                args[place] = copied(arg).to(dtype)
         return args
 
-    def hands_over(self, place, tensor):
-        """forward is about to be called again with this tensor."""
+    @contextmanager
+    def exchanged(self, place, value):
+        """Inside, something else is handed over in this place."""
+        before = self.given
+        self.given = (*before[:place], value, *before[place + 1 :])
+        try:
+            yield
+        finally:
+            self.given = before
 
 
 class TransformedCall(Call):
@@ -220,6 +222,17 @@ class TransformedCall(Call):
         for place in self.inputs:
             args[place].requires_grad_()
         return TransformedCall(self.function, args, self.kwargs, self.state)
+
+
+def copied(tensor):
+    """A copy in memory of its own that has the same strides, also where they are 0."""
+    if tensor.layout is not torch.strided:
+        return tensor.clone()
+    narrow = tensor
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            narrow = narrow.narrow(dim, 0, 1)
+    return narrow.clone().expand(tensor.shape)
 
 
 def _version(value):
@@ -428,13 +441,10 @@ def _begin(cls, ctx, args, kwargs):
         return None
     if not has_setup_context(cls):
         args = args[1:]
-    writes = _writes_into_arguments(cls)
-    if writes:
+    if _writes_into_arguments(cls):
         with torch.enable_grad():
             args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     call = Call(cls, args, kwargs, State.now(cls not in _drawing_nothing))
-    if writes:  # it may do so past the version counters
-        call.written = {p for p, a in enumerate(args) if isinstance(a, torch.Tensor)}
     ctx.__dict__ = {**vars(ctx), CALL: call}  # setattr would make one of twice the size
     if is_region(cls):
         call.region = region_here()

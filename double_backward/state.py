@@ -138,13 +138,14 @@ class Surroundings:
     Attributes:
         held: what can be reached, by name: that of a variable, an attribute, a key; "" without one.
         changed: True if anything has had to be put back.
+        drew: True if whoever uses this has seen random numbers drawn.
         edited: the names of the tensors and arrays among that.
         beyond: what is there that cannot be put back, in words; "" if there is nothing.
     """
 
     def __init__(self, *roots):
         self.held, self.beyond = _reachable(roots)
-        self.changed, self.edited = False, []
+        self.changed, self.drew, self.edited = False, False, []
         self._undo, self._bindings = None, []
 
     @contextmanager

@@ -4,7 +4,7 @@ Everything happens a little beside the point, away from kinks that zeros and tie
 where the Function can do that. `check` does the rest.
 """
 
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,15 +24,14 @@ from double_backward.check import (
     autograd_vjp,
     check,
     first,
-    is_symmetric,
     measure,
     signed,
     size,
     without_rounding,
 )
-from double_backward.differences import NONE, apart, flat, real
+from double_backward.differences import NONE, apart, flat
 from double_backward.lines import first_line
-from double_backward.meet import Call, is_continuous, unheard
+from double_backward.meet import copied, is_continuous, unheard
 from double_backward.state import Draws, Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
@@ -104,57 +103,6 @@ def tangents_out(call, inputs, tangents):
     return {i: tangent for i, tangent in found.items() if tangent is not None}
 
 
-class _OnTrial(Call):
-    """A call to be made again: with copies of its arguments, which are watched.
-
-    A Function that writes into an argument past the version counter (`.data[...] =`) is found
-    here; its place is then in `written`, as one is whose version counter has moved.
-    """
-
-    args: list = []  # no property here
-    inputs: dict = {}
-    written: set[int]
-
-    def __init__(self, call):
-        super().__init__(call.function, call.given, call.kwargs, call.state)
-        self.region, self.draws, self.drew = call.region, call.draws, False
-        self.written, self.inputs = set(call.written), call.inputs
-        self.args = [copied(a) if isinstance(a, torch.Tensor) else a for a in call.args]
-        self._handed = []
-
-    def hands_over(self, place, tensor):
-        self._handed.append((place, tensor, copied(tensor.detach())))
-
-    def look_for_writes(self):
-        for place, tensor, before in self._handed:
-            if not same_bytes(tensor.detach(), before):
-                self.written.add(place)
-                if place >= 0 and isinstance(self.args[place], torch.Tensor):
-                    self.args[place] = before.to(self.args[place].dtype)
-        self._handed = []
-
-
-def copied(tensor):
-    """A copy in memory of its own that has the same strides, also where they are 0."""
-    if tensor.layout is not torch.strided:
-        return tensor.clone()
-    narrow = tensor
-    for dim, stride in enumerate(tensor.stride()):
-        if stride == 0 and tensor.shape[dim] > 1:
-            narrow = narrow.narrow(dim, 0, 1)
-    return narrow.clone().expand(tensor.shape)
-
-
-def same_bytes(a, b):
-    if a.layout is not torch.strided or b.layout is not torch.strided:
-        return True
-    a, b = real(a), real(b)
-    if a.is_floating_point():
-        whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
-        a, b = a.view(whole), b.view(whole)
-    return torch.equal(a, b)
-
-
 class Truth:
     """One call of a Function, measured beside its inputs for one grad_out.
 
@@ -171,8 +119,7 @@ class Truth:
     """
 
     def __init__(self, call, grad_outs, way=plainly, dtype=None, anyway=False):
-        self.call, self.way, self.dtype = _OnTrial(call), way, dtype
-        self.symmetric = False  # what was found holds only as long as symmetric inputs stay so
+        self.call, self.way, self.dtype = call, way, dtype
         held = [arg for arg in call.args if not isinstance(arg, torch.Tensor)]
         self.around = Surroundings(call.function, *held, call.kwargs)
         if self.around.beyond and not anyway:
@@ -265,11 +212,8 @@ class Truth:
         for place, arg in enumerate(self.call.args):
             if not isinstance(arg, torch.Tensor) or not is_continuous(arg):
                 continue
-            self.call.args[place] = 2 * arg
-            try:
+            with self.call.exchanged(place, 2 * arg):
                 doubled = self.line.gradients()
-            finally:
-                self.call.args[place] = arg
             changed = doubled != g
             if changed.any() and torch.equal(doubled[changed], 2 * g[changed]):
                 return arg.numel() > 1 or len(g) == 1
@@ -292,7 +236,7 @@ class Truth:
         way = way or self.way
         found = self._second(self.expected, way)
         if found.error is not None and self.call.region is not None:
-            found = self._where_not_refused(way) or found
+            found = self._by_each_alone(way) or found
         if found.wrong:
             self.expected = without_rounding(self.expected)
             found = self._second(self.expected, way)
@@ -305,7 +249,6 @@ class Truth:
         wrong = {self.places[i] for i in found.wrong}
         if not wrong and not self.double and self.expected.dtype is torch.float64:
             wrong = self._lost_in_cast(way)
-        self.symmetric |= not wrong and self._needs_symmetry(way)
         return Judgement(frozenset(wrong), doubtful=not wrong and found.unresolved)
 
     def check(self, way=None, line=None):
@@ -320,29 +263,22 @@ class Truth:
     def _second(self, expected, way):
         return check(expected, vjp_of(self.call, way))
 
-    def _where_not_refused(self, way):
-        """What is found by those inputs and grad_outs alone for which autograd does not refuse.
+    def _by_each_alone(self, way):
+        """What is found by the first input alone that is differentiated wrongly, else by one that
+        is not refused; None if all are.
 
         A compiled region refuses on the way to the inputs that it keeps, and to grad_out. On the
-        way to the others it may be silent. None if it refuses throughout.
+        way to the others it may be silent.
         """
-        line = self.line
-        try:
-            with torch.enable_grad():
-                x, u = line.x(), line.grad_outs(lambda u, _: copied(u).requires_grad_())
-                grads = line.asking(vjp_of(self.call, way)).subject.backward(x, u)
-        except Exception:  # of torch: it refuses before that
-            return None
-        total = sum(real(g).sum() for g in grads if g.requires_grad)
-        given = zip(x, line.d, strict=True), zip(u, line.e, strict=True)
-        with line.subject.around():
-            d, e = ([None if _refuses(total, t) else s for t, s in pairs] for pairs in given)
-        if all(step is None for step in (*d, *e)):
-            return None
-        still = [torch.zeros_like(t) if s is None else s for t, s in zip(x, d, strict=True)]
-        line = replace(line, d=tuple(still), e=tuple(e))
-        self.expected = measure(line)
-        return self._second(self.expected, way)
+        right = None
+        for place in range(len(self.line.d)):
+            expected = measure(self.line.by_input_only(place))
+            found = self._second(expected, way)
+            if found.error is None and (found.wrong or right is None):
+                self.expected, right = expected, found
+            if found.wrong:
+                break
+        return right
 
     def _lost_in_cast(self, way):
         """Places whose gradient has lost a part in the Function's own precision."""
@@ -363,27 +299,14 @@ class Truth:
             if _has_lost(a.split(sizes), b.split(sizes))
         }
 
-    def _needs_symmetry(self, way):
-        if not any(map(is_symmetric, self.line.subject.x)):
-            return False
-        with suppress(Exception):  # of the Function
-            expected = measure(Line.of(self.line.subject, symmetric=False))
-            return bool(self._second(expected, way).wrong)
-        return True
-
     def _repeats(self):
         """Whether the Function gives the same gradients a second time, not recorded."""
         return not apart(self.line.gradients(), self.expected.g, NONE).any()
 
-    def first_is_right(self):
-        """Whether backward gives the derivative of forward, to some digits, as far as it is asked.
-
-        An output whose grad_out is 0 is not: what backward returns for it may be ignored.
-        """
-        return self.first() is not Outcome.WRONG
-
     def first(self, size=1.0, output=None, place=None):
-        """How the first derivative compares with that of forward.
+        """How the first derivative compares with that of forward, to some digits.
+
+        An output whose grad_out is 0 is not asked: what backward returns for it may be ignored.
 
         Args:
             size: of the grad_outs, as a multiple.
@@ -403,15 +326,6 @@ class Truth:
         return first(measure(line, dtype=self.dtype), ROUGH).outcome
 
 
-def _refuses(total, x):
-    """Whether autograd raises where a number is differentiated by x."""
-    try:
-        torch.autograd.grad(total, x, retain_graph=True, allow_unused=True)
-    except Exception:  # of torch
-        return True
-    return False
-
-
 def _outputs(call, x):
     return call.again(dict(zip(call.inputs, x, strict=True)))
 
@@ -421,20 +335,12 @@ def _no_outputs(count, x):
 
 
 def vjp_of(call, way):
-    """A way to have the gradients, as `check` asks for them: with grad_outs that are watched."""
-
-    def watched(u):
-        own = [g if g is None or g.requires_grad else copied(g) for g in u]
-        for index, g in enumerate(own):
-            if g is not None:
-                call.hands_over(-1 - index, g)
-        return own
+    """A way to have the gradients, as `check` asks for them."""
 
     def gradients(function, x, u):
-        own = (lambda outs: watched(u(outs))) if callable(u) else watched(u)
         if way is plainly:
-            return autograd_vjp(function, x, own)
-        grads = way(call, dict(zip(call.inputs, x, strict=True)), own)
+            return autograd_vjp(function, x, u)
+        grads = way(call, dict(zip(call.inputs, x, strict=True)), u)
         return list(grads.values()) if way is tangents_out else [grads.get(p) for p in call.inputs]
 
     return gradients
@@ -443,13 +349,10 @@ def vjp_of(call, way):
 @contextmanager
 def _apart(call, around):
     """Nobody listens, nothing stays changed, and random draws are those of the call."""
-    try:
-        with unheard(), around.unchanged(), call.state.again(call.draws):
-            before = Draws.now()
-            yield
-            call.drew |= not before.are_as_now()
-    finally:
-        call.look_for_writes()
+    with unheard(), around.unchanged(), call.state.again(call.draws):
+        before = Draws.now()
+        yield
+        around.drew |= not before.are_as_now()
 
 
 def _weight(grad_out, precision, generator):

@@ -158,17 +158,15 @@ def _first(truth, sizes):
 def _handed(truth, beside):
     """The arguments that are no inputs, change with those of fn, and change what backward returns:
     whoever calls apply has lost their graph."""
-    args = truth.call.args
-    g = truth.line.gradients()
-    for place, (arg, other) in enumerate(zip(args, beside.given, strict=True)):
-        if place in truth.call.inputs or arg is other or _is_followed(arg):
+    call, g = truth.call, truth.line.gradients()
+    for place, (arg, other) in enumerate(zip(call.given, beside.given, strict=True)):
+        if place in call.inputs or arg is other or _is_followed(arg):
             continue
-        args[place] = other.detach().to(arg) if isinstance(arg, Tensor) else other
-        with suppress(Exception):  # of the Function
+        other = other.detach().to(arg) if isinstance(arg, Tensor) else other
+        with suppress(Exception), call.exchanged(place, other):  # of the Function
             if not torch.equal(truth.line.gradients(), g):
-                name = _name(truth.call, place)
+                name = _name(call, place)
                 yield Handed(name, not isinstance(arg, (Tensor, int, float, complex)))
-        args[place] = arg
 
 
 def _explained(custom, truth, inner, dtype):
@@ -344,7 +342,7 @@ def _leaves_state(truth):
                 forward_again(call, truth.inputs(h))
             grads = backward_again(call, truth.inputs(), truth.line.u(), ctx)
             found.append(flat(list(grads.values())))
-    return not (call.drew or same(*found))
+    return not (truth.around.drew or same(*found))
 
 
 def _is_followed(value):

@@ -21,7 +21,7 @@ from double_backward._torch import (
     unbatched,
 )
 from double_backward.change import WAYS, fitting
-from double_backward.check import is_symmetric
+from double_backward.check import Outcome
 from double_backward.differences import close
 from double_backward.lessons import lesson_named
 from double_backward.lines import first_line, wrapped
@@ -371,20 +371,14 @@ def _found(find, call, grad_outs):
     grad_outs = [unbatched(g) for g in grad_outs]
     memory = recall(find, call, grad_outs)
     with memory.lock:
-        if memory.is_due() or _is_another_matrix(memory, call):
+        if memory.is_due():
             with outside(call), outside_batches():
                 if call.transformed:
                     call, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
                 memory.outcome = _try(find, call, grad_outs, memory)
-    call.written |= memory.written
     if isinstance(memory.outcome, _NotFound):
         raise memory.outcome.kind(memory.outcome.reason)
     return memory.outcome, memory
-
-
-def _is_another_matrix(memory, call):
-    """Where a trial has only told of symmetric ones."""
-    return memory.symmetric and not any(is_symmetric(plain(x)) for x in call.inputs.values())
 
 
 def _try(find, call, grad_outs, memory):
@@ -393,10 +387,8 @@ def _try(find, call, grad_outs, memory):
         try:
             return find(truth)
         finally:
-            memory.written |= truth.call.written
             memory.touches |= truth.around.changed
-            memory.draws |= truth.call.drew
-            memory.symmetric = truth.symmetric
+            memory.draws |= truth.around.drew
     except Unknown as reason:
         kind = LeftAlone if isinstance(reason, LeftAlone) else Unknown
         return _NotFound(kind, str(reason))
@@ -439,7 +431,7 @@ def _objections(truth):
         if judged.raised:
             return None  # torch's own refusal
         raise Unknown("it was compiled: compile it, or call it once, before the block")
-    if not truth.first_is_right():
+    if truth.first() is Outcome.WRONG:
         raise Unknown("its first derivative is not that of its forward")
     return {way: _objection(truth, way) for way in WAYS}
 
@@ -466,7 +458,7 @@ def _again(call, grad_outs, grads, objections, memory):
         raise Unknown("its inputs have been changed in place since")
     if in_forward_mode() and not call.transformed:
         raise Unknown("it is differentiated by forward mode outside torch.func")
-    grad_outs = [_copy_of(g) if -1 - i in call.written else g for i, g in enumerate(grad_outs)]
+    grad_outs = [None if g is None else g.clone() for g in grad_outs]
     reasons = [reason for reason in objections.values() if reason is not None]
     for way, objection in objections.items():
         if objection is None:
@@ -478,10 +470,6 @@ def _again(call, grad_outs, grads, objections, memory):
             except Exception as error:  # of the Function
                 reasons.append(f"calling it again raises {first_line(error)}")
     raise Unknown(reasons[-1] if None in objections.values() else reasons[0])
-
-
-def _copy_of(grad_out):
-    return None if grad_out is None else grad_out.clone()
 
 
 def _as_then(call, memory):

@@ -19,6 +19,10 @@ from typing import Any
 import torch
 from torch.autograd import Function
 
+from double_backward._torch import plain
+from double_backward.check import is_symmetric
+from double_backward.meet import requires_grad
+
 AGAIN = 4  # the next trial comes after so many times as many calls
 MANY = 32  # kinds of one Function; from then on sizes and numbers are not told apart
 DEPTH = 3  # of lists in lists that are looked into
@@ -30,19 +34,15 @@ class Known:
 
     Attributes:
         outcome: what the last trial gave; whoever tries knows what it means.
-        written: places among the arguments into which the Function writes; -1 - i for grad_out i.
         touches: True if it changes something besides what it returns, so that this has to be put
             back when it is called again.
         draws: True if random numbers are drawn, by forward or by backward.
-        symmetric: True if that holds for symmetric matrices only.
         calls: how many there have been.
     """
 
     outcome: Any = None
-    written: set[int] = field(default_factory=set)
     touches: bool = False
     draws: bool = False
-    symmetric: bool = False
     calls: int = 0
     next_trial: int = 1
     lock: Any = field(default_factory=threading.RLock)  # other threads wait for a trial's outcome
@@ -108,7 +108,8 @@ def _kind(call: Any, grad_outs: Any) -> tuple:
     args = tuple(map(_described, call.given))
     given = tuple(_described(g) for g in grad_outs)
     keywords = tuple((name, _described(value)) for name, value in sorted(call.kwargs.items()))
-    return args, given, keywords, call.state.autocast, call.transformed
+    symmetric = tuple(_is_symmetric(x) for x in call.given if requires_grad(x))
+    return args, given, keywords, symmetric, call.state.autocast, call.transformed
 
 
 def _described(value: Any, depth: int = DEPTH) -> tuple:
@@ -157,6 +158,11 @@ def _tensor(value: torch.Tensor) -> tuple:
     strided = value.layout is torch.strided
     layout = (value.is_contiguous(), 0 in value.stride()) if strided else value.layout
     return value.shape, value.dtype, value.device.type, layout, value.requires_grad
+
+
+def _is_symmetric(x: torch.Tensor) -> bool:
+    """A trial tells of one that is symmetric as long as it stays so."""
+    return x.dim() > 1 and x.shape[-1] == x.shape[-2] and is_symmetric(plain(x))
 
 
 def _this_one(value: Any) -> Any:
