@@ -1,8 +1,8 @@
-"""What a Function may read or change besides its arguments, taken and put back.
+"""What a Function, or fn, may read or change besides its arguments, taken and put back.
 
-When a Function is called again to see what it does, nobody else may notice: not the random
-generators, not running statistics, not the gradients that a backward of its own collects, nor any
-memory that it writes into past the version counters (`.data[...] =`, a NumPy view, a kernel).
+When one is called again to see what it does, nobody else may notice: not the random generators, not
+running statistics, not the gradients that a backward of its own collects, nor any memory that it
+writes into past the version counters (`.data[...] =`, a NumPy view, a kernel).
 """
 
 import collections
@@ -14,8 +14,10 @@ import random
 import sys
 import threading
 import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -146,7 +148,7 @@ class Surroundings:
     def __init__(self, *roots):
         self.held, self.beyond = _reachable(roots)
         self.changed, self.drew, self.edited = False, False, []
-        self._undo, self._bindings = None, []
+        self._kept = None
 
     @contextmanager
     def unchanged(self, objects=True):
@@ -155,21 +157,19 @@ class Surroundings:
             objects: False to leave lists, dicts, attributes as they become, but for the hooks of
                 modules.
         """
-        if self._undo is None:  # once: between two uses everything is as it was
+        if self._kept is None:  # once: between two uses everything is as it was
             found = [thing for name, thing in self.held if objects or _is_value(name, thing)]
-            self._bindings = [each for thing in found for each in _bindings(thing)]
-            contents = [*map(_keep, found), *(b.put_back for b in self._bindings)]
-            self._undo = [*_keep_memory(self.held), *(("", put_back) for put_back in contents)]
+            self._kept = [*_memory(self.held), *itertools.chain(*map(_kept, found))]
             self._empty = {id(c): _emptied(c) for c in found if isinstance(c, _CACHED)}
-        for each in self._bindings if self._empty else ():
+        for each in self._kept if self._empty else ():
             each.replace(self._empty)
         try:
             yield
         finally:
-            for name, put_back in self._undo:
-                if put_back():
+            for each in self._kept:
+                if each.put_back():
                     self.changed = True
-                    self.edited += [name] if name else []
+                    self.edited += [each.name] if each.name else []
 
 
 def _is_value(name, thing):
@@ -180,6 +180,64 @@ def _is_value(name, thing):
 def held_by(*roots: object) -> list[tuple[str, Any]]:
     """(name, object) for all that can be reached from `roots`, the nearest first."""
     return _reachable(roots)[0]
+
+
+# All that a call of fn may change.
+
+
+@dataclass
+class SideEffects:
+    """What was met while fn was called."""
+
+    warnings: list[str] = field(default_factory=list)
+    edited: list[str] = field(default_factory=list)  # tensors that fn holds, by name
+
+
+@contextmanager
+def undisturbed(fn: Callable) -> Iterator[SideEffects]:
+    """Put back what a call of fn may change.
+
+    Gradients, generators, the default dtype, grad mode, anomaly mode, warning filters, the number
+    of torch's threads; of what fn holds the tensors, arrays, generators and hooks of modules. Gives
+    what was met; it is filled at the end.
+    """
+    default, draws = torch.get_default_dtype(), Draws.now()
+    anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    threads = torch.get_num_threads()  # Numba's, which share a library with torch, set them too
+    held, found = Surroundings(fn), SideEffects()
+    mode, grad = torch.inference_mode(False), torch.enable_grad()
+    caught = warnings.catch_warnings(record=True, action="always")
+    with mode, grad, caught as met, held.unchanged(objects=False):
+        try:
+            yield found
+        finally:
+            torch.set_default_dtype(default)
+            torch.set_anomaly_enabled(*anomaly)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            draws.put_back()
+    found.warnings.extend(str(warning.message) for warning in met)
+    found.edited.extend(held.edited)
+
+
+def leaves_behind(outs: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The leaves from which these were computed, each once."""
+    found: dict[int, torch.Tensor] = {}
+    seen: set[object] = set()
+    todo = [getattr(y, "grad_fn", None) for y in outs]
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            found.setdefault(id(leaf), leaf)
+        todo.extend(below for below, _ in node.next_functions)
+    return list(found.values())
+
+
+# The walk.
 
 
 def _reachable(roots):
@@ -195,7 +253,8 @@ def _reachable(roots):
         found[id(thing)] = name, thing
         if _only_goes_on(thing):
             beyond = f"it may go on with a {type(thing).__name__}, which cannot be put back"
-        todo += [(_joined(name, part), held) for part, held in _parts(thing)]
+        parts = itertools.chain(*(b.before.items() for b in _bindings(thing)), _parts(thing))
+        todo += [(_joined(name, part), held) for part, held in parts]
     return list(found.values()), beyond
 
 
@@ -240,15 +299,9 @@ def _only_goes_on(thing):
 
 
 def _parts(thing):
-    """[(name, part)] of what it consists of."""
-    if isinstance(thing, np.ndarray):
-        return []
+    """[(name, part)] of what it consists of besides what it binds."""
     if isinstance(thing, types.FunctionType):
-        cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False)
-        filled = [(name, c.cell_contents) for name, c in cells if _is_filled(c)]
-        named = [b.before.items() for b in _globals_named(thing)]
-        defaults = _unnamed(*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
-        return [*filled, *itertools.chain(*named), *defaults, *vars(thing).items()]
+        return _unnamed(*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
     if isinstance(thing, types.MethodType):
         return _unnamed(thing.__self__, thing.__func__)
     if isinstance(thing, (types.BuiltinMethodType, types.MethodWrapperType)):
@@ -258,44 +311,197 @@ def _parts(thing):
     if isinstance(thing, property):
         return _unnamed(thing.fget, thing.fset)
     if isinstance(thing, type):
-        own = list(vars(thing).items())
-        own = [(n, v.__func__ if isinstance(v, _METHODS) else v) for n, v in own]
-        return [*own, *_unnamed(*thing.__bases__)]
-    held: list[Any] = [] if isinstance(thing, torch.Tensor) else _unnamed(type(thing))
-    if isinstance(thing, dict):
-        held += [*_unnamed(*dict.keys(thing)), *dict.items(thing)]
-    elif isinstance(thing, (tuple, frozenset, list, set, collections.deque)):
-        held += enumerate(thing)
-    attributes = [dict.items(d) for d in _attributes_of(thing)]
-    slots = [(slot.__name__, value) for slot, value in _slots(thing).items()]
-    return [*held, *itertools.chain(*attributes), *slots]
+        return [*((n, _inside(v)) for n, v in vars(thing).items()), *_unnamed(*thing.__bases__)]
+    if isinstance(thing, (tuple, frozenset, list, set, collections.deque)):
+        return [*_unnamed(type(thing)), *enumerate(thing)]
+    keys = dict.keys(thing) if isinstance(thing, dict) else ()
+    return _unnamed(*keys, *([] if isinstance(thing, torch.Tensor) else [type(thing)]))
 
 
 def _unnamed(*parts: object) -> list[tuple[str, object]]:
     return [("", part) for part in parts]
 
 
-def _attributes_of(thing):
-    """[its attributes], or [] where it has none of its own."""
+def _inside(value):
+    """The function of a static method or a class method; anything else as it is."""
+    return value.__func__ if isinstance(value, _METHODS) else value
+
+
+# What is there now, and how to put it back.
+
+
+class _Kept:
+    """Something as it was.
+
+    Args:
+        before: what was there.
+        now: gives what is there.
+        write: puts it back, given `before`.
+        same: whether the two are the same.
+        name: of what counts as edited then.
+    """
+
+    def __init__(self, before, now, write, same, name=""):
+        self.before, self.now, self.write, self.same, self.name = before, now, write, same, name
+
+    def put_back(self):
+        """Whether it had to be."""
+        if self.same(self.before, self.now()):
+            return False
+        self.write(self.before)
+        return True
+
+    def replace(self, others):
+        """In the place of an object another one; `others` has them by id."""
+
+
+class _Bindings(_Kept):
+    """Names, keys or slots, and the objects that they are bound to.
+
+    Args:
+        now: gives them as a dict.
+        put, drop: bind one, given its key and the object; take one away, given its key.
+    """
+
+    def __init__(self, now, put, drop):
+        super().__init__(now(), now, self._write, _same_bindings)
+        self.put, self.drop = put, drop
+
+    def _write(self, before):
+        now = self.now()
+        moved = list(now) != list(before)  # the order counts, too
+        for key in now if moved else ():
+            self.drop(key)
+        for key, value in before.items():
+            if moved or now[key] is not value:
+                self.put(key, value)
+
+    def replace(self, others):
+        for key, value in self.before.items():
+            if id(_inside(value)) in others:
+                other = others[id(_inside(value))]
+                self.put(key, other if _inside(value) is value else type(value)(other))
+
+
+def _same_bindings(a, b):
+    return list(a) == list(b) and _identical(list(a.values()), list(b.values()))
+
+
+def _identical(a, b):
+    return len(a) == len(b) and all(map(operator.is_, a, b))
+
+
+def _kept(thing):
+    """`_Kept` for each part of it that can be changed, but memory."""
+    if isinstance(thing, torch.Tensor) and not is_lazy(thing):
+        yield from _of_tensor(thing)
+    elif isinstance(thing, (torch.Generator, np.random.RandomState)):
+        yield _state(thing.set_state, thing.get_state())
+    elif isinstance(thing, np.random.Generator):
+        numbers = thing.bit_generator
+        yield _state(partial(setattr, numbers, "state"), numbers.state)
+    elif isinstance(thing, random.Random):
+        yield _state(thing.setstate, thing.getstate())
+    for kind in (list, set, collections.deque):
+        if isinstance(thing, kind):
+            yield _elements(thing, kind)
+    yield from _bindings(thing)
+
+
+def _state(setter, state):
+    """Of a generator, which is there to be used."""
+    return _Kept(state, lambda: None, setter, lambda *_: False)
+
+
+def _of_tensor(tensor):
+    if tensor.is_leaf:
+        put = partial(setattr, tensor, "grad")
+        yield _Kept(tensor.grad, lambda: tensor.grad, put, operator.is_)
+    now = partial(version, tensor)
+    yield _Kept(now(), now, partial(set_version, tensor), operator.eq)
+
+
+def _elements(thing, kind):
+    def write(before):
+        kind.clear(thing)
+        (kind.update if kind is set else kind.extend)(thing, before)
+
+    now = partial(list, thing) if type(thing) is kind else lambda: list(kind.__iter__(thing))
+    return _Kept(now(), now, write, _identical)
+
+
+def _memory(held):
+    """`_Kept` for each block of memory of tensors, their gradients, and arrays, with its name."""
+    blocks: dict[tuple, tuple[str, torch.Tensor]] = {}
+    for name, thing in held:
+        for block in _blocks(thing):
+            blocks.setdefault((block.device, block.data_ptr(), block.numel()), (name, block))
+            name = ""  # the gradient
+    found = [_array(name, thing) for name, thing in held if isinstance(thing, np.ndarray)]
+    found += [_block(name, block) for name, block in blocks.values() if block.numel()]
+    return filter(None, found)
+
+
+def _blocks(thing):
+    """The bytes of a tensor, and of its gradient, as tensors that share them."""
+    if not isinstance(thing, torch.Tensor) or is_lazy(thing) or thing.device.type == "meta":
+        return []
+    if thing.layout is not torch.strided or is_functorch_wrapped_tensor(thing):
+        return []
+    grad = _blocks(thing.grad) if thing.is_leaf and thing.grad is not None else []
+    with suppress(RuntimeError, NotImplementedError):  # a subclass without memory of its own
+        storage = thing.untyped_storage()
+        with torch.inference_mode(False):
+            return [torch.empty(0, dtype=torch.uint8, device=thing.device).set_(storage), *grad]
+    return grad
+
+
+def _block(name, block):
+    return _Kept(block.clone(), lambda: block, block.copy_, torch.equal, name)
+
+
+def _array(name, array):
+    if not array.flags.writeable or array.dtype == object:
+        return None
+    write = partial(array.__setitem__, ...)
+    return _Kept(array.copy(), lambda: array, write, _same_bytes, name)
+
+
+def _same_bytes(a, b):
+    return a.tobytes() == b.tobytes()
+
+
+def _bindings(thing):
+    """What `thing` binds."""
+    if isinstance(thing, type):
+        put, drop = (partial(f, thing) for f in (type.__setattr__, type.__delattr__))
+        return [_Bindings(partial(_class_attributes, thing), put, drop)]
+    found = [_of_dict(thing)] if isinstance(thing, dict) else []
     attributes = getattr(thing, "__dict__", None)
-    return [attributes] if isinstance(attributes, dict) else []
+    found += [_of_dict(attributes)] if isinstance(attributes, dict) else []
+    if isinstance(thing, types.FunctionType):
+        return [*found, _of_cells(thing), *_globals_named(thing)]
+    if _slots(thing):
+        put, drop = (partial(f, thing) for f in (object.__setattr__, object.__delattr__))
+        found.append(_Bindings(partial(_slots, thing), put, drop))
+    return found
 
 
-def _slots(thing):
-    """Slot -> what is in it, of an object whose class declares any."""
-    filled = {}
-    for cls in type(thing).__mro__:
-        for slot in vars(cls).values() if "__slots__" in vars(cls) else ():
-            if isinstance(slot, types.MemberDescriptorType):
-                with suppress(AttributeError):  # nothing is in it
-                    filled[slot] = slot.__get__(thing)
-    return filled
+def _of_dict(d):
+    """By the methods of its own kind: those of a subclass may do more."""
+    kind = collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict
+    put, drop = partial(kind.__setitem__, d), partial(kind.__delitem__, d)
+    return _Bindings(lambda: dict(kind.items(d)), put, drop)
 
 
-def _names_in(code):
-    """All names in code and in what is defined inside it, those of attributes, too."""
-    inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return set(code.co_names).union(*map(_names_in, inside))
+def _of_cells(function):
+    names, cells = function.__code__.co_freevars, function.__closure__ or ()
+    named = dict(zip(names, cells, strict=False))
+    return _Bindings(
+        lambda: {name: cell.cell_contents for name, cell in named.items() if _is_filled(cell)},
+        lambda name, value: setattr(named[name], "cell_contents", value),
+        lambda name: delattr(named[name], "cell_contents"),
+    )
 
 
 def _is_filled(cell):
@@ -304,188 +510,6 @@ def _is_filled(cell):
     except ValueError:
         return False
     return True
-
-
-def _keep(thing):
-    """A call that puts `thing` back as it is now, and says whether it was changed."""
-    if isinstance(thing, torch.Tensor) and not is_lazy(thing):
-        return _keep_tensor(thing)
-    if isinstance(thing, torch.Generator):
-        return _put_back(thing.set_state, thing.get_state())
-    if isinstance(thing, np.random.RandomState):
-        return _put_back(thing.set_state, thing.get_state())
-    if isinstance(thing, np.random.Generator):
-        numbers = thing.bit_generator
-        return _put_back(partial(setattr, numbers, "state"), numbers.state)
-    if isinstance(thing, random.Random):
-        return _put_back(thing.setstate, thing.getstate())
-    if isinstance(thing, (list, set, collections.deque)):
-        return _keep_elements(thing)
-    return lambda: False
-
-
-def _put_back(setter, state):
-    def put_back():
-        setter(state)
-        return True  # it is there to be used
-
-    return put_back
-
-
-def _keep_memory(held):
-    """(name, call) for each block of memory of tensors, which the call puts back; and of arrays."""
-    blocks: dict[tuple, tuple[str, torch.Tensor]] = {}
-    for name, thing in held:
-        for block in _memory(thing):
-            blocks.setdefault((block.device, block.data_ptr(), block.numel()), (name, block))
-            name = ""  # the gradient
-    arrays = [(name, _keep_array(thing)) for name, thing in held if isinstance(thing, np.ndarray)]
-    kept = [(name, _keep_bytes(block)) for name, block in blocks.values() if block.numel()]
-    return [*kept, *arrays]
-
-
-def _memory(thing):
-    """The bytes of a tensor, and of its gradient, as tensors that share them."""
-    if not isinstance(thing, torch.Tensor) or is_lazy(thing) or thing.device.type == "meta":
-        return []
-    if thing.layout is not torch.strided or is_functorch_wrapped_tensor(thing):
-        return []
-    grad = _memory(thing.grad) if thing.is_leaf and thing.grad is not None else []
-    with suppress(RuntimeError, NotImplementedError):  # a subclass without memory of its own
-        storage = thing.untyped_storage()
-        with torch.inference_mode(False):
-            return [torch.empty(0, dtype=torch.uint8, device=thing.device).set_(storage), *grad]
-    return grad
-
-
-def _keep_bytes(block):
-    before = block.clone()
-
-    def put_back():
-        if not torch.equal(block, before):
-            block.copy_(before)
-            return True
-        return False
-
-    return put_back
-
-
-def _keep_tensor(tensor):
-    before = version(tensor)
-    grad = tensor.grad if tensor.is_leaf else None
-
-    def put_back():
-        if tensor.is_leaf and tensor.grad is not grad:
-            tensor.grad = grad
-        if before is not None and version(tensor) != before:
-            set_version(tensor, before)
-            return True
-        return False
-
-    return put_back
-
-
-def _keep_array(array):
-    if not array.flags.writeable or array.dtype == object:
-        return lambda: False
-    before = array.copy()
-
-    def put_back():
-        if array.tobytes() != before.tobytes():
-            array[...] = before
-            return True
-        return False
-
-    return put_back
-
-
-def _keep_elements(thing):
-    kinds: tuple[Any, ...] = list, set, collections.deque
-    kind = next(kind for kind in kinds if isinstance(thing, kind))
-    before = list(kind.__iter__(thing))
-
-    def put_back():
-        if len(before) == len(thing) and all(map(operator.is_, before, kind.__iter__(thing))):
-            return False
-        kind.clear(thing)
-        (kind.update if kind is set else kind.extend)(thing, before)
-        return True
-
-    return put_back
-
-
-class _Bindings:
-    """Names, keys or slots, and the objects that they are bound to.
-
-    Args:
-        now: gives them as a dict.
-        put, drop: bind one, given its key and the object; take one away, given its key.
-        clear: take all away, where the order matters.
-    """
-
-    def __init__(self, now, put, drop, clear=None):
-        self.now, self.put, self.drop, self.clear = now, put, drop, clear
-        self.before = now()
-
-    def replace(self, others):
-        """In the place of an object another one; `others` has them by id."""
-        for key, value in self.before.items():
-            inside = value.__func__ if isinstance(value, _METHODS) else value
-            if id(inside) in others:
-                other = others[id(inside)]
-                self.put(key, other if inside is value else type(value)(other))
-
-    def put_back(self):
-        before, now = self.before, self.now()
-        moved = [k for k, v in before.items() if now.get(k, _NONE) is not v]
-        if not moved and len(now) == len(before) and (not self.clear or list(now) == list(before)):
-            return False
-        if self.clear:
-            self.clear()
-        for key in () if self.clear else now.keys() - before.keys():
-            self.drop(key)
-        for key in before if self.clear else moved:
-            self.put(key, before[key])
-        return True
-
-
-_NONE = object()
-
-
-def _bindings(thing):
-    """What `thing` binds, to be put back."""
-    if isinstance(thing, type):
-        put, drop = (partial(f, thing) for f in (type.__setattr__, type.__delattr__))
-        return [_Bindings(partial(_attributes, thing), put, drop)]
-    found = [_of_dict(thing)] if isinstance(thing, dict) else []
-    found += map(_of_dict, _attributes_of(thing))
-    if isinstance(thing, types.FunctionType):
-        return [*found, _of_cells(thing), *_globals_named(thing)]
-    if _slots(thing):
-        found.append(
-            _Bindings(
-                partial(_slots, thing),
-                lambda slot, value: slot.__set__(thing, value),
-                lambda slot: slot.__delete__(thing),
-            )
-        )
-    return found
-
-
-def _of_dict(d):
-    """By the methods of its own kind: those of a subclass may do more."""
-    kind = collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict
-    methods = kind.__setitem__, kind.__delitem__, kind.clear
-    return _Bindings(lambda: dict(kind.items(d)), *(partial(method, d) for method in methods))
-
-
-def _of_cells(function):
-    cells = function.__closure__ or ()
-    return _Bindings(
-        lambda: {i: c.cell_contents for i, c in enumerate(cells) if _is_filled(c)},
-        lambda i, value: setattr(cells[i], "cell_contents", value),
-        lambda i: delattr(cells[i], "cell_contents"),
-    )
 
 
 def _globals_named(function):
@@ -500,17 +524,29 @@ def _globals_named(function):
     return found
 
 
+def _names_in(code):
+    """All names in code and in what is defined inside it, those of attributes, too."""
+    inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return set(code.co_names).union(*map(_names_in, inside))
+
+
 def _of_these(names, space):
     return {name: space[name] for name in names if name in space}
 
 
-def _emptied(cached):
-    """The same function with a cache of its own."""
-    return functools.lru_cache(**cached.cache_parameters())(cached.__wrapped__)
+def _slots(thing):
+    """Name -> what is in the slot, of an object whose class declares any."""
+    found: dict[str, object] = {}
+    for cls in type(thing).__mro__:
+        for slot in vars(cls).values() if "__slots__" in vars(cls) else ():
+            if isinstance(slot, types.MemberDescriptorType):
+                with suppress(AttributeError):  # nothing is in it
+                    found.setdefault(slot.__name__, slot.__get__(thing))
+    return found
 
 
-def _attributes(cls):
-    """Its attributes that are no methods: among those a hook comes and goes."""
+def _class_attributes(cls):
+    """Those that are no methods: among these a hook comes and goes."""
     return {
         name: value
         for name, value in vars(cls).items()
@@ -518,3 +554,8 @@ def _attributes(cls):
         and not getattr(value, "is_ours", False)
         or isinstance(getattr(value, "__func__", None), _CACHED)
     }
+
+
+def _emptied(cached):
+    """The same function with a cache of its own."""
+    return functools.lru_cache(**cached.cache_parameters())(cached.__wrapped__)

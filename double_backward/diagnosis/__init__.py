@@ -16,6 +16,7 @@ from typing import Any
 
 from double_backward.check import Outcome
 from double_backward.lines import described
+from double_backward.state import undisturbed
 
 from .compiled import as_called, as_written, written
 from .evidence import Evidence
@@ -28,7 +29,6 @@ from .report import text_of
 from .rows import Row
 from .settings import Setting
 from .smaller import LARGE, change_of, cut_down, elements, runs, shapes
-from .undisturbed import undisturbed
 from .verdict import Verdict
 
 OF_THE_FIRST = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT

@@ -1,13 +1,13 @@
 """What fn holds besides its arguments: in its closure, among its globals and attributes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from double_backward.check import EXACT
 from double_backward.differences import apart, same, vjp
-from double_backward.state import Surroundings, held_by
+from double_backward.state import Surroundings, held_by, leaves_behind
 
 from .target import Evaluation, Target
 
@@ -31,23 +31,6 @@ def other_leaves(call: Evaluation) -> list[Tensor]:
     """The leaves behind the outputs that are no inputs."""
     given = {id(leaf) for leaf in call.t}
     return [leaf for leaf in leaves_behind(call.ys) if id(leaf) not in given]
-
-
-def leaves_behind(outs: Iterable[Tensor]) -> list[Tensor]:
-    """The leaves from which these were computed, each once."""
-    found: dict[int, Tensor] = {}
-    seen: set[object] = set()
-    todo = [y.grad_fn for y in outs]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            found.setdefault(id(leaf), leaf)
-        todo.extend(below for below, _ in node.next_functions)
-    return list(found.values())
 
 
 def forgotten_leaves(

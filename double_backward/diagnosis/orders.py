@@ -19,8 +19,7 @@ import torch
 
 from double_backward._torch import engine_replaced
 from double_backward.meet import is_unheard
-
-MOST = 100_000  # nodes looked at for the leaves of `.backward(create_graph=True)`
+from double_backward.state import leaves_behind
 
 
 class Differentiated(Protocol):
@@ -96,7 +95,7 @@ class Passes:
                 self._running.remove(this)
             if given.get("create_graph"):
                 if given.get("accumulate_grad"):
-                    ends = given.get("inputs") or _leaves(t_outputs)
+                    ends = given.get("inputs") or leaves_behind(t_outputs)
                     self._await(this, [end.grad for end in ends if hasattr(end, "grad")])
                 else:
                     self._await(this, results)
@@ -122,17 +121,3 @@ class Passes:
                 node.register_prehook(met_again)
         if not nodes:  # cut off: nobody can come along here, though somebody meant to
             earlier.followed_by(1)
-
-
-def _leaves(outputs: Any) -> list[torch.Tensor]:
-    """The leaves whose `.grad` a pass from here has filled."""
-    todo = [out.grad_fn for out in outputs if getattr(out, "grad_fn", None) is not None]
-    seen, found = set(todo), []
-    while todo and len(seen) < MOST:
-        node = todo.pop()
-        if hasattr(node, "variable"):
-            found.append(node.variable)
-        following = {n for n, _ in node.next_functions if n is not None} - seen
-        seen |= following
-        todo += following
-    return found
