@@ -10,6 +10,8 @@ import inspect
 import re
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,7 @@ CLASSES = {  # the class that stands for a region, in torch 2.11 to 2.15 -> its 
     "CompiledFunction": "torch._functorch._aot_autograd.",
     "ApplyTemplate": "torch._functorch.autograd_function",
 }
+KEEPS = "keeps results and intermediates, which come back without a graph"
 NOT_COMPILED = (
     'Call it under torch.compiler.set_stance("force_eager"), or compile only what is '
     "differentiated once."
@@ -89,39 +92,42 @@ def _of_frame(frame: Any) -> Region:
     return Region(getattr(fn, "__name__", str(fn)), None, 0, getattr(fn, "__module__", None) or "")
 
 
-class _Uncompiled:
-    """Between `begin` and the last `end`, compiled functions run as they were written."""
-
-    def __init__(self) -> None:
-        self.depth, self.stance, self.lock = 0, None, threading.RLock()
-
-    def begin(self) -> None:
-        with self.lock:
-            self.depth += 1
-            self.see_to_it()
-
-    def see_to_it(self) -> None:
-        """Nothing is compiled before Dynamo has been imported, which takes seconds."""
-        with self.lock:
-            if self.depth and self.stance is None and "torch._dynamo" in sys.modules:
-                import torch
-
-                before = set_eval_frame(None)  # inside a region it cannot be set
-                try:
-                    self.stance = torch.compiler.set_stance("force_eager")
-                finally:
-                    set_eval_frame(before)
-
-    def end(self) -> None:
-        with self.lock:
-            self.depth -= 1
-            if not self.depth and self.stance is not None:
-                before = set_eval_frame(None)
-                try:
-                    self.stance.__exit__(None, None, None)
-                finally:
-                    set_eval_frame(before)
-                self.stance = None
+@contextmanager
+def as_written() -> Iterator[None]:
+    """Inside, in all threads, compiled functions run as they were written, and stay compiled."""
+    _change(1)
+    try:
+        yield
+    finally:
+        _change(-1)
 
 
-uncompiled = _Uncompiled()
+_lock, _depth, _stance = threading.RLock(), 0, None
+
+
+def _change(by: int = 0) -> None:
+    """So many more want it. Nothing is compiled before Dynamo has been imported, which takes
+    seconds: whoever meets a region asks again."""
+    global _depth, _stance
+    with _lock, _outside_regions():
+        _depth += by
+        if _depth and _stance is None and "torch._dynamo" in sys.modules:
+            import torch
+
+            _stance = torch.compiler.set_stance("force_eager")
+        elif not _depth and _stance is not None:
+            _stance.__exit__(None, None, None)
+            _stance = None
+
+
+see_to_it = _change
+
+
+@contextmanager
+def _outside_regions() -> Iterator[None]:
+    """Inside a region the stance cannot be set."""
+    before = set_eval_frame(None)
+    try:
+        yield
+    finally:
+        set_eval_frame(before)

@@ -27,7 +27,7 @@ from made_evidence import (
     wrong,
 )
 
-from double_backward.diagnosis.compiled import Compiled
+from double_backward.diagnosis.as_called import Compiled
 from double_backward.diagnosis.findings import ROWS, concluded
 from double_backward.diagnosis.functions import Handed, Kind
 from double_backward.diagnosis.habits import Habits

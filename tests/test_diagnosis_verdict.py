@@ -16,7 +16,7 @@ from made_evidence import (
 )
 
 from double_backward.check import Outcome
-from double_backward.diagnosis.compiled import Compiled
+from double_backward.diagnosis.as_called import Compiled
 from double_backward.diagnosis.findings import concluded
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.rows import Row

@@ -16,9 +16,10 @@ from typing import Any
 
 from double_backward.check import Outcome
 from double_backward.lines import described
+from double_backward.regions import as_written
 from double_backward.state import undisturbed
 
-from .compiled import as_called, as_written, written
+from .as_called import compiled, written
 from .evidence import Evidence
 from .findings import ROWS, Finding, concluded
 from .functions import Saved
@@ -240,10 +241,10 @@ def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout, known):
     with undisturbed(fn) as met, no_endless_recursion(), limited(timeout):
         with as_written():
             found = seen(written(fn), inputs, order, rtol, atol, ignore, known)
-        compiled = as_called(fn, inputs)
+        called = compiled(fn, inputs)
     evidence, how, formulas, matrix = found
     evidence = replace(
-        evidence, compiled=compiled, warnings=tuple(met.warnings), edited=tuple(met.edited)
+        evidence, compiled=called, warnings=tuple(met.warnings), edited=tuple(met.edited)
     )
     return _answer(name, evidence, recipe=how, formulas=formulas, matrix=matrix)
 

@@ -6,7 +6,7 @@ import torch
 
 from double_backward.check import INEXACT, Outcome
 
-from .compiled import Compiled
+from .as_called import Compiled
 from .functions import Custom, Extra, Saved
 from .habits import Habits
 from .lifetime import Lifetime

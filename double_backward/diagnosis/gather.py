@@ -8,12 +8,12 @@ from double_backward.check import Outcome
 from double_backward.lines import first_line
 from double_backward.places import place_of
 
+from .as_called import in_float32
 from .blocks import blocks
 from .each import judge_each
 from .evidence import Evidence
 from .functions import STEP, custom_functions
 from .habits import observe, torch_func
-from .in_float32 import as_given
 from .lifetime import Lifetime, lifetime
 from .measure import Measured
 from .not_finite import broken
@@ -71,13 +71,13 @@ def _gather(
 ) -> tuple[Evidence, Measured]:
     """Look at fn once more, at the point where it was measured."""
     target, functions, seeded = measured.probe.target, prepared.functions, prepared.seeded
-    in_float32: dict[Setting, Row] = {}
+    other: dict[Setting, Row] = {}
     if target is not prepared.target:
         functions = custom_functions(target)
     elif prepared.given and not measured.wrong:
         with suppress(Exception):  # of fn, in float32
-            in_float32 = as_given(measured, prepared.given)
-        measured = replace(measured, second={**measured.second, **in_float32})
+            other = in_float32(measured, prepared.given)
+        measured = replace(measured, second={**measured.second, **other})
     functions = with_meant(functions, ignore)
     circular = any(s.circular for f in functions for s in f.saved)
     lives = lifetime(target) if circular else Lifetime.FREED
@@ -92,7 +92,7 @@ def _gather(
     found = replace(found, measured=measured.numbers, functions=functions)
     known.append(found)
     habits = observe(measured, seeded)
-    found = replace(found, habits=habits, differs_in_float32=bool(in_float32))
+    found = replace(found, habits=habits, differs_in_float32=bool(other))
     found = _explained(found, measured)
     found = replace(found, written=overwritten(measured))
     if not measured.wrong and not measured.telling:  # nothing to compare torch.func with

@@ -3,6 +3,7 @@
 import html
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import levels
-from double_backward.check import Outcome
 from double_backward.meet import (
     Call,
     Listener,
@@ -23,12 +23,18 @@ from double_backward.meet import (
     unheard,
 )
 from double_backward.places import Place, calling, place_of
-from double_backward.regions import Region, is_inside_region
+from double_backward.regions import KEEPS, NOT_COMPILED, Region, is_inside_region
+from double_backward.remedies import (
+    SecondDerivativeError,
+    UncheckedFunctionWarning,
+    detect_intermediates,
+)
 from double_backward.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
-from .one_region import diagnosed_region
+from .as_called import AsCalled
 from .orders import Passes
+from .settings import Setting, reported
 from .smaller import LARGE, change_of, copied, cut_down, elements, runs, shapes
 from .step_report import error_line, text_of
 
@@ -44,23 +50,7 @@ NOT_EVEN_ONCE = (
     Verdict.NOT_CHECKED,
 )
 
-OF_REGION = {
-    Outcome.WRONG: Verdict.SILENTLY_WRONG,
-    Outcome.RAISES: Verdict.RAISES,
-    Outcome.RIGHT: Verdict.SUPPORTED,
-    Outcome.NOT_ASKED: Verdict.NOT_CHECKED,
-}
-WORST_FIRST = [
-    Verdict.SILENTLY_WRONG,
-    Verdict.FIRST_DERIVATIVE_WRONG,
-    Verdict.ONCE_DIFFERENTIABLE,
-    Verdict.LAYOUT_DEPENDENT,
-    Verdict.NOT_FINITE,
-    Verdict.RAISES,
-    Verdict.SURROGATE_GRADIENT,
-    Verdict.NOT_CHECKED,
-    Verdict.SUPPORTED,
-]
+WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # nobody hears it
 
 
 @dataclass(frozen=True)
@@ -416,16 +406,35 @@ def _worst(
 
 
 def _of_region(region: Region, kind: _Kind) -> Diagnosis:
+    """A second derivative through one region by itself, which is called as it was compiled."""
     if not kind.args:
         text = f"its inputs have {kind.elements:,} elements, too many to keep a copy."
         return _not_checked(region, text)
-    outcome, text = diagnosed_region(
-        region, kind.function, kind.args, kind.keywords, kind.parameters
-    )
-    verdict = OF_REGION[outcome]
+
+    def applied(*given: Any) -> Any:
+        return kind.function.apply(*given, **kind.keywords)
+
+    ways = AsCalled.of(applied, tuple(kind.args), kind.parameters).ways()
+    plainly = [(way, setting, reported(way, setting)) for way in ways for setting in Setting]
+    silent = [(way, setting) for way, setting, said in plainly if said.vector is not None]
+    with detect_intermediates(), warnings.catch_warnings(record=True, action="always") as heard:
+        texts = [reported(way, setting).text for way, setting in silent]
+    errors = [said.text for *_, said in plainly if said.vector is None]
+    if any(text.startswith(SecondDerivativeError.__name__) for text in texts):
+        verdict = Verdict.SILENTLY_WRONG
+        what = f"can be wrong without an error: it {KEEPS}"
+    elif errors:
+        verdict, what = Verdict.RAISES, f"raises: {errors[0]}"
+    else:
+        unchecked = [w.message for w in heard if issubclass(w.category, UncheckedFunctionWarning)]
+        if unchecked:
+            return _not_checked(region, str(unchecked[0]))
+        return Diagnosis(region.name, Verdict.SUPPORTED, [])
+    text = f"A second derivative through {region} {what}. {NOT_COMPILED}"
     about = region.name, region.file or "", region.line
-    findings = [Finding("compiled_region", text, 4, True, "error", *about)] if text else []
-    return Diagnosis(region.name, verdict, findings)
+    return Diagnosis(
+        region.name, verdict, [Finding("compiled_region", text, 4, True, "error", *about)]
+    )
 
 
 def _diagnose(

@@ -20,8 +20,8 @@ class Verdict(StrEnum):
     NOT_FINITE = "not_finite", "a derivative is not finite"
     RAISES = "raises", "raises an error when differentiated"
     SURROGATE_GRADIENT = "surrogate_gradient", "backward is not the derivative of forward"
-    SUPPORTED = "supported", "double backward is right"
     NOT_CHECKED = "not_checked", "not checked"
+    SUPPORTED = "supported", "double backward is right"
 
     def __new__(cls, value, headline):
         verdict = str.__new__(cls, value)

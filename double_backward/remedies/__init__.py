@@ -32,7 +32,7 @@ from double_backward.meet import (
     outside,
 )
 from double_backward.methods import is_named, is_once_differentiable
-from double_backward.regions import is_region, uncompiled
+from double_backward.regions import as_written, is_region, see_to_it
 from double_backward.state import Surroundings
 from double_backward.trial import AnotherResult, LeftAlone, Truth, Unknown, tangents_out
 
@@ -139,12 +139,8 @@ def recompute_intermediates() -> Iterator[None]:
         UncheckedFunctionWarning: once for each Function that is left alone, since to call it again
             may change what cannot be put back, such as a generator (`yield`).
     """
-    uncompiled.begin()
-    try:
-        with listening(_RECOMPUTE):
-            yield
-    finally:
-        uncompiled.end()
+    with as_written(), listening(_RECOMPUTE):
+        yield
 
 
 class _Wait(Function):
@@ -342,7 +338,7 @@ def _full_name(node, call):
 class _Recompute(_Remedy):
     def called(self, call):
         if call.region is not None:  # Dynamo was imported inside the block
-            uncompiled.see_to_it()
+            see_to_it()
 
     def after_backward(self, node, call, grad_outs, grads):
         try:

@@ -5,7 +5,7 @@ import types
 import warnings
 
 from double_backward.lessons import lesson_named
-from double_backward.regions import NOT_COMPILED, is_region
+from double_backward.regions import KEEPS, NOT_COMPILED, is_region
 
 
 def wrong(truth, verdict):
@@ -25,8 +25,7 @@ def compiled(region):
     """What is said of a compiled region through which a second derivative would be wrong."""
     return (
         f"A second derivative through {region} would be wrong, where torch does not refuse it. "
-        "The region keeps results and intermediates, which come back without a graph. "
-        f"{NOT_COMPILED}"
+        f"The region {KEEPS}. {NOT_COMPILED}"
     )
 
 
