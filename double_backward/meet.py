@@ -118,16 +118,18 @@ class Call:
     """
 
     __slots__ = (
-        "function", "given", "kwargs", "state", "draws", "in_backward", "region",
-        "_inputs", "_lost", "_version",
+        "function", "given", "kwargs", "state", "draws", "transformed", "in_backward", "region",
+        "_inputs", "_version",
     )  # fmt: skip
-    transformed = False
 
-    def __init__(self, function, args, kwargs, state):
+    def __init__(self, function, args, kwargs, state, transformed=False):
         self.function, self.kwargs, self.state = function, kwargs or _NO_KEYWORDS, state
         self.given, self.draws, self.region = tuple(args), True, None
+        self.transformed = transformed
         self.in_backward = getattr(_thread, "backwards", 0) > 0
-        self._inputs, self._lost, self._version = None, False, 0
+        self._inputs, self._version = None, 0
+        if transformed:
+            self._inputs = {p: x for p, x in enumerate(self.given) if requires_grad(x)}
 
     def forward_has_run(self, args, before):
         """With these arguments, which had these versions before."""
@@ -138,7 +140,9 @@ class Call:
         if written:
             lost = {p for p in written if self.given[p] is args[p] and requires_grad(args[p])}
             self.given = tuple(_aliased(v) if p in lost else v for p, v in enumerate(self.given))
-            self._lost = bool(lost)
+            if lost:
+                self._version = None
+                return
         self._version = self._count()
 
     @property
@@ -156,18 +160,22 @@ class Call:
     @property
     def inputs_changed(self):
         """True if the inputs are no longer what forward was given."""
-        return self._lost or self._count() != self._version
+        return not self.transformed and self._count() != self._version
 
     def _count(self):
         return sum(_version(value) for value in self.given if requires_grad(value))
 
-    def with_all_inputs(self):
-        """The same call where every tensor that can be differentiated by is an input."""
+    def plain(self, every=False):
+        """The same call with the values behind `torch.func` transforms; of a batch, the first.
+
+        Args:
+            every: with every tensor that can be differentiated by for an input.
+        """
         args = [plain(value) for value in self.given]
-        for x in args:
-            if isinstance(x, torch.Tensor) and is_continuous(x):
+        for place, x in enumerate(args):
+            if place in self.inputs or every and isinstance(x, torch.Tensor) and is_continuous(x):
                 x.requires_grad_()
-        return TransformedCall(self.function, args, self.kwargs, self.state)
+        return Call(self.function, args, self.kwargs, self.state, transformed=True)
 
     def again(self, inputs):
         """Call the Function once more, with other tensors for its inputs; a tuple."""
@@ -202,31 +210,11 @@ class Call:
             self.given = before
 
 
-class TransformedCall(Call):
-    """What a Function was called with at one level of `torch.func` transforms."""
-
-    __slots__ = ()
-    transformed = True
-
-    def __init__(self, function, args, kwargs, state):
-        super().__init__(function, args, kwargs, state)
-        self._inputs = {p: x for p, x in enumerate(self.given) if requires_grad(x)}
-
-    @property
-    def inputs_changed(self):
-        return False
-
-    def plain(self):
-        """The same call with the values behind the transforms; of a batch, the first."""
-        args = [plain(value) for value in self.given]
-        for place in self.inputs:
-            args[place].requires_grad_()
-        return TransformedCall(self.function, args, self.kwargs, self.state)
-
-
 def copied(tensor):
     """A copy in memory of its own that has the same strides, also where they are 0."""
     if tensor.layout is not torch.strided:
+        return tensor.clone()
+    if 0 not in tensor.stride():
         return tensor.clone()
     narrow = tensor
     for dim, stride in enumerate(tensor.stride()):
@@ -470,7 +458,7 @@ def _generate(method):
             if known and is_unheard():
                 metadata_of(ctx)[UNHEARD] = True
             elif known:
-                call = TransformedCall(function, inputs, {}, State.now(draws=False))
+                call = Call(function, inputs, {}, State.now(draws=False), transformed=True)
                 setattr(ctx, CALL, call)
                 _tell(call)
             return result
@@ -576,37 +564,37 @@ def _rehearse():
     global _rehearsed
     if _rehearsed:
         return
-    heard = []
 
-    class Listening(Listener):
+    class Rehearsal(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    class Heard(Listener):
+        times = 0
+
         def called(self, call):
-            heard.append(call.function.__name__)
+            self.times += call.function is Rehearsal
 
         def after_backward(self, node, call, grad_outs, grads):
-            heard.append(call is not None and call.function.__name__)
+            self.times += call is not None and call.function is Rehearsal
             return grads
 
-    def forward(ctx, x):
-        return x * 2
-
-    def backward(ctx, grad):
-        return grad * 2
-
-    name = "Rehearsal"
-    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    _listeners.append(heard := Heard())
     try:
         with torch.enable_grad(), torch.inference_mode(False):
-            function: Any = type(name, (Function,), body)
-            _listeners.append(listening := Listening())
-            try:
-                x = torch.ones(1, requires_grad=True)
-                torch.autograd.grad(function.apply(x).sum(), x, create_graph=True)
-            finally:
-                _listeners.remove(listening)
+            x = torch.ones(1, requires_grad=True)
+            torch.autograd.grad(Rehearsal.apply(x).sum(), x, create_graph=True)
     except AttributeError as error:
         raise _moved(error) from error
-    if heard != [name, name]:
-        raise _moved(f"a Function was met {len(heard)} times instead of twice")
+    finally:
+        _listeners.remove(heard)
+    if heard.times != 2:
+        raise _moved(f"a Function was met {heard.times} times instead of twice")
     _rehearsed = True
 
 

@@ -5,7 +5,7 @@ where the Function can do that. `check` does the rest.
 """
 
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -46,42 +46,7 @@ class LeftAlone(Unknown):
     """To call the Function again could change something of the user's that is not put back."""
 
 
-class AnotherResult(Unknown):
-    """The gradients are not those that the Function gives; `far` off, or in the last digits."""
-
-    def __init__(self, far=False):
-        self.far = far
-
-    def __str__(self):
-        return "it gives another result when it is called again"
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What was found about each gradient that backward returns.
-
-    Attributes:
-        wrong: set of the places (among the arguments of forward) whose gradient autograd
-            differentiates wrongly.
-        raised: the error that autograd raises where the gradients are differentiated, or None.
-        recording_matters: True if backward returns other gradients where it is recorded.
-        doubtful: True if it may be wrong all the same, too little to be seen here.
-    """
-
-    wrong: frozenset = frozenset()
-    raised: Exception | None = None
-    recording_matters: bool = False
-    doubtful: bool = False
-
-    @property
-    def right(self):
-        """Nothing speaks against it."""
-        return not self.wrong and self.raised is None
-
-    @property
-    def earned(self):
-        """Right, and no doubt is left."""
-        return self.right and not self.doubtful
+ANOTHER_RESULT = "it gives another result when it is called again"
 
 
 def plainly(call, inputs, grad_outs):
@@ -229,7 +194,8 @@ class Truth:
         return bool(self.expected.by_input.value.any())
 
     def judge(self, way=None):
-        """`Judgement` on the gradients that `way(call, inputs, grad_outs)` computes.
+        """`Checked` of the gradients that `way(call, inputs, grad_outs)` computes, after all that
+        may speak for them; its `wrong` are keys from `places`.
 
         Raises `Unknown` where they are not those that the Function gives.
         """
@@ -241,15 +207,15 @@ class Truth:
             self.expected = without_rounding(self.expected)
             found = self._second(self.expected, way)
         if found.error is not None:
-            return Judgement(raised=found.error)
-        if found.recorded.bad:
-            if way is self.way and self._repeats():
-                return Judgement(frozenset(self.places), recording_matters=True)
-            raise AnotherResult(far=True)
+            return replace(found, wrong=())
         wrong = {self.places[i] for i in found.wrong}
-        if not wrong and not self.double and self.expected.dtype is torch.float64:
+        if found.recorded.bad:
+            if way is not self.way or not self._repeats():
+                raise Unknown(ANOTHER_RESULT)
+            wrong = set(self.places)
+        elif not wrong and not self.double and self.expected.dtype is torch.float64:
             wrong = self._lost_in_cast(way)
-        return Judgement(frozenset(wrong), doubtful=not wrong and found.unresolved)
+        return replace(found, wrong=tuple(wrong))
 
     def check(self, way=None, line=None):
         """How the derivative of its gradients, computed in this way, agrees with differences."""

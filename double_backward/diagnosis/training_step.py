@@ -16,7 +16,6 @@ from double_backward._torch import levels
 from double_backward.meet import (
     Call,
     Listener,
-    TransformedCall,
     is_left_alone,
     listening,
     outside,
@@ -289,7 +288,7 @@ class Met(Listener):
         uses.order = max(uses.order, 1, sum(levels()) if call.transformed else 0)
         if len(uses.kinds) < KINDS:
             with outside(call):
-                call = call.plain() if isinstance(call, TransformedCall) else call
+                call = call.plain() if call.transformed else call
                 kind = _kind(call)
                 if kind not in uses.kinds:
                     uses.kinds[kind] = _kept(call)

@@ -7,7 +7,6 @@ autograd, so that the number becomes right, or raises where that cannot be had.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
 import torch
 from torch.autograd import Function
@@ -34,7 +33,7 @@ from double_backward.meet import (
 from double_backward.methods import is_named, is_once_differentiable
 from double_backward.regions import as_written, is_region, see_to_it
 from double_backward.state import Surroundings
-from double_backward.trial import AnotherResult, LeftAlone, Truth, Unknown, tangents_out
+from double_backward.trial import ANOTHER_RESULT, LeftAlone, Truth, Unknown, tangents_out
 
 from . import messages
 from .known import recall
@@ -230,7 +229,7 @@ class _Remedy(Listener):
         if not (nested or reverse or call.inputs):
             return
         with outside(call), outside_batches():
-            own = call.with_all_inputs()
+            own = call.plain(every=True)
             memory = recall(_wrong_in_forward_mode, own, [plain(tangents[p]) for p in own.inputs])
             with memory.lock:
                 if memory.is_due():
@@ -372,8 +371,8 @@ def _found(find, call, grad_outs):
                 if call.transformed:
                     call, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
                 memory.outcome = _try(find, call, grad_outs, memory)
-    if isinstance(memory.outcome, _NotFound):
-        raise memory.outcome.kind(memory.outcome.reason)
+    if isinstance(memory.outcome, Unknown):
+        raise type(memory.outcome)(str(memory.outcome))
     return memory.outcome, memory
 
 
@@ -386,14 +385,7 @@ def _try(find, call, grad_outs, memory):
             memory.touches |= truth.around.changed
             memory.draws |= truth.around.drew
     except Unknown as reason:
-        kind = LeftAlone if isinstance(reason, LeftAlone) else Unknown
-        return _NotFound(kind, str(reason))
-
-
-@dataclass(frozen=True)
-class _NotFound:
-    kind: type[Unknown]
-    reason: str  # the error itself would keep what its frames hold
+        return type(reason)(str(reason))  # the error itself would keep what its frames hold
 
 
 def _with_graph(grad_out):
@@ -405,26 +397,27 @@ def _with_graph(grad_out):
 
 def _problem(truth):
     """(text, places of the wrong gradients), or None for a Function that is right."""
-    judged = _judged(truth)
-    if judged.right or (judged.raised and not is_once_differentiable(truth.call.function)):
-        return None  # what autograd raises by itself is heard
-    return messages.wrong(truth, judged), judged.wrong or None
+    found = _judged(truth)
+    heard = found.error and not is_once_differentiable(truth.call.function)  # by itself
+    if heard or not (found.wrong or found.error):
+        return None
+    return messages.wrong(truth, found), found.wrong or None
 
 
 def _judged(truth):
-    judged = truth.judge()
-    if judged.right and truth.is_handed_its_gradient():
+    found = truth.judge()
+    if not (found.wrong or found.error) and truth.is_handed_its_gradient():
         raise Unknown("its gradient is computed outside and handed to apply")
-    return judged
+    return found
 
 
 def _objections(truth):
     """Way -> why it cannot be used, or None; None for a Function that is right."""
-    judged = _judged(truth)
-    if judged.earned:
+    found = _judged(truth)
+    if not (found.wrong or found.error or found.unresolved):
         return None
     if truth.call.region is not None:
-        if judged.raised:
+        if found.error:
             return None  # torch's own refusal
         raise Unknown("it was compiled: compile it, or call it once, before the block")
     if truth.first() is Outcome.WRONG:
@@ -435,17 +428,15 @@ def _objections(truth):
 def _objection(truth, way):
     """Why this way of computing the gradients once more cannot be used, or None."""
     try:
-        judged = truth.judge(way)
+        found = truth.judge(way)
     except Unknown as reason:
         return str(reason)
-    if judged.raised is not None:
-        return f"autograd says: {first_line(judged.raised)}"
-    if judged.doubtful:
-        return "what it depends on is too little to be seen"
-    if judged.wrong:
+    if found.error is not None:
+        return f"autograd says: {first_line(found.error)}"
+    if found.wrong:
         where = f"forward or backward leaves torch ({lesson_named(5)})"
         return f"computed once more it is still wrong: {where}"
-    return None
+    return "what it depends on is too little to be seen" if found.unresolved else None
 
 
 def _again(call, grad_outs, grads, objections, memory):
@@ -487,7 +478,7 @@ def _put_in(again, grads, call):
             continue
         own = fitting(plain(grad), plain(call.inputs[place]))
         if place not in again or not close(plain(again[place]), own):
-            raise AnotherResult
+            raise Unknown(ANOTHER_RESULT)
         listed[place] = again[place]
     return tuple(listed) if isinstance(grads, tuple) else listed[0]
 

@@ -8,12 +8,12 @@ from double_backward.lessons import lesson_named
 from double_backward.regions import KEEPS, NOT_COMPILED, is_region
 
 
-def wrong(truth, verdict):
+def wrong(truth, found):
     """What `detect_intermediates` says of a Function that is wrong."""
     if truth.call.region is not None:
         return compiled(truth.call.region)
     said = f"{truth.call.function.__name__}: a second derivative through it would be wrong."
-    if verdict.recording_matters:
+    if found.recorded.bad:
         return (
             f"{said} Its backward returns other gradients where it is recorded "
             "(create_graph=True) than where it is not."
