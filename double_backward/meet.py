@@ -127,7 +127,8 @@ class Call:
         self.given, self.draws, self.region = tuple(args), True, None
         self.transformed = transformed
         self.in_backward = getattr(_thread, "backwards", 0) > 0
-        self._inputs, self._version = None, 0
+        self._inputs: dict | None = None
+        self._version: int | None = 0  # None where what forward was given is lost
         if transformed:
             self._inputs = {p: x for p, x in enumerate(self.given) if requires_grad(x)}
 

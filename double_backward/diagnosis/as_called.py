@@ -23,7 +23,7 @@ from double_backward.regions import KEEPS, NOT_COMPILED, Region, as_written
 from .measure import Measured
 from .rows import Row
 from .settings import Probe, Reported, Setting, reported, uneven_probe
-from .smaller import copied
+from .smaller import as_leaf
 from .target import Evaluation, Target, seed_generators
 
 OTHER_NUMBERS = "compiled, fn gives other numbers than as it was written: it may draw at random"
@@ -188,7 +188,7 @@ class AsCalled:
         Args:
             parameters: places of tensors among the inputs that are parameters of a module.
         """
-        inputs = tree_map_only(Tensor, copied, inputs)
+        inputs = tree_map_only(Tensor, as_leaf, inputs)
         given = [x for x in tree_leaves(inputs) if isinstance(x, Tensor)]
         names = ["x"] if len(given) == 1 else [f"input {i}" for i in range(len(given))]
         own = {names[i] for i in parameters}

@@ -23,7 +23,7 @@ def cut_down(args: list) -> Iterator[list]:
             for arg in args:
                 if isinstance(arg, Tensor):
                     part = tuple(slice(CUT if n in cut else n) for n in arg.shape)
-                    smaller.append(copied(arg[part]) if arg.layout is torch.strided else arg)
+                    smaller.append(as_leaf(arg[part]) if arg.layout is torch.strided else arg)
                 elif numbers_too and type(arg) is int and arg in cut:
                     smaller.append(CUT)
                 elif numbers_too and isinstance(arg, (tuple, list)):
@@ -66,7 +66,7 @@ def elements(args: Iterable[Any]) -> int:
     return sum(arg.numel() for arg in args if isinstance(arg, Tensor))
 
 
-def copied(value: Any) -> Any:
+def as_leaf(value: Any) -> Any:
     """A leaf with the same numbers; what is no tensor as it is."""
     if not isinstance(value, Tensor):
         return value

@@ -28,13 +28,14 @@ from double_backward.remedies import (
     UncheckedFunctionWarning,
     detect_intermediates,
 )
+from double_backward.remedies.known import kind_of, without_sizes
 from double_backward.state import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .as_called import AsCalled
 from .orders import Passes
 from .settings import Setting, reported
-from .smaller import LARGE, change_of, copied, cut_down, elements, runs, shapes
+from .smaller import LARGE, as_leaf, change_of, cut_down, elements, runs, shapes
 from .step_report import error_line, text_of
 
 KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown
@@ -289,7 +290,7 @@ class Met(Listener):
         if len(uses.kinds) < KINDS:
             with outside(call):
                 call = call.plain() if call.transformed else call
-                kind = _kind(call)
+                kind = call.function, without_sizes(kind_of(call))
                 if kind not in uses.kinds:
                     uses.kinds[kind] = _kept(call)
 
@@ -347,22 +348,10 @@ def _kept(call: Call) -> _Kind:
     args = list(call.given)
     size = elements(args)
     smaller = [] if size <= LARGE else list(cut_down(args))
-    kept = [] if size > TOO_LARGE else [copied(arg) for arg in args]
+    kept = [] if size > TOO_LARGE else [as_leaf(arg) for arg in args]
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     own = tuple(i for i, x in enumerate(tensors) if isinstance(x, torch.nn.Parameter))
     return _Kind(kept, smaller, shapes(args), dict(call.kwargs), size, call.function, own)
-
-
-def _kind(call):
-    """What can make one call of a Function right and another wrong; sizes do not."""
-    described: list[object] = []
-    for place, value in enumerate(call.given):
-        if isinstance(value, Tensor):
-            contiguous = value.layout is torch.strided and value.is_contiguous()
-            described.append((value.dim(), value.dtype, contiguous, place in call.inputs))
-        else:
-            described.append(value if isinstance(value, (bool, str)) else type(value))
-    return (call.function if call.region else None, *described)
 
 
 # Each Function by itself.

@@ -64,9 +64,9 @@ _of_class: weakref.WeakKeyDictionary[type, tuple[tuple, dict]] = weakref.WeakKey
 def recall(find: Callable, call: Any, grad_outs: Any) -> Known:
     """The `Known` of this kind of call, made where it is the first of its kind."""
     kinds = _kinds(call.function)
-    kind = (find, *_kind(call, grad_outs))
+    kind = (find, kind_of(call, grad_outs))
     if kind not in kinds and len(kinds) >= MANY:
-        kind = (find, *_coarse(kind[1:]))
+        kind = (find, without_sizes(kind[1]))
     return kinds.setdefault(kind, Known())
 
 
@@ -104,7 +104,8 @@ def _code(method: Any) -> Any:
     return getattr(method, "__code__", None)
 
 
-def _kind(call: Any, grad_outs: Any) -> tuple:
+def kind_of(call: Any, grad_outs: Any = ()) -> tuple:
+    """What can make one call of a Function right and another wrong, as something to be compared."""
     args = tuple(map(_described, call.given))
     given = tuple(_described(g) for g in grad_outs)
     keywords = tuple((name, _described(value)) for name, value in sorted(call.kwargs.items()))
@@ -113,7 +114,7 @@ def _kind(call: Any, grad_outs: Any) -> tuple:
 
 
 def _described(value: Any, depth: int = DEPTH) -> tuple:
-    """What can make one call right and another wrong, as something to be compared."""
+    """The part of one argument, or of what it holds."""
     if isinstance(value, torch.Tensor):
         return _tensor(value)
     if isinstance(value, (float, complex)):
@@ -175,12 +176,12 @@ def _this_one(value: Any) -> Any:
         return None
 
 
-def _coarse(kind: Any) -> Any:
+def without_sizes(kind: Any) -> Any:
     """The same without sizes, numbers and objects."""
     if isinstance(kind, torch.Size):
         return len(kind)
     if isinstance(kind, tuple):
-        return tuple(_coarse(part) for part in kind)
+        return tuple(without_sizes(part) for part in kind)
     if isinstance(kind, (int, weakref.ref)) and not isinstance(kind, bool):
         return None
     return kind
