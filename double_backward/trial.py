@@ -12,6 +12,7 @@ import torch
 from torch.autograd import forward_ad
 
 from double_backward._torch import forward_mode, in_forward_mode
+from double_backward.calls import copied, is_continuous, unheard
 from double_backward.check import (
     LOST,
     ROUGH,
@@ -31,8 +32,7 @@ from double_backward.check import (
 )
 from double_backward.differences import NONE, apart, flat
 from double_backward.lines import first_line
-from double_backward.meet import copied, is_continuous, unheard
-from double_backward.state import Draws, Surroundings
+from double_backward.surroundings import Draws, Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
 FAR = 0.1  # a step along the line
@@ -68,11 +68,11 @@ def tangents_out(call, inputs, tangents):
     return {i: tangent for i, tangent in found.items() if tangent is not None}
 
 
-class Truth:
+class Trial:
     """One call of a Function, measured beside its inputs for one grad_out.
 
     Args:
-        call: a `meet.Call`.
+        call: a `calls.Call`.
         grad_outs: what backward was given, one for each output; None for what has no gradient. None
             where it is not known: then each output is given one that has a graph.
         way: how the Function itself is asked; `tangents_out`, with tangents for grad_outs.

@@ -15,9 +15,9 @@ from double_backward import (
     SecondDerivativeError,
     assert_all_double_backward,
     assert_double_backward,
+    calls,
     detect_intermediates,
     diagnose_all,
-    meet,
 )
 from double_backward.diagnosis import Verdict
 from lessons_src import what_not_to_do
@@ -214,7 +214,7 @@ def test_the_step_is_not_disturbed():
     diagnose_all(step)
     for got, plain in zip(results(), expected, strict=True):
         assert torch.equal(got, plain)
-    assert not meet._listeners
+    assert not calls._listeners
 
 
 def test_torch_func():
@@ -391,7 +391,7 @@ def test_what_a_step_raises_is_kept_and_said_last():
         "",
         "The step raised ZeroDivisionError: division by zero",
     ]
-    assert not meet._listeners
+    assert not calls._listeners
 
 
 def test_where_a_function_is_written_and_applied():

@@ -26,7 +26,7 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.nn import functional
 from torch_wordings import WORDINGS, as_stored
 
-from double_backward import detect_intermediates, diagnose, meet, recompute_intermediates
+from double_backward import calls, detect_intermediates, diagnose, recompute_intermediates
 from lessons_src.untracked_backward import (
     CubeNumPyBackward,
     cube_backward,
@@ -216,8 +216,8 @@ def inside(remedy, f):
 
 def unknown_torch():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(meet, "_rehearsed", False)
-        patch.setattr(meet, "_backward", lambda method: method)
+        patch.setattr(calls, "_rehearsed", False)
+        patch.setattr(calls, "_backward", lambda method: method)
         inside(detect_intermediates, SinhBad.apply)
 
 

@@ -27,6 +27,7 @@ from made_evidence import (
     wrong,
 )
 
+from double_backward.compiled import Region
 from double_backward.diagnosis.as_called import Compiled
 from double_backward.diagnosis.findings import ROWS, concluded
 from double_backward.diagnosis.functions import Handed, Kind
@@ -37,7 +38,6 @@ from double_backward.diagnosis.rows import Row
 from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.undone import Undone
 from double_backward.diagnosis.ways import Situation
-from double_backward.regions import Region
 from double_backward.steps import Step
 
 e, n = kept("e"), kept("n")

@@ -12,7 +12,7 @@ from torch.autograd import Function, grad, gradcheck, gradgradcheck
 from torch.autograd.function import once_differentiable
 from torch.autograd.functional import hvp
 
-from double_backward import detect_intermediates, diagnose, meet, recompute_intermediates
+from double_backward import calls, detect_intermediates, diagnose, recompute_intermediates
 from double_backward.remedies import SecondDerivativeError, UncheckedFunctionWarning
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
@@ -746,11 +746,11 @@ def test_torch_func():
 
 
 def hooked():
-    return meet._replaced or meet._pending
+    return calls._replaced or calls._pending
 
 
 def test_torch_is_as_before():
-    node, func = meet.functions.BackwardCFunction, meet.transforms
+    node, func = calls.functions.BackwardCFunction, calls.transforms
     owners = node, func, SinhBad, NewStyle, Member
     before = [dict(vars(owner)) for owner in owners]
     with pytest.raises(ZeroDivisionError), detect_intermediates():
@@ -760,7 +760,7 @@ def test_torch_is_as_before():
         SinhBad.apply(x()), NewStyle.apply(x()), Member.apply(x())
         assert [dict(vars(owner)) for owner in owners[2:]] == before[2:]
         raise ZeroDivisionError
-    assert not hooked() and not meet._listeners
+    assert not hooked() and not calls._listeners
     assert [dict(vars(owner)) for owner in owners] == before
     assert second(lambda x: SinhBad.apply(x) ** 2, x())[0][0].item() == pytest.approx(2.5431, 1e-4)
 
@@ -847,12 +847,12 @@ def test_no_graph_is_kept_alive():
 
 
 def test_a_torch_that_has_moved_its_hooks(monkeypatch):
-    monkeypatch.setattr(meet, "_rehearsed", False)
-    monkeypatch.setattr(meet, "_backward", lambda method: method)
+    monkeypatch.setattr(calls, "_rehearsed", False)
+    monkeypatch.setattr(calls, "_backward", lambda method: method)
     unknown = pytest.raises(RuntimeError, match="in a way that this package does not know")
     with unknown, detect_intermediates():
         pass
-    assert not hooked() and not meet._listeners
+    assert not hooked() and not calls._listeners
 
 
 # A gradient from outside, and what forward writes into by NumPy.

@@ -18,7 +18,7 @@ from double_backward import (
     UncheckedFunctionWarning,
     detect_intermediates,
     recompute_intermediates,
-    state,
+    surroundings,
 )
 from double_backward.remedies import known
 
@@ -273,7 +273,7 @@ GO_ON = [a_generator, a_count, more_than_is_looked_at]
 @pytest.mark.parametrize("remedy", REMEDIES)
 @pytest.mark.parametrize("make", GO_ON, ids=lambda f: f.__name__)
 def test_what_cannot_be_put_back_is_left_alone_loudly(make, remedy, monkeypatch):
-    monkeypatch.setattr(state, "MOST", 2_000)
+    monkeypatch.setattr(surroundings, "MOST", 2_000)
     before, after, _ = run(make, nullcontext)
     assert before != after
     with pytest.warns(UncheckedFunctionWarning, match="Cube.*, because") as said:

@@ -15,9 +15,9 @@ from operator import attrgetter
 from typing import Any
 
 from double_backward.check import Outcome
+from double_backward.compiled import as_written
 from double_backward.lines import described
-from double_backward.regions import as_written
-from double_backward.state import undisturbed
+from double_backward.surroundings import undisturbed
 
 from .as_called import compiled, written
 from .evidence import Evidence
@@ -29,7 +29,7 @@ from .prepare import NotChecked
 from .report import text_of
 from .rows import Row
 from .settings import Setting
-from .smaller import LARGE, change_of, cut_down, elements, runs, shapes
+from .smaller_inputs import LARGE, change_of, cut_down, elements, runs, shapes
 from .verdict import Verdict
 
 OF_THE_FIRST = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT

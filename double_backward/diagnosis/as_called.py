@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import tree_leaves, tree_map_only
+from double_backward.calls import Call, Listener, listening
 from double_backward.check import BESIDE_FIRST, OTHER_CODE, SURROGATE, Outcome
+from double_backward.compiled import KEEPS, NOT_COMPILED, Region, as_written
 from double_backward.differences import real
-from double_backward.meet import Call, Listener, listening
-from double_backward.regions import KEEPS, NOT_COMPILED, Region, as_written
 
 from .measure import Measured
 from .rows import Row
 from .settings import Probe, Reported, Setting, reported, uneven_probe
-from .smaller import as_leaf
+from .smaller_inputs import as_leaf
 from .target import Evaluation, Target, seed_generators
 
 OTHER_NUMBERS = "compiled, fn gives other numbers than as it was written: it may draw at random"

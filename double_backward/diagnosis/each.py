@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import tree_leaves, unbatched
+from double_backward.calls import Listener, call_of, listening_alone
 from double_backward.change import backward_again, forward_again, keep_again, unguarded
 from double_backward.check import Line, Outcome
 from double_backward.differences import flat, same
 from double_backward.graphs import walk
 from double_backward.lines import first_line
-from double_backward.meet import Listener, call_of, listening_alone
 from double_backward.names import argument_names
-from double_backward.state import held_by
 from double_backward.steps import LEAVING, Watch
-from double_backward.trial import Truth, Unknown
+from double_backward.surroundings import held_by
+from double_backward.trial import Trial, Unknown
 
 from .functions import MOST as MOST_NODES
 from .functions import (
@@ -110,9 +110,9 @@ def _judged(custom, call, beside, met, measured, sizes):
     dtype = None if measured.dtype is torch.float64 else measured.dtype
     with unguarded([call.function, *(c.function for c in inner)]):
         try:
-            truth = Truth(call, met.grad_outs.get(call), dtype=dtype, anyway=True)
+            truth = Trial(call, met.grad_outs.get(call), dtype=dtype, anyway=True)
             if not truth.expected.probes:  # it returns 0 for these, as for negative ones
-                truth = Truth(call, None, dtype=dtype, anyway=True)
+                truth = Trial(call, None, dtype=dtype, anyway=True)
         except Unknown as reason:
             return replace(custom, refused=str(reason))
         found, refused = _checked(truth), ""
@@ -207,7 +207,7 @@ def _second(call, dtype):
     """What the backward of a Function that backward applies returns wrongly; None: nothing."""
     none, zero, wrong = list[str](), list[str](), list[str]()
     with suppress(Exception):  # of the Function
-        truth = Truth(call, None, dtype=dtype, anyway=True)
+        truth = Trial(call, None, dtype=dtype, anyway=True)
         subject, x = truth.line.subject, truth.line.x()
         with subject.around(), torch.no_grad():
             grads = subject.vjp(subject.function, x, truth.line.u())

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import EDITED, version
+from double_backward.calls import Listener, listening
 from double_backward.check import EXACT, FACTORS, LINEAR, Outcome, size
 from double_backward.differences import apart, filled, flat, same, shaped, vjp
 from double_backward.lines import first_line
-from double_backward.meet import Listener, listening
 
 from .functions import STEP, look
 from .measure import Measured, differs

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import torch
 
 from double_backward._torch import engine_replaced
-from double_backward.meet import is_unheard
-from double_backward.state import leaves_behind
+from double_backward.calls import is_unheard
+from double_backward.surroundings import leaves_behind
 
 
 class Differentiated(Protocol):

@@ -13,7 +13,7 @@ from double_backward.graphs import walk
 from double_backward.lines import described
 
 from .functions import Custom, Looked, custom_functions_in, kinds, look
-from .holdings import (
+from .other_leaves import (
     backward_follows,
     forgotten_leaves,
     holder,

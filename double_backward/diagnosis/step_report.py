@@ -1,8 +1,8 @@
 """A `StepDiagnosis` as text: a headline, a table of the Functions, then what is wrong with them."""
 
+from double_backward.compiled import Region
 from double_backward.lessons import lesson_mark
 from double_backward.lines import message_of, wrapped
-from double_backward.regions import Region
 
 from .verdict import Verdict
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import levels
-from double_backward.meet import (
+from double_backward.calls import (
     Call,
     Listener,
     is_left_alone,
@@ -21,21 +21,21 @@ from double_backward.meet import (
     outside,
     unheard,
 )
+from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.places import Place, calling, place_of
-from double_backward.regions import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.remedies import (
     SecondDerivativeError,
     UncheckedFunctionWarning,
     detect_intermediates,
 )
 from double_backward.remedies.known import kind_of, without_sizes
-from double_backward.state import Surroundings
+from double_backward.surroundings import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .as_called import AsCalled
 from .orders import Passes
 from .settings import Setting, reported
-from .smaller import LARGE, as_leaf, change_of, cut_down, elements, runs, shapes
+from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, elements, runs, shapes
 from .step_report import error_line, text_of
 
 KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown

@@ -24,14 +24,14 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import grad_outs_of, number_of, tree_map
+from double_backward.calls import Call
 from double_backward.change import Notepad, fitting, forward_again
 from double_backward.check import Line, Subject, signed
 from double_backward.differences import STEPS, close, flat, slope
 from double_backward.graphs import walk
 from double_backward.graphs.walk import Edge, Graph, Kept, Node, origin
-from double_backward.meet import Call
 from double_backward.methods import backward_method
-from double_backward.state import Draws, State, Surroundings
+from double_backward.surroundings import Draws, State, Surroundings
 
 
 @dataclass(frozen=True, eq=False)

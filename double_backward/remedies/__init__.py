@@ -19,21 +19,21 @@ from double_backward._torch import (
     plain,
     unbatched,
 )
-from double_backward.change import WAYS, fitting
-from double_backward.check import Outcome
-from double_backward.differences import close
-from double_backward.lessons import lesson_named
-from double_backward.lines import first_line, wrapped
-from double_backward.meet import (
+from double_backward.calls import (
     Listener,
     is_listening,
     listening,
     outside,
 )
+from double_backward.change import WAYS, fitting
+from double_backward.check import Outcome
+from double_backward.compiled import as_written, is_region, see_to_it
+from double_backward.differences import close
+from double_backward.lessons import lesson_named
+from double_backward.lines import first_line, wrapped
 from double_backward.methods import is_named, is_once_differentiable
-from double_backward.regions import as_written, is_region, see_to_it
-from double_backward.state import Surroundings
-from double_backward.trial import ANOTHER_RESULT, LeftAlone, Truth, Unknown, tangents_out
+from double_backward.surroundings import Surroundings
+from double_backward.trial import ANOTHER_RESULT, LeftAlone, Trial, Unknown, tangents_out
 
 from . import messages
 from .known import recall
@@ -246,7 +246,7 @@ def _wrong_in_forward_mode(call, tangents):
         for t, x in zip(given, call.inputs.values(), strict=True)
     ]
     try:
-        truth = Truth(call, given, tangents_out)
+        truth = Trial(call, given, tangents_out)
         if truth.judge().wrong:
             return "wrong"
         return "depends" if truth.depends() else None
@@ -359,7 +359,7 @@ class _Recompute(_Remedy):
 
 
 def _found(find, call, grad_outs):
-    """What `find` makes of the `Truth`, by a trial or from one of the same kind; and `Known`.
+    """What `find` makes of the `Trial`, by a trial or from one of the same kind; and `Known`.
 
     Raises `Unknown` where nothing could be found.
     """
@@ -378,7 +378,7 @@ def _found(find, call, grad_outs):
 
 def _try(find, call, grad_outs, memory):
     try:
-        truth = Truth(call, grad_outs)
+        truth = Trial(call, grad_outs)
         try:
             return find(truth)
         finally:

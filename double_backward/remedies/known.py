@@ -20,8 +20,8 @@ import torch
 from torch.autograd import Function
 
 from double_backward._torch import plain
+from double_backward.calls import requires_grad
 from double_backward.check import is_symmetric
-from double_backward.meet import requires_grad
 
 AGAIN = 4  # the next trial comes after so many times as many calls
 MANY = 32  # kinds of one Function; from then on sizes and numbers are not told apart

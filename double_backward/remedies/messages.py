@@ -4,8 +4,8 @@ import sys
 import types
 import warnings
 
+from double_backward.compiled import KEEPS, NOT_COMPILED, is_region
 from double_backward.lessons import lesson_named
-from double_backward.regions import KEEPS, NOT_COMPILED, is_region
 
 
 def wrong(truth, found):

@@ -38,9 +38,9 @@ from ._torch import (
     transforms,
     version,
 )
+from .compiled import is_region, region_here
 from .methods import has_setup_context
-from .regions import is_region, region_here
-from .state import State
+from .surroundings import State
 
 # The attribute of a node that is its Call. What hangs on ctx is seen by the garbage collector, as
 # metadata is not: an argument may lead back to the node.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from double_backward.check import EXACT
 from double_backward.differences import apart, same, vjp
-from double_backward.state import Surroundings, held_by, leaves_behind
+from double_backward.surroundings import Surroundings, held_by, leaves_behind
 
 from .target import Evaluation, Target
 
