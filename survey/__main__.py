@@ -8,14 +8,16 @@ import csv
 import difflib
 import importlib.metadata
 import os
+import platform
 import sys
 from pathlib import Path
 
-from . import CALLS, page, published, table
+from . import CALLS, page, patched, published, table
 from .documented import documented, first_order
 from .run import run_all
 
 NUMBERS = table.HERE / "documented.csv"
+FIELDS = ["name", "got", "expected", "instead", "patched", "with"]
 
 
 def main(names, into=None):
@@ -67,11 +69,21 @@ def typed(names):
     """Name -> numbers of the documented calls, or of those whose Functions are named."""
     listed = documented() | first_order()
     wanted = {n: each for n, each in listed.items() if not names or each.function in names}
-    return {name: digits(each.numbers()) for name, each in wanted.items()}
+    return {name: digits(each.numbers()) | mended(each) for name, each in wanted.items()}
 
 
 def digits(numbers):
     return {key: format(value, ".3f") for key, value in numbers.items()}
+
+
+def mended(each):
+    """What the report's program prints with the change that the report shows, and on what."""
+    patch = patched.patch_of(each)
+    python, torch = platform.python_version(), importlib.metadata.version("torch").split("+")[0]
+    return {
+        "patched": patched.printed(each, patch)["got"] if patch.exists() else "",
+        "with": f"Python {python}, torch {torch}, {platform.system()} {platform.machine()}",
+    }
 
 
 def read_numbers():
@@ -91,7 +103,7 @@ def store(rows, numbers):
     after = [after[function] for function in sorted(on_list, key=str.lower) if function in after]
     table.write(after)
     with NUMBERS.open("w", newline="", encoding="utf-8") as file:
-        lines = csv.DictWriter(file, ["name", "got", "expected", "instead"], lineterminator="\n")
+        lines = csv.DictWriter(file, FIELDS, lineterminator="\n")
         lines.writeheader()
         lines.writerows({"name": name, **numbers[name]} for name in sorted(numbers))
     published.look_up(after)

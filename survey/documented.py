@@ -50,6 +50,7 @@ class Documented:
     """A documented call.
 
     Attributes:
+        name: of its file.
         title: what is differentiated.
         call: the public call.
         function: the name of the Function behind it, as the survey lists it.
@@ -64,6 +65,7 @@ class Documented:
         code: all lines, as they are executed.
     """
 
+    name: str
     title: str
     call: str
     function: str
@@ -119,6 +121,7 @@ def read(path, order):
     named = dict(line.split(": ", 1) for line in rest.splitlines())
     program = code.partition('"""\n\n')[2].partition(INSTEAD)[0].strip()
     return Documented(
+        name=path.stem,
         title=title,
         call=named["Call"],
         function=named["Function"],

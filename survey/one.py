@@ -4,6 +4,7 @@ import warnings
 
 import torch
 
+from . import conditions
 from .compare import compare, first_derivative, first_derivative_by_one
 from .listed import CALLS
 
@@ -25,9 +26,16 @@ def look_at(name):
     if first and not first.wrong and diagnosis.verdict in FIRST_WRONG:
         first = first_derivative_by_one(fn, inputs) or first
     numbers = compare(fn, inputs, reference, surrogate)
+    if first and first.wrong:
+        arguments = conditions.first_by_argument(fn, inputs)
+    else:
+        arguments = conditions.by_argument(fn, inputs, surrogate)
+    if not surrogate and not any(number.wrong for number in numbers):
+        numbers += [number for each in arguments.values() for number in each if number.wrong]
     numbers = [vars(number) | {"wrong": number.wrong} for number in numbers]
     return {
         "cause": diagnosis.cause.code if diagnosis.cause else "",
+        "arguments": conditions.text(arguments),
         "reference": "formula" if reference else "differences",
         "verdict": str(diagnosis.verdict),
         "findings": [finding.to_dict() for finding in diagnosis.findings],

@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
-from . import chart, published, table
+from . import chart, conditions, published, reports, table
 from .documented import documented, first_order
 from .listed import CALLS
 from .reached import KNOWN, Known
@@ -29,7 +29,7 @@ def write(rows, numbers):
     PAGE.write_text(page(rows, numbers), encoding="utf-8")
     CHART.write_text(picture(rows), encoding="utf-8")
     REPORTS.mkdir(exist_ok=True)
-    for name, text in reports(rows, numbers).items():
+    for name, text in reports.of_all(rows, numbers).items():
         (REPORTS / f"{name}.md").write_text(text, encoding="utf-8")
     readme = README.read_text(encoding="utf-8")
     README.write_text(SENTENCE.sub(rf"\g<1>{sentence(rows)}\2", readme), encoding="utf-8")
@@ -37,19 +37,35 @@ def write(rows, numbers):
 
 def sentence(rows):
     """What README says of the survey."""
-    counted = table.counted(rows)
     kept, cut = (table.kinds(rows)[kind] for kind in table.KINDS)
-    wrong = len(table.wrong_rows(rows))
-    first = sum(row["reading"] == FIRST for row in counted)
-    packages = len({row["package"] for row in rows})
+    wrong, first = (len(table.read_as(rows, reading)) for reading in (WRONG, FIRST))
+    by_backward = len(table.read_as(rows, table.BACKWARD))
     return (
-        f"It is common. We called {len(rows)} Functions of {packages} published packages. Of the "
-        f"{len(counted)} that are\nnot meant as surrogates, {wrong} give a wrong second derivative "
-        f"without an error: {kept} keep what forward computed\n(lessons 3 and 4), {cut} compute in "
-        f"backward where autograd cannot follow (lesson 5), {wrong - kept - cut} do something "
-        f"else.\n{first} more have a wrong first derivative. "
+        f"It is common. We called {whole(rows)}. {wrong} of the {len(table.counted(rows))} give a "
+        f"wrong\nsecond derivative without an error: {kept} keep a tensor that forward made "
+        f"(lessons 1, 3 and 4), {cut} compute in\nbackward where autograd cannot follow (lesson 5), "
+        f"{wrong - kept - cut} do something else. {by_backward} more do it by `.backward()` alone, "
+        f"{len(leaking(rows))} past\ntheir guard, and {first} have a wrong first derivative. "
         "[The survey](survey/RESULTS.md) has them all, and ten documented calls to type."
     )
+
+
+def whole(rows):
+    """How many there are, and how many of them are counted, in one clause."""
+    packages = len({row["package"] for row in rows})
+    surrogates = sum(bool(row["surrogate"]) for row in rows)
+    apart = sum(bool(row["apart"] and not row["surrogate"]) for row in rows)
+    return (
+        f"{len(rows)} custom Functions of {packages} published packages:\n{surrogates} surrogates, "
+        f"{apart} that are deprecated, applied nowhere, or meant as they are,\nand "
+        f"{len(table.counted(rows))} that users meet"
+    )
+
+
+def leaking(rows):
+    """Guarded ones that give a wrong number all the same."""
+    guarded = table.read_as(rows, GUARDED)
+    return [row for row in guarded if row["got"] not in ("raises", row["expected"])]
 
 
 def page(rows, numbers):
@@ -60,15 +76,16 @@ def page(rows, numbers):
 
 
 def head(rows):
-    packages = len({row["package"] for row in rows})
-    wrong, counted = len(table.wrong_rows(rows)), len(table.counted(rows))
+    wrong = table.read_as(rows, WRONG)
+    some = sum(bool(conditions.sentence(row["arguments"])) for row in wrong)
     return f"""
 <!-- Written by `make survey`, not by hand. -->
 # Published Functions, differentiated twice
 
-{len(rows)} custom autograd Functions of {packages} packages, called with small, realistic inputs
-{when(rows)}. {wrong} of the {counted} that are not meant as surrogates give a wrong second
-derivative without an error.
+{whole(rows)}: called with small, realistic inputs {when(rows)}.
+
+**{len(wrong)} of the {len(table.counted(rows))} give a wrong second derivative without an error**, {some} of them by some arguments only;
+their rows say by which.
 
 This is no list of bugs. Most of these packages promise first derivatives, and keep that promise.
 The list is for those who take one of them into a gradient penalty, a force loss, a PINN or a
@@ -146,7 +163,7 @@ def program(each, found, rows, folders):
         f"### {each.title}",
         "",
         f"`{each.call}`, {row['package']} {row['version']}, [{row['source']}]({address}). "
-        f"Wrong: {each.where}. Install: `{install(each, rows)}`.",
+        f"Wrong: {each.where}. Install: `{reports.install(each, rows)}`.",
         "",
         f"```python\n{typed(each)}\n```",
         "",
@@ -156,15 +173,10 @@ def program(each, found, rows, folders):
     said += [f"Instead: {each.instead}, which gives {found['instead']}."] if each.instead else []
     said += [f"Its package on second derivatives: {each.promise}."] if each.promise else []
     said += [f"Discussed: <{each.thread}>"] if each.thread else []
+    if found["patched"]:
+        change = f"[this change](patches/{each.name}.patch)"
+        said += [f"With {change} of the package the program prints {found['patched']}."]
     return "\n".join([*lines, "", " ".join(said)] if said else lines)
-
-
-def install(each, rows):
-    """What the program needs, as pip is told."""
-    version = {row["package"]: row["version"].partition("+")[0] for row in rows}
-    packages = dict.fromkeys(("torch", CALLS[each.function].package))
-    pins = [f"{package}=={version[package]}" for package in packages]
-    return " ".join(["pip install", *pins, each.needs]).strip()
 
 
 def typed(each):
@@ -201,29 +213,31 @@ def came_out(rows):
         "|---|---:|---|",
     ]
     lines += [f"| {name} | {met[name]} | {said} |" for name, said in READINGS.items() if met[name]]
-    surrogates = [row for row in rows if row["surrogate"]]
+    surrogates = sum(bool(row["surrogate"]) for row in rows)
     apart = [row for row in rows if row["apart"] and not row["surrogate"]]
+    of = Counter(row["reading"] for row in apart)
     lines += [
         "",
-        f"Not counted: {len(surrogates)} surrogates (straight-through estimators, spikes, gradient "
-        "reversal), for which nobody may want a second derivative, and "
-        f"{len(apart)} more, each with its reason below: deprecated, applied nowhere in its "
-        "package, or meant as it is.",
+        f"{len(rows)} Functions were called, {surrogates} of them surrogates (straight-through "
+        "estimators, spikes, gradient reversal), for which nobody may want a second derivative. Of "
+        f"the other {len(rows) - surrogates}, {len(counted)} are counted, because {len(apart)} are "
+        "set apart, each with its reason in its row: "
+        + ", ".join(f"{n} {why}" for why, n in Counter(r["apart"] for r in apart).most_common())
+        + f". Of these {len(apart)}, {of[WRONG]} are silently wrong, and {of[FIRST]} have a wrong "
+        "first derivative.",
         "",
         f"What the {met[WRONG]} silently wrong ones have in common:",
         "",
         "| cause | Functions | lesson |",
         "|---|---:|---|",
     ]
-    causes = Counter(row["cause"] or "cause_unknown" for row in table.wrong_rows(rows))
+    causes = Counter(row["cause"] or "cause_unknown" for row in table.read_as(rows, WRONG))
     for cause, number in causes.most_common():
         lesson = LESSONS.get(cause, OTHER_LESSON)
         lines.append(f"| `{cause}` | {number} | [{lesson[0]}](../notebooks/{lesson}.ipynb) |")
-    guarded = [row for row in counted if row["reading"] == GUARDED]
-    leaking = [row for row in guarded if row["got"] not in ("raises", row["expected"])]
     lines += [
         "",
-        f"Of the {len(guarded)} guarded ones, {len(leaking)} give a wrong number without an error "
+        f"Of the {met[GUARDED]} guarded ones, {len(leaking(rows))} give a wrong number without an error "
         "in at least one setting: the guard raises only where `grad_out` itself requires grad, and "
         "`torch.autograd.grad` can go past it even there (lesson 4).",
     ]
@@ -277,96 +291,12 @@ def notes(name, row):
     known = KNOWN.get(name, Known())
     said = [f"`{row['reached']}`" if row["reached"] else ""]
     said += [known.where, f"not counted: {known.apart}" if known.apart else ""]
+    if row["reading"] not in (RIGHT, SURROGATE):
+        said += [conditions.sentence(row["arguments"])]
     if row["reading"] != RIGHT:
         said += [known.why or (f"`{row['cause']}`" if row["cause"] else "cause not known")]
     said += [f"[thread]({known.thread})" if known.thread else ""]
     return "; ".join(part for part in said if part)
-
-
-def reports(rows, numbers):
-    """Name -> a text ready to send upstream, for each call with a program."""
-    row_of = {row["function"]: row for row in rows}
-    text = BY_HAND.read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
-    made = {}
-    for name, each in (documented() | first_order()).items():
-        found, row = numbers[name], row_of[CALLS[each.function].function]
-        made[name] = REPORTS_OF[each.order].format(
-            call=each.call,
-            install=install(each, rows),
-            program=f"{text}\n\n\n{typed(each)}",
-            got=found["got"],
-            expected=found["expected"],
-            where=each.where,
-            function=row["function"],
-            why=f"\nWhat the source shows: {each.why}.\n" if each.why else "",
-            taken="" if each.why else TAKEN,
-            instead=f"\nInstead: {each.instead}, which gives {found['instead']}.\n"
-            if each.instead
-            else "",
-            thread=f"\nRelated: {each.thread}\n" if each.thread else "",
-            cure=cure(row),
-        )
-    return made
-
-
-def cure(row):
-    """What its authors can do about a wrong second derivative."""
-    if row["reading"] == GUARDED:
-        return GUARD
-    kept = row["cause"] in table.KINDS["keeps what forward computed"]
-    return f"{KEEP_SPEED}\n{DECLARE}" if kept else DECLARE
-
-
-TAKEN = """: in the second backward autograd takes for a constant something that
-depends on the input"""
-KEEP_SPEED = """\
-A cure that keeps the speed at first order: in `backward`, `if torch.is_grad_enabled():` compute
-what is needed from the saved inputs, in torch; else use what `forward` kept."""
-DECLARE = """\
-Where a second derivative is not meant to be supported, `@once_differentiable` turns most of the
-wrong numbers into errors."""
-GUARD = """\
-It is declared `@once_differentiable`, which is meant to raise here, and does by
-`.backward(create_graph=True)`. `torch.autograd.grad` goes past the guard, which is PyTorch's."""
-
-
-SHOWN = """
-```python
-{program}
-```
-
-```
-{got} {expected}
-```
-
-The first number is autograd's, the second is right. Where it happens: {where}.
-"""
-
-REPORTS_OF = {  # the order of the derivative that is wrong first -> a report
-    1: """# The gradient through `{call}` is a wrong number
-
-After `{install}`
-the gradient disagrees with differences of the value, and nothing is raised.
-"""
-    + SHOWN
-    + """\
-It is the backward of `{function}`.
-{why}{instead}{thread}
-`torch.autograd.gradcheck` finds it, with inputs in float64.
-""",
-    2: """# The second derivative through `{call}` is a wrong number, without an error
-
-After `{install}`
-the first derivative is right; differentiated a second time, it gives a number that disagrees with
-differences of the first derivative, and nothing is raised.
-"""
-    + SHOWN
-    + """\
-`{function}` stands behind it{taken}.
-{why}{instead}{thread}
-{cure}
-""",
-}
 
 
 HOW = """
@@ -404,7 +334,9 @@ last column has the codes of all that it found, `findings.csv` its words.
 number uᵀHv with fixed u and v, H the second derivative of a loss made from fn `alone`, or with a
 `graph after` it, a `graph before` it, or `both`; the first setting where the two differ is shown.
 `autograd` is what `torch.autograd.grad` gives, asked twice, or `.backward(create_graph=True)` where
-that is said. `right` is autograd through plain PyTorch operations that compute the same, or else
+that is said. A Function of several tensors was also asked by each of them alone, the others
+constant, and across each pair: the column `arguments` of `results.csv` has all of it, and a row
+that is wrong by some of them only says by which. `right` is autograd through plain PyTorch operations that compute the same, or else
 central differences of the Function's own first derivative, which is first compared with differences
 of its value. `agrees` says whether the second opinion comes to the same as `diagnose`. File and
 line lead to the source of that version, as PyPI or, for torch, GitHub shows it.

@@ -44,6 +44,7 @@ INVERTED = "the inputs are computed back from the outputs where nothing is recor
 
 KNOWN = {
     "deepinv:LinearSplineDerivativeFunc": Known(
+        where="with flat coefficients; with those of the package, (channels, knots), backward raises",
         apart="applied nowhere in its package",
         why="backward leaves `grad_out` out of the coefficients' gradient",
     ),
@@ -123,8 +124,9 @@ KNOWN = {
     ),
     "memcnn:InvertibleCheckpointFunction": Known(where=CHECKPOINT, why=INVERTED, cause=RECOMPUTED),
     "normflows:MemoryEfficientLogDetEstimator": Known(
-        by="iResBlock(net, grad_in_forward=True)",
-        where="in training, if the loss weighs the rows of a batch differently",
+        by="normflows.flows.Residual(net), whose default is reduce_memory=True",
+        where="in training, if the loss weighs the rows of a batch differently; right with "
+        "reduce_memory=False",
         why="backward multiplies all gradients by the first row's `grad_logdetgrad[0]`",
     ),
     "performer-pytorch:_ReversibleFunction": Known(
@@ -146,7 +148,7 @@ KNOWN = {
     "pypose:SE3_AdjXa": Known(by="X.Adj(a) of a pose", why=TANGENT),
     "pypose:SE3_AdjTXa": Known(
         by="X.AdjT(a) of a pose",
-        where="by the pose always, by a if the pose moves",
+        where="where the pose has a translation; rotations (SO3) are right",
         why="forward applies Ad(X)⁻¹, backward Ad(X)",
     ),
     "iunets:cayley": Known(
@@ -161,7 +163,10 @@ KNOWN = {
     "pytorch-wavelets:FWD_J1": Known(why="backward writes into a leaf that it makes"),
     "pytorch-wavelets:FWD_J2PLUS": Known(why="backward writes into a leaf that it makes"),
     "pytorch-wavelets:SFB1D": Known(
-        by="DWT1DInverse", where="the low band needs no gradient", why=LOW_BAND
+        by="DWT1DInverse",
+        where="the low band needs no gradient",
+        why=LOW_BAND,
+        thread="https://github.com/fbcotter/pytorch_wavelets/issues/65",
     ),
     "pytorch-wavelets:SFB2D": Known(
         by="DWTInverse", where="the low band needs no gradient", why=LOW_BAND
@@ -170,11 +175,6 @@ KNOWN = {
     "speechbrain:QuaternionLinearCustomBackward": Known(where="with autograd=False"),
     "roma:_ProcrustesManualDerivatives": Known(
         by="roma.procrustes", where='method "svd": the default, but for rotations in 3 x 3'
-    ),
-    "torch:spectral_norm": Known(
-        by="torch.nn.utils.parametrizations.spectral_norm",
-        apart="no Function; its vectors are held constant on purpose",
-        why="the power iteration runs under no_grad",
     ),
     "torch:CheckpointFunction": Known(
         where="use_reentrant=True; " + CHECKPOINT,

@@ -24,7 +24,8 @@ SURROGATE = "surrogate"
 FIRST = "first derivative wrong"
 READINGS = {
     FIRST: "backward does not return the derivative of forward, undeclared",
-    WRONG: "a number, no error, and not the second derivative, in at least one setting",
+    WRONG: "a number, no error, and not the second derivative, in at least one setting, by at least "
+    "one argument or pair",
     BACKWARD: "`torch.autograd.grad` is refused in words; by `.backward(create_graph=True)` a "
     "number that is not the second derivative, without an error",
     LOUD: "differentiating twice raises an error, or gives NaN, and never a wrong number",
@@ -47,6 +48,7 @@ FIELDS = [
     "got",
     "reference",
     "agrees",
+    "arguments",
     "source",
     "reached",
     "date",
@@ -78,6 +80,7 @@ def row_of(name, answer, version):
         "got": digits(number.get("got")) or ("raises" if number.get("error") else ""),
         "reference": answer["reference"],
         "agrees": agrees(reading, answer),
+        "arguments": answer["arguments"],
         "source": where.defined,
         "reached": known.by or "; ".join(where.applied),
         "date": str(datetime.date.today()),
@@ -106,6 +109,8 @@ def reading_of(answer, surrogate):
         return FIRST
     if routes == {"backward"}:
         return BACKWARD
+    if routes and verdict in ("raises", "not_finite"):  # so by all arguments, a number by some
+        return WRONG
     return {
         "supported": RIGHT,
         "silently_wrong": WRONG,
@@ -229,8 +234,9 @@ def counted(rows):
     return [row for row in rows if not row["surrogate"] and not row["apart"]]
 
 
-def wrong_rows(rows):
-    return [row for row in counted(rows) if row["reading"] == WRONG]
+def read_as(rows, reading):
+    """The counted rows with that reading."""
+    return [row for row in counted(rows) if row["reading"] == reading]
 
 
 KINDS = {
@@ -244,7 +250,6 @@ KINDS = {
         "grad_out_path_cut",
         "numpy_in_backward",
         "second_function_gradient",
-        "path_counted_twice",
     ),
 }
 
@@ -252,4 +257,4 @@ KINDS = {
 def kinds(rows):
     """Kind of mistake -> number of silently wrong rows; the rest: other."""
     kind_of = {cause: kind for kind, causes in KINDS.items() for cause in causes}
-    return Counter(kind_of.get(row["cause"], "other") for row in wrong_rows(rows))
+    return Counter(kind_of.get(row["cause"], "other") for row in read_as(rows, WRONG))

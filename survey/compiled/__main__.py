@@ -1,7 +1,7 @@
 """Ask the installed torch, store what it does, write the page.
 
-    python -m survey.compiled aot_eager             about every operation
-    python -m survey.compiled inductor              about those that aot_eager gets wrong
+    python -m survey.compiled aot_eager             about every operation and every net
+    python -m survey.compiled inductor              about those that aot_eager gets wrong, and nets
     python -m survey.compiled aot_eager tanh exp    about these
     python -m survey.compiled --verify              run the three lines of each wrong row
 
@@ -15,7 +15,8 @@ import torch
 
 from . import page, table
 from .look import BACKENDS, WRONG
-from .operations import database
+from .nets import NETS
+from .operations import database, kinds
 from .run import run_all
 
 VERSION = torch.__version__.partition("+")[0]
@@ -23,30 +24,45 @@ VERSION = torch.__version__.partition("+")[0]
 
 def main(arguments):
     if arguments == ["--verify"]:
-        wrong = [
-            row for row in table.read() if row["torch"] == VERSION and table.reading(row) == WRONG
-        ]
+        rows = [row for row in table.read() if row["torch"] == VERSION]
+        wrong = [row for row in rows if table.reading(row) == WRONG]
         print(f"{len(wrong)} wrong rows of torch {VERSION}", flush=True)
         sys.exit("\n".join(verify(wrong)) or None)
     backend, *names = arguments or [""]
-    unknown = sorted(set(names) - database().keys())
+    unknown = sorted(set(names) - database().keys() - NETS.keys())
     if backend not in BACKENDS or unknown:
         sys.exit(f"{__doc__}\nUnknown: {', '.join(unknown) or repr(backend)}")
-    everything = database() if backend == "aot_eager" else wrong_under_aot_eager()
-    ask(names or sorted(everything), backend)
+    jobs = every_job() if backend == "aot_eager" else wrong_under_aot_eager()
+    ask([job for job in jobs if not names or job[0] in names], backend)
+
+
+def every_job():
+    for name in NETS:
+        yield name, "net", None
+    for name in sorted(database()):
+        yield from ((name, kind, None) for kind in kinds(name))
 
 
 def wrong_under_aot_eager():
-    return table.wrong(table.read(), VERSION, "aot_eager")
+    """All nets; of each operation and argument the first sample that is wrong."""
+    for name in NETS:
+        yield name, "net", None
+    wrong = {}
+    for row in table.of(table.read(), VERSION, "aot_eager"):
+        if table.reading(row) == WRONG:
+            first = wrong.setdefault((row["operation"], row["kind"]), {})
+            first.setdefault(row["by"], table.samples_of(row)[0])
+    for (name, kind), first in wrong.items():
+        yield name, kind, [(sample, by) for by, sample in first.items()]
 
 
-def ask(names, backend):
-    for number, (name, answer) in enumerate(run_all(names, backend), start=1):
-        row = table.row_of(VERSION, name, backend, answer)
-        for difference in table.store(row):
+def ask(jobs, backend):
+    for number, ((name, kind, _), answer) in enumerate(run_all(jobs, backend), start=1):
+        rows = table.rows_of(VERSION, backend, kind, name, answer)
+        for difference in table.store(rows):
             print(difference)
-        said = f"{table.reading(row)} {row['why']}"
-        print(f"{number:>3} of {len(names)}  {backend}  {name:<45} {said}", flush=True)
+        print(f"{number:>3} of {len(jobs)}  {backend}  {name:<40} {kind:<8} {table.worst(rows)}",
+              flush=True)  # fmt: skip
     page.write()
 
 
@@ -54,13 +70,14 @@ def verify(rows):
     """Sentences: wrong rows whose three lines, run, do not print the two numbers of the row."""
     for row in rows:
         printed = []
+        who = f"{row['operation']}, by {row['by']}, {row['backend']}"
         try:
             exec(page.three_lines(row), {"print": printed.append})
         except RuntimeError as error:
-            yield f"{row['operation']}, {row['backend']}: {error}"
+            yield f"{who}: {error}"
         else:
             if not shows(row, *printed):
-                yield f"{row['operation']}, {row['backend']}: printed {printed}"
+                yield f"{who}: printed {printed}"
 
 
 def shows(row, expected, got):

@@ -5,30 +5,37 @@ from collections import Counter
 from pathlib import Path
 
 from . import table
-from .look import BACKENDS, NOT_RUN, RAISES, RIGHT, WRONG
+from .look import BACKENDS, NO_WAY, NOT_RUN, OUTCOMES, REFUSES, RIGHT, WRONG
+from .nets import BY, NETS, forms
+from .operations import ALL, SAMPLES
 from .second import SETTINGS
 
 PAGE = Path(__file__).parent.parent / "COMPILED.md"
 PINS = PAGE.parent.parent / "constraints.txt"
 
+RULE = """\
+Compiled code raises where the second pass meets its backward on the way to what you ask for: where
+something follows that is not linear in its result, or where it keeps the very tensor that you ask
+for. Everywhere else it counts its own second derivative as 0, without a word."""
+
 # The page shows the first ten of these that are wrong: five of those that the default backend gets
 # wrong too, then what everybody has met.
 KNOWN = [
     "mm",
-    "bmm",
+    "matmul",
     "linalg.cholesky",
     "linalg.svdvals",
     "nn.functional.pairwise_distance",
     "exp",
     "tanh",
+    "pow",
     "softmax",
     "nn.functional.cross_entropy",
+    "div.no_rounding_mode",
     "sqrt",
     "sigmoid",
     "linalg.inv",
     "linalg.solve",
-    "reciprocal",
-    "rsqrt",
 ]
 
 
@@ -39,19 +46,28 @@ def write():
 def page(rows):
     versions = sorted({row["torch"] for row in rows}, key=table.release)
     shown = shown_of(versions)
-    sections = [HEAD.strip(), in_short(rows, shown), ABOUT.strip()]
-    sections += [known(rows, versions, shown), counts(rows, versions)]
-    sections += [changes(rows, versions), everything(rows, shown), CHECK.strip()]
-    return "\n\n".join(sections) + "\n"
+    sections = [HEAD.format(RULE).strip(), in_short(rows, shown), CURE.strip()]
+    sections += [nets(rows, shown), ABOUT.format(SAMPLES).strip(), known(rows, shown)]
+    sections += [counts(rows, versions), changes(rows, versions), everything(rows, shown)]
+    return "\n\n".join([*sections, other_errors(rows, shown), CHECK.strip()]) + "\n"
 
 
 def three_lines(row):
     """The program that reproduces a row."""
-    name, setting, backend = row["operation"], row["setting"], row["backend"]
+    sample = table.samples_of(row)[0]
+    which = {"kind": row["kind"], "sample": sample, "by": row["by"]}
+    if row["kind"] == "net":
+        del which["kind"]
+    else:
+        which["sample"] = int(sample)
+        plain = {"kind": "real", "sample": 0, "by": ALL}
+        which = {key: value for key, value in which.items() if value != plain[key]}
+    given = "".join(f", {key}={value!r}".replace("'", '"') for key, value in which.items())
+    name, setting = row["operation"], row["setting"]
     return (
         "from survey.compiled import second_derivative\n\n"
-        f'print(second_derivative("{name}", "{setting}"))\n'
-        f'print(second_derivative("{name}", "{setting}", "{backend}"))\n'
+        f'print(second_derivative("{name}", "{setting}"{given}))\n'
+        f'print(second_derivative("{name}", "{setting}", "{row["backend"]}"{given}))\n'
     )
 
 
@@ -63,59 +79,86 @@ def shown_of(versions):
 
 
 def in_short(rows, shown):
-    asked, wrong = table.of(rows, shown, "aot_eager"), table.wrong(rows, shown, "aot_eager")
-    text = f"{len(wrong)} of {len(asked)} operations of torch {shown} are silently wrong when they "
-    text += "are compiled with `aot_eager`"
-    if table.of(rows, shown, "inductor"):
-        default = table.wrong(rows, shown, "inductor")
-        text += f", {len(default)} of these with the default backend too"
-    return f"**{text}.**"
+    """The two numbers of the page's head."""
+    asked = table.by_operation(table.of(rows, shown, "aot_eager"))
+    wrong, default = (table.wrong(table.of(rows, shown, backend)) for backend in BACKENDS)
+    silent, asked_nets = silent_nets(rows, shown)
+    text = f"On torch {shown}, {len(wrong)} of {len(asked)} operations of PyTorch, each compiled "
+    text += "alone with `aot_eager`, are silently wrong by some argument, "
+    text += f"{len(default)} with the default backend too. Of {asked_nets} small nets, each by x "
+    text += f"with frozen and with trained weights, {silent} are."
+    return text
 
 
-def known(rows, versions, shown):
+def silent_nets(rows, shown):
+    """How many (net, what it is given, frozen or trained) are silent with the default backend."""
+    asked = [r for r in table.of(rows, shown, "inductor", "net") if r["by"] in list(BY)[:2]]
+    numbers = Counter(table.reading(row) for row in asked for _ in table.samples_of(row))
+    return numbers[WRONG], numbers.total()
+
+
+def nets(rows, shown):
+    """A row for each net and what it is given."""
+    lines = ["## Small nets", "", NETS_ARE.format(shown).strip(), ""]
+    lines += ["| net | compiled | " + " | ".join(BY) + " |", "|---|---|" + "---|" * len(BY)]
+    said = {
+        (row["operation"], sample, row["by"], row["backend"]): words_of(row)
+        for backend in BACKENDS
+        for row in table.of(rows, shown, backend, "net")
+        for sample in table.samples_of(row)
+    }
+    for name in NETS:
+        for given in forms(name):
+            cells = []
+            for by in BY:
+                both = [said.get((name, given, by, backend), "") for backend in BACKENDS]
+                cells.append(both[0] if both[0] == both[1] else " / ".join(both))
+            shape = {"x": "net(x)", "2 x": "net(2 x)", "view": "net(x[None])"}[given]
+            lines.append(f"| {name} | {shape} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def words_of(row):
+    return {WRONG: "**silent**"}.get(table.reading(row), table.reading(row))
+
+
+def known(rows, shown):
     """Ten rows of the version that is shown."""
-    by = {(row["torch"], row["operation"], row["backend"]): row for row in rows}
     lines = ["## Ten that everybody knows", "", KNOWN_TEN.format(shown).strip(), ""]
-    lines += ["| operation | silently wrong in | expected | got | `aot_eager` | default backend |"]
-    lines += ["|---|---|---:|---:|---|---|"]
-    for name in [n for n in KNOWN if n in table.wrong(rows, shown, "aot_eager")][:10]:
-        row = by[shown, name, "aot_eager"]
+    lines += ["| operation | by | silently wrong in | expected | got | default backend |"]
+    lines += ["|---|---|---|---:|---:|---|"]
+    wrong, default = (first_wrong(table.of(rows, shown, each, "real")) for each in BACKENDS)
+    for name in [n for n in KNOWN if n in wrong][:10]:
+        row = wrong[name]
         settings = ", ".join(setting for setting in SETTINGS if row[setting] == WRONG)
-        told = [per_version(by, versions, name, backend) for backend in BACKENDS]
-        cells = [f"`{name}`", settings, row["expected"], row["got"], *told]
+        told = "wrong" if name in default else "raises"
+        cells = [f"`{name}`", row["by"], settings, row["expected"], row["got"], told]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def per_version(by, versions, name, backend):
-    """ "wrong", or where versions differ "2.11 wrong, 2.13 raises"."""
-    met = {v: by.get((v, name, backend)) for v in versions}
-    words = {v.rpartition(".")[0]: table.reading(row) for v, row in met.items() if row}
-    if len(words) == len(versions) and len(set(words.values())) == 1:
-        return next(iter(words.values()))
-    return ", ".join(f"{version} {word}" for version, word in words.items()) or "not asked"
+def first_wrong(rows):
+    """Name -> its first row that is wrong."""
+    found = {}
+    for row in rows:
+        if table.reading(row) == WRONG:
+            found.setdefault(row["operation"], row)
+    return found
 
 
 def counts(rows, versions):
-    lines = ["## What came out", ""]
-    lines += ["| torch | backend | operations | silently wrong | raises | right | not run |"]
-    lines += ["|---|---|---:|---:|---:|---:|---:|"]
-    where = ["| torch | backend | " + " | ".join(f"`{setting}`" for setting in SETTINGS) + " |"]
-    where += ["|---|---|" + "---:|" * len(SETTINGS)]
+    lines = ["## What came out", "", "| torch | backend | asked of | " + " | ".join(COLUMNS) + " |"]
+    lines += ["|---|---|---|" + "---:|" * len(COLUMNS)]
     for version in versions:
         for backend in BACKENDS:
-            asked = table.of(rows, version, backend)
-            if asked:
-                met = Counter(map(table.reading, asked))
-                numbers = [met.total(), *(met[each] for each in (WRONG, RAISES, RIGHT, NOT_RUN))]
-                lines.append(numbered(version, backend, numbers))
-                wrong = [sum(row[setting] == WRONG for row in asked) for setting in SETTINGS]
-                where.append(numbered(version, backend, wrong))
-    return "\n".join(lines) + f"\n\n{COUNTED.strip()}\n\n" + "\n".join(where)
-
-
-def numbered(version, backend, numbers):
-    return f"| {version} | {backend} | " + " | ".join(map(str, numbers)) + " |"
+            for kind in ("real", "complex"):
+                asked = table.by_operation(table.of(rows, version, backend, kind))
+                if asked:
+                    met = Counter(table.worst(each) for each in asked.values())
+                    numbers = [met.total(), *(met[each] for each in table.READINGS)]
+                    cells = [version, backend, kind, *map(str, numbers)]
+                    lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + f"\n\n{COUNTED.strip()}"
 
 
 def changes(rows, versions):
@@ -132,101 +175,143 @@ def changes(rows, versions):
 
 def changed(rows, before, after, backend):
     """Which operations became silently wrong, or are it no longer; None where nobody was asked."""
-    old, new = (
-        {row["operation"]: table.reading(row) for row in table.of(rows, version, backend)}
-        for version in (before, after)
-    )
+    old, new = (table.by_operation(table.of(rows, v, backend)) for v in (before, after))
     if not old or not new:
         return None
-    was, now = ({name for name in each if each[name] == WRONG} for each in (old, new))
-    told = {f"now {word}": set() for word in (RAISES, RIGHT, NOT_RUN)}
-    for name in (was - now) & new.keys():
-        told[f"now {new[name]}"].add(name)
-    told["silently wrong, and not before"] = (now - was) & old.keys()
-    told["silently wrong, and not asked before"] = now - old.keys()
+    was, now = ({n for n in each if table.worst(each[n]) == WRONG} for each in (old, new))
+    told = {
+        "no longer": (was - now) & new.keys(),
+        "silently wrong, and not before": (now - was) & old.keys(),
+        "silently wrong, and not asked before": now - old.keys(),
+    }
     return "; ".join(f"{words}: {names(which)}" for words, which in told.items() if which)
 
 
 def everything(rows, version):
-    wrong, default = (table.wrong(rows, version, backend) for backend in BACKENDS)
-    lines = [f"## All that are silently wrong, on torch {version}", ""]
-    if table.of(rows, version, "inductor"):
-        lines += [f"With the default backend too, {len(default)}: {names(default)}.", ""]
-        lines += [f"With `aot_eager` alone, {len(wrong - default)}: {names(wrong - default)}."]
-    else:
-        lines += [f"With `aot_eager`, {len(wrong)}: {names(wrong)}."]
-        lines += ["", "The default backend has not been asked yet."]
+    asked, default = (table.of(rows, version, backend) for backend in BACKENDS)
+    wrong, too = table.wrong(asked), table.wrong(default)
+    by = {name: arguments(each) for name, each in table.by_operation(asked).items()}
+    lines = [f"## All that are silently wrong, on torch {version}", "", BY_WHICH.strip(), ""]
+    lines += [f"With the default backend too, {len(too)}: {names(too, by)}.", ""]
+    lines += [f"With `aot_eager` alone, {len(wrong - too)}: {names(wrong - too, by)}."]
     return "\n".join(lines)
 
 
-def names(which):
-    return ", ".join(f"`{name}`" for name in sorted(which)) or "none"
+def arguments(rows):
+    """By which it is wrong, "(2, all)"; "" where it is so by each that was asked."""
+    bad = {row["by"] for row in rows if table.reading(row) == WRONG}
+    return f" ({', '.join(sorted(bad))})" if bad != {row["by"] for row in rows} else ""
 
+
+def names(which, by=None):
+    return ", ".join(f"`{name}`{by[name] if by else ''}" for name in sorted(which)) or "none"
+
+
+def other_errors(rows, version):
+    """Errors of compiled code that are neither of the two that are told above, by their text."""
+    found = {}
+    for row in table.of(rows, version, "aot_eager"):
+        if table.FAILS in [row[setting] for setting in SETTINGS]:
+            why = row["why"] or "in another setting than the one that is silently wrong"
+            found.setdefault(why, set()).add(row["operation"])
+    lines = ["## Other errors of compiled code", "", OTHERS.strip(), ""]
+    lines += [f"- {names(which)}: {why}" for why, which in sorted(found.items())]
+    return "\n".join(lines)
+
+
+COLUMNS = ("operations", "silently wrong", "raises", "other error", "not run", "never compiled",
+           "right")  # fmt: skip
 
 HEAD = """
 <!-- Written by `make compiled`, not by hand. -->
-# torch's own operations, compiled and differentiated twice
+# Compiled, and differentiated twice
 
-`torch.compile` supports no second derivative through what it compiled. Mostly PyTorch says so:
-"torch.compile with aot_autograd does not currently support double backward". This table counts
+`torch.compile` supports no second derivative through what it compiled, and mostly says so:
+"torch.compile with aot_autograd does not currently support double backward". This page is about
 where that error does not come, and a wrong number comes instead.
+
+**{}**
+
+Asked for may be x, as for a force or a curvature, or weights, as in a gradient penalty: net(2x)
+keeps 2x, not x, and is silent. Whether a number comes at all depends on the rest of the formula: if
+nothing else leads to x, autograd raises that nothing does; with x² beside it, or something before
+it, the number is the one without the compiled part's share.
+"""
+
+CURE = """
+Inside `with torch.compiler.set_stance("force_eager"):` nothing that was compiled is used, and the
+number is right.
+"""
+
+NETS_ARE = """
+Compiled with both backends on torch {}; where they differ, `aot_eager` / default. "Silent" is in at
+least one of the five settings below, in float64, with x of shape (3, 3).
 """
 
 ABOUT = """
-Asked were the operations of the list that PyTorch's own tests run over (`op_db`) which can be
-differentiated twice in float64 by its word: each alone in `torch.compile`, on the CPU, with the
-first sample of the list, in five settings. For each setting the operation was compiled anew, and
-nothing was differentiated before.
+## How it was asked
+
+The operations are those of the list that PyTorch's own tests run over (`op_db`) which can be
+differentiated twice in float64 by its word, and of each the first {} samples of the list; with
+complex numbers too where it takes them. Each was compiled on the CPU in a small function that calls
+it, and differentiated by each of its differentiable arguments alone, the others constant, and by all
+together. By `2` is by the second argument, by `1.2` by the second tensor of a list. Five settings:
 
 | setting | what is differentiated twice |
 |---|---|
 | `alone` | f(x) |
-| `beside` | f(x) + x² |
+| `beside` | f(x) + x²; where weights are asked for, (sum of x and weights)² |
 | `before` | f(x + (x - x0)²/2), where x0 is x as a constant: something precedes f |
 | `after` | y + (y - y0)²/2 with y = f(x), where y0 is y as a constant: something follows f |
 | `both` | before and after |
 
 The second derivative is a Hessian-vector product, compared in all entries. Truth is eager autograd,
 believed only where finite differences of eager's own first derivative say the same, along two
-directions; where they do not, the operation "could not be run".
+directions; where they do not, it "could not be run". Nothing was differentiated before, other than
+with `create_graph=True`: after a plain `backward()` a compiled function refuses more.
 
-**What this does not say.** Not that a compiled model is wrong. Where the second pass meets the
-compiled backward on its way to x, PyTorch raises: where the region keeps x itself, as a net with
-trained weights does that is applied to x of shape (N, C). Silent are regions whose first derivative
-looks like a constant to autograd, because it uses results and intermediates that the region kept,
-with something else in the formula that leads to x: a frozen net, an activation, a loss or a matrix
-function compiled by itself; and with trained weights whatever makes something of x first, such as
-net(2x), with both backends. And not that all others are safe: one sample was tried of each, by all
-arguments together, and by one of them alone `true_divide` or `pow` can be silent, too; two
-operations compiled together keep other things.
-Inside `with torch.compiler.set_stance("force_eager"):` an operation runs as it is, not compiled.
+Each row of `survey/compiled/results.csv` also says what was seen when it was made: whether a
+compiled backward keeps the very argument, and in which settings its `grad_out` leads there. The
+sentence above is tested against all rows.
+
+**What this does not say.** That all others are safe: other samples, other shapes, and two operations
+compiled together keep other things. `torch.autograd.grad(..., x)` asks for x alone; `.backward()`
+asks for everything that requires grad, and is refused more often.
 """
 
 KNOWN_TEN = """
 The numbers are those of torch {} with `aot_eager`: the entry of the Hessian-vector product that is
-farthest off, in the first of the settings named. The last two columns say what the versions do.
+farthest off, in the first of the settings named.
 """
 
 COUNTED = """
-An operation is silently wrong if it is so in one setting or more; it raises if it raises in one,
-with whatever text, and is wrong in none. "Not run" are those about which the first sample tells
-nothing; `results.csv` says why for each. `inductor` is the default backend. It is asked only about
-the operations that `aot_eager` gets wrong on the same torch.
+An operation is silently wrong if it is so by one argument, sample and setting or more; else it
+raises if it raises in one, because of double backward or since nothing leads to x. "Other error" has
+its texts below. "Never compiled": Dynamo made no graph of it, it ran as it is. "Not run" are those
+about which nothing can be said; `results.csv` says why. `inductor` is the default backend. It is
+asked about what `aot_eager` gets wrong on the same torch, the first such sample for each argument.
+"""
 
-In which settings they are silently wrong:
+BY_WHICH = """
+In brackets: by which arguments, where it is not by each of them.
+"""
+
+OTHERS = """
+Where compiled code stops for another reason, on the same torch, with `aot_eager`:
 """
 
 CHECK = """
 ## How to check a row
 
 Three lines for `.venv/bin/python`, started in this project's folder, with the operation, the
-setting and the backend of the row. They print the second derivative, not compiled and compiled:
+setting, the backend, and where the row has them the kind, the sample and the argument. They print
+the second derivative, not compiled and compiled:
 
 ```python
 from survey.compiled import second_derivative
 
-print(second_derivative("tanh", "beside"))
-print(second_derivative("tanh", "beside", "aot_eager"))
+print(second_derivative("pow", "beside", by="2"))
+print(second_derivative("pow", "beside", "aot_eager", by="2"))
 ```
 
 `.venv/bin/python -m survey.compiled --verify` runs these lines for each wrong row of the installed

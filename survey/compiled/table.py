@@ -1,36 +1,61 @@
-"""results.csv: a row for a version of torch, an operation and a backend."""
+"""results.csv: a row for a version of torch, a backend, a region, and what it was asked by.
+
+The samples of which all the same was said stand in one row.
+"""
 
 import csv
+from itertools import groupby
 from pathlib import Path
 
-from .look import NOT_RUN, RAISES, RIGHT, WRONG
+from .look import FACTS, FAILS, NO_WAY, NOT_RUN, REFUSES, RIGHT, WRONG
 from .second import SETTINGS
 
 CSV = Path(__file__).parent / "results.csv"
-FIELDS = ["torch", "operation", "backend", *SETTINGS, "setting", "expected", "got", "why"]
+ASKED = ["torch", "backend", "kind", "operation", "by", "samples"]
+FIELDS = [*ASKED, *SETTINGS, *FACTS, "setting", "expected", "got", "why"]
+RAISES, NOT_COMPILED = "raises", "never compiled"
+READINGS = (WRONG, RAISES, FAILS, NOT_RUN, NOT_COMPILED, RIGHT)  # the gravest first
 
 
-def row_of(torch, operation, backend, answer):
-    """A row, all values text, from what `look_at` says, or from a text why nothing was said."""
+def rows_of(torch, backend, kind, operation, answer):
+    """Rows, all values text, from what `look_at` says, or from a text why nothing was said."""
     if isinstance(answer, str):
-        answer = dict.fromkeys(SETTINGS, NOT_RUN) | {"why": answer}
-    row = {"torch": torch, "operation": operation, "backend": backend}
-    return {field: (row | answer).get(field, "") for field in FIELDS}
+        answer = [dict.fromkeys(SETTINGS, NOT_RUN) | {"why": answer}]
+    asked = {"torch": torch, "backend": backend, "kind": kind, "operation": operation}
+    rows = [asked | each for each in answer]
+    return [{field: row.get(field, "") for field in FIELDS} for row in rows]
 
 
 def reading(row):
     """One word for the row: what is worst in any setting."""
     met = {row[setting] for setting in SETTINGS}
-    return next(outcome for outcome in (WRONG, RAISES, NOT_RUN, RIGHT) if outcome in met)
+    if met & {REFUSES, NO_WAY}:
+        met.add(RAISES)
+    if row["graphs"] == "0" and met == {RIGHT}:
+        return NOT_COMPILED
+    return next(each for each in READINGS if each in met)
 
 
-def wrong(rows, torch, backend):
-    """Names of the operations that are silently wrong."""
-    return {row["operation"] for row in of(rows, torch, backend) if reading(row) == WRONG}
+def worst(rows):
+    """The gravest reading of several rows."""
+    return min(map(reading, rows), key=READINGS.index)
 
 
-def of(rows, torch, backend):
-    return [row for row in rows if (row["torch"], row["backend"]) == (torch, backend)]
+def by_operation(rows):
+    """Name -> its rows."""
+    ordered = sorted(rows, key=lambda row: row["operation"])
+    return {name: list(group) for name, group in groupby(ordered, lambda row: row["operation"])}
+
+
+def wrong(rows):
+    """Names of the operations that are silently wrong by some argument."""
+    return {row["operation"] for row in rows if reading(row) == WRONG}
+
+
+def of(rows, torch, backend, *kinds):
+    kinds = kinds or ("real", "complex")
+    asked = (torch, backend)
+    return [r for r in rows if (r["torch"], r["backend"]) == asked and r["kind"] in kinds]
 
 
 def read():
@@ -40,20 +65,24 @@ def read():
         return list(csv.DictReader(file))
 
 
-def store(row):
-    """Put a row in its place; sentences about what the one that stood there said otherwise."""
+def store(new):
+    """Put rows of one region in their place; sentences about what was said otherwise before."""
     rows = read()
-    same = [each for each in rows if key(each) == key(row)]
-    rows = sorted([each for each in rows if key(each) != key(row)] + [row], key=key)
+    same = [row for row in rows if region(row) == region(new[0])]
+    rows = sorted([row for row in rows if region(row) != region(new[0])] + new, key=key)
     with CSV.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, FIELDS, lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-    return list(differences(same, [row])) if same else []
+    return list(differences(same, new)) if same else []
+
+
+def region(row):
+    return release(row["torch"]), row["backend"], row["kind"], row["operation"]
 
 
 def key(row):
-    return release(row["torch"]), row["backend"], row["operation"]
+    return *region(row), row["by"], row["samples"]
 
 
 def release(version):
@@ -63,10 +92,22 @@ def release(version):
 
 def differences(old, new):
     """Sentences: which outcomes of the new rows are others than those of the old ones."""
-    before = {key(row): row for row in old}
-    for row in new:
-        was = before.get(key(row), {})
+    before = cases(old)
+    for case, row in cases(new).items():
+        was = before.get(case, {})
         for setting in SETTINGS:
             if was.get(setting) != row[setting]:
+                *_, name, by, sample = case
                 told = f"was {was.get(setting)}, is {row[setting]}"
-                yield f"{row['operation']}, {row['backend']}, {setting}: {told}"
+                yield f"{name}, by {by}, sample {sample}, {row['backend']}, {setting}: {told}"
+
+
+def cases(rows):
+    """The row of each case, a region, an argument and a sample."""
+    return {
+        (*region(row), row["by"], sample): row for row in rows for sample in samples_of(row)
+    }
+
+
+def samples_of(row):
+    return row["samples"].split("; ")
