@@ -12,7 +12,7 @@ ifeq ($(origin LANGUAGE),command line)
 export COURSE_LANGUAGE := $(LANGUAGE)
 endif
 
-.PHONY: lab fresh test check matrix refresh copies translations preview workshop site release rehearse survey compiled \
+.PHONY: lab fresh test check matrix refresh copies translations preview workshop site release rehearse survey newest compiled \
         environment environment+site environment+release environment+workshop environment+test+workshop \
         environment+test+workshop+site+release
 
@@ -69,6 +69,12 @@ rehearse: environment+workshop
 survey: environment+test
 	@PYTHONPATH=scripts $(RUN) survey/environment.py
 	@OMP_NUM_THREADS=1 .survey/bin/python -m survey $(FUNCTION)
+
+# The newest releases beside the stored rows: says what is mended, wrong now, or gone.
+newest: environment+test
+	@PYTHONPATH=scripts $(RUN) survey/environment.py --newest
+	@OMP_NUM_THREADS=1 .newest/bin/python -m survey --into build/newest
+	@.newest/bin/python -m survey.newest build/newest
 
 # PyTorch's own operations, compiled; the second line needs a C++ compiler.
 compiled: environment+test+workshop

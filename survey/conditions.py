@@ -8,7 +8,7 @@ from .compare import (
     number_in,
 )  # fmt: skip
 
-RIGHT, WRONG, RAISES = "right", "wrong", "raises"
+RIGHT, WRONG, RAISES, FIRST = "right", "wrong", "raises", "first derivative wrong"
 
 
 def by_argument(fn, inputs, surrogate=False):
@@ -26,10 +26,15 @@ def by_argument(fn, inputs, surrogate=False):
     names = argument_names(fn, inputs)
     if len(given) < 2:
         return {}
-    found = {
-        names[i]: compare(fn, constants_but([i], inputs), surrogate=surrogate)
-        for i in given
-    }
+    found = {}
+    for i in list(given):
+        alone = constants_but([i], inputs)
+        first = first_derivative_by([i], fn, alone)
+        if first.wrong and not surrogate:  # as in a backward that looks at another's needs
+            found[names[i]] = [first]
+            given.remove(i)
+        else:
+            found[names[i]] = compare(fn, alone, surrogate=surrogate)
     for n, i in enumerate(given):
         for j in given[n + 1 :]:
             pair = constants_but([i, j], inputs)
@@ -63,6 +68,8 @@ def across(names, fn, inputs, surrogate):
 
 
 def worst(numbers):
+    if any(number.wrong and number.setting == "first" for number in numbers):
+        return FIRST
     if any(number.wrong for number in numbers):
         return WRONG
     return RAISES if any(number.error for number in numbers) else RIGHT
@@ -92,15 +99,15 @@ def sentence(stored):
     found = read(stored)
     alone = {name: outcome for name, outcome in found.items() if ", " not in name}
     wrong = [name for name, outcome in found.items() if outcome == WRONG]
-    if not wrong or {*alone.values()} == {WRONG}:
+    if not {WRONG, FIRST} & {*found.values()} or {*alone.values()} in ({WRONG}, {FIRST}):
         return ""
     # What is wrong by one alone is wrong across a pair with it, most often.
     telling = [name for name in wrong if name in alone] or wrong
-    said = "wrong by " + listed(telling)
-    for outcome in (RIGHT, RAISES):
+    said = ["wrong by " + listed(telling)] if telling else []
+    for outcome in (FIRST, RIGHT, RAISES):
         names = [name for name in alone if alone[name] == outcome]
-        said += f"; {outcome} by {listed(names)}" if names else ""
-    return said
+        said += [f"{outcome} by {listed(names)}"] if names else []
+    return "; ".join(said)
 
 
 def listed(names):

@@ -1,5 +1,7 @@
 """Make or finish the survey's environment in .survey: what `make survey` calls first.
 
+With `--newest`, one in .newest, which has the newest release of each package.
+
 It lies on top of the course's own, which brings torch, NumPy and SciPy, and holds the surveyed
 packages beside what they import, at fixed versions and without their other dependencies. Nothing
 is installed into .venv.
@@ -16,10 +18,14 @@ import pip_settings
 
 HERE = Path(__file__).parent
 VENV = HERE.parent / ".survey"
+NEWEST = HERE.parent / ".newest"
 LISTS = [HERE / "packages.txt", HERE / "support.txt"]
 
 
-def main():
+def main(newest):
+    if newest:
+        make(NEWEST, [pin.partition("==")[0] for pin in pins()])
+        return
     stamp, wanted = VENV / "finished", digest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
@@ -61,4 +67,4 @@ def look_in_course(venv):
 
 
 if __name__ == "__main__":
-    main()
+    main(newest="--newest" in sys.argv[1:])

@@ -31,7 +31,8 @@ def look_at(name):
     else:
         arguments = conditions.by_argument(fn, inputs, surrogate)
     if not surrogate and not any(number.wrong for number in numbers):
-        numbers += [number for each in arguments.values() for number in each if number.wrong]
+        blocks = (number for each in arguments.values() for number in each)
+        numbers += [number for number in blocks if number.wrong and number.setting != "first"]
     numbers = [vars(number) | {"wrong": number.wrong} for number in numbers]
     return {
         "cause": diagnosis.cause.code if diagnosis.cause else "",

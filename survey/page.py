@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
-from . import chart, conditions, published, reports, table
+from . import chart, conditions, mended, published, reports, table
 from .documented import documented, first_order
 from .listed import CALLS
 from .reached import KNOWN, Known
@@ -71,8 +71,8 @@ def leaking(rows):
 def page(rows, numbers):
     folders = published.read()
     parts = [head(rows), calls(rows, numbers, folders), at_first_order(rows, numbers, folders)]
-    parts += [came_out(rows), every(rows, folders), HOW]
-    return "\n".join(part.strip() + "\n" for part in parts)
+    parts += [came_out(rows), mended_in(mended.read()), every(rows, folders), HOW]
+    return "\n".join(part.strip() + "\n" for part in parts if part)
 
 
 def head(rows):
@@ -242,6 +242,19 @@ def came_out(rows):
         "`torch.autograd.grad` can go past it even there (lesson 4).",
     ]
     return "\n".join(lines)
+
+
+def mended_in(lines):
+    """What a later release has mended; nothing where there is none."""
+    if not lines:
+        return ""
+    listed = [
+        f"| `{each['function']}` | {each['was']} in {each['package']} {each['wrong_in']} "
+        f"| {each['right_in']} | {each['date']} |"
+        for each in lines
+    ]
+    heads = ["## Mended in", "", "| Function | was | right in | seen on |", "|---|---|---|---|"]
+    return "\n".join(heads + listed)
 
 
 def every(rows, folders):

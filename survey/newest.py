@@ -1,0 +1,46 @@
+"""`python -m survey.newest FOLDER`: what the newest releases do otherwise than the stored rows.
+
+FOLDER holds the rows that `python -m survey --into FOLDER` made with the newest releases. What is
+mended there is added to mended.csv; with anything to tell, the exit status is 1, so that a weekly
+run is red.
+"""
+
+import sys
+from pathlib import Path
+
+from . import mended, page, table
+from .__main__ import read_numbers
+
+
+def main(folder):
+    old, new = table.read(), table.read(Path(folder))
+    said = list(told(old, new))
+    print(*said, sep="\n")
+    print(f"{len(new)} of {len(old)} Functions called with the newest releases; {len(said)} to tell.")
+    mended.keep(old, new)
+    page.write(old, read_numbers())
+    sys.exit(1 if said else 0)
+
+
+def told(old, new):
+    """Sentences: mended, wrong now, otherwise different, and no longer to be called."""
+    after = {row["function"]: row for row in new}
+    for was in old:
+        row = after.get(was["function"])
+        name = f"{was['package']} {was['version']}, {was['function']}"
+        if not row:
+            yield f"{name}: could not be called any more"
+        elif row["reading"] != was["reading"]:
+            yield f"{name}: was {was['reading']!r}, {verb(was, row)} {row['version']}"
+        elif row["arguments"] != was["arguments"]:
+            yield f"{name}: by argument, was {was['arguments']!r}, is {row['arguments']!r}"
+
+
+def verb(was, row):
+    if was["reading"] in mended.WRONG and row["reading"] == table.RIGHT:
+        return "mended in"
+    return f"is {row['reading']!r} in"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
