@@ -69,14 +69,14 @@ def typed(names):
     """Name -> numbers of the documented calls, or of those whose Functions are named."""
     listed = documented() | first_order()
     wanted = {n: each for n, each in listed.items() if not names or each.function in names}
-    return {name: digits(each.numbers()) | mended(each) for name, each in wanted.items()}
+    return {name: digits(each.numbers()) | with_change(each) for name, each in wanted.items()}
 
 
 def digits(numbers):
     return {key: format(value, ".3f") for key, value in numbers.items()}
 
 
-def mended(each):
+def with_change(each):
     """What the report's program prints with the change that the report shows, and on what."""
     patch = patched.patch_of(each)
     python, torch = platform.python_version(), importlib.metadata.version("torch").split("+")[0]

@@ -1,10 +1,16 @@
-"""By which of its arguments a Function's second derivative is wrong: by each alone, by each pair."""
+"""By which of its arguments a Function is wrong: asked by each alone, and by each pair."""
 
 import inspect
 from dataclasses import replace
 
 from .compare import (
-    SETTINGS, compare, constants_but, differentiated, directions, first_derivative_by, loss_in,
+    SETTINGS,
+    compare,
+    constants_but,
+    differentiated,
+    directions,
+    first_derivative_by,
+    loss_in,
     number_in,
 )  # fmt: skip
 
@@ -48,9 +54,7 @@ def first_by_argument(fn, inputs):
     given, names = differentiated(inputs), argument_names(fn, inputs)
     if len(given) < 2:
         return {}
-    return {
-        names[i]: [first_derivative_by([i], fn, constants_but([i], inputs))] for i in given
-    }
+    return {names[i]: [first_derivative_by([i], fn, constants_but([i], inputs))] for i in given}
 
 
 def across(names, fn, inputs, surrogate):

@@ -118,7 +118,7 @@ def read(path, order):
     code = path.read_text(encoding="utf-8")
     said = ast.get_docstring(ast.parse(code))
     title, _, rest = said.partition("\n\n")
-    named = dict(line.split(": ", 1) for line in rest.splitlines())
+    named = dict(line.split(": ", 1) for line in rest.replace("\n    ", " ").splitlines())
     program = code.partition('"""\n\n')[2].partition(INSTEAD)[0].strip()
     return Documented(
         name=path.stem,

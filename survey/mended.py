@@ -1,7 +1,7 @@
 """What was wrong in one release of a package and is right in a later one: mended.csv.
 
-A row that comes out right with a new version is not simply another row: that it was wrong, and since
-which release it is not, is worth knowing to who has the older one.
+A row that comes out right with a new version is not simply another row: that it was wrong, and
+since which release it is not, is worth knowing to who has the older one.
 """
 
 import csv
@@ -19,16 +19,17 @@ def mended(old, new):
     before = {row["function"]: row for row in old}
     for row in new:
         was = before.get(row["function"])
-        if was and was["reading"] in WRONG and row["reading"] == table.RIGHT:
-            if was["version"] != row["version"]:
-                yield {
-                    "package": row["package"],
-                    "function": row["function"],
-                    "was": was["reading"],
-                    "wrong_in": was["version"],
-                    "right_in": row["version"],
-                    "date": str(datetime.date.today()),
-                }
+        if not was or was["version"] == row["version"]:
+            continue
+        if was["reading"] in WRONG and row["reading"] == table.RIGHT:
+            yield {
+                "package": row["package"],
+                "function": row["function"],
+                "was": was["reading"],
+                "wrong_in": was["version"],
+                "right_in": row["version"],
+                "date": str(datetime.date.today()),
+            }
 
 
 def read():

@@ -16,7 +16,9 @@ def main(folder):
     old, new = table.read(), table.read(Path(folder))
     said = list(told(old, new))
     print(*said, sep="\n")
-    print(f"{len(new)} of {len(old)} Functions called with the newest releases; {len(said)} to tell.")
+    print(
+        f"{len(new)} of {len(old)} Functions called with the newest releases; {len(said)} to tell."
+    )
     mended.keep(old, new)
     page.write(old, read_numbers())
     sys.exit(1 if said else 0)
@@ -37,7 +39,7 @@ def told(old, new):
 
 
 def verb(was, row):
-    if was["reading"] in mended.WRONG and row["reading"] == table.RIGHT:
+    if list(mended.mended([was], [row])):
         return "mended in"
     return f"is {row['reading']!r} in"
 

@@ -1,6 +1,7 @@
 """RESULTS.md, its chart, the reports, and README's sentence: all made from the stored numbers."""
 
 import re
+import textwrap
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
@@ -40,14 +41,15 @@ def sentence(rows):
     kept, cut = (table.kinds(rows)[kind] for kind in table.KINDS)
     wrong, first = (len(table.read_as(rows, reading)) for reading in (WRONG, FIRST))
     by_backward = len(table.read_as(rows, table.BACKWARD))
-    return (
+    said = (
         f"It is common. We called {whole(rows)}. {wrong} of the {len(table.counted(rows))} give a "
-        f"wrong\nsecond derivative without an error: {kept} keep a tensor that forward made "
-        f"(lessons 1, 3 and 4), {cut} compute in\nbackward where autograd cannot follow (lesson 5), "
+        f"wrong second derivative without an error: {kept} keep a tensor that forward made (lessons "
+        f"1, 3 and 4), {cut} compute in backward where autograd cannot follow (lesson 5), "
         f"{wrong - kept - cut} do something else. {by_backward} more do it by `.backward()` alone, "
-        f"{len(leaking(rows))} past\ntheir guard, and {first} have a wrong first derivative. "
+        f"{len(leaking(rows))} past their guard, and {first} have a wrong first derivative. "
         "[The survey](survey/RESULTS.md) has them all, and ten documented calls to type."
     )
+    return textwrap.fill(said, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def whole(rows):
@@ -56,8 +58,8 @@ def whole(rows):
     surrogates = sum(bool(row["surrogate"]) for row in rows)
     apart = sum(bool(row["apart"] and not row["surrogate"]) for row in rows)
     return (
-        f"{len(rows)} custom Functions of {packages} published packages:\n{surrogates} surrogates, "
-        f"{apart} that are deprecated, applied nowhere, or meant as they are,\nand "
+        f"{len(rows)} custom Functions of {packages} published packages: {surrogates} surrogates, "
+        f"{apart} that are deprecated, applied nowhere, or meant as they are, and "
         f"{len(table.counted(rows))} that users meet"
     )
 
@@ -82,10 +84,10 @@ def head(rows):
 <!-- Written by `make survey`, not by hand. -->
 # Published Functions, differentiated twice
 
-{whole(rows)}: called with small, realistic inputs {when(rows)}.
+{textwrap.fill(f"{whole(rows)}. They were called with small, realistic inputs {when(rows)}.", 99)}
 
-**{len(wrong)} of the {len(table.counted(rows))} give a wrong second derivative without an error**, {some} of them by some arguments only;
-their rows say by which.
+**{len(wrong)} of the {len(table.counted(rows))} give a wrong second derivative without an error**,
+{some} of them by some arguments only; their rows say by which.
 
 This is no list of bugs. Most of these packages promise first derivatives, and keep that promise.
 The list is for those who take one of them into a gradient penalty, a force loss, a PINN or a
@@ -172,7 +174,7 @@ def program(each, found, rows, folders):
     said = [f"What the source shows: {each.why}."] if each.why else []
     said += [f"Instead: {each.instead}, which gives {found['instead']}."] if each.instead else []
     said += [f"Its package on second derivatives: {each.promise}."] if each.promise else []
-    said += [f"Discussed: <{each.thread}>"] if each.thread else []
+    said += [f"Discussed: {each.thread}"] if each.thread else []
     if found["patched"]:
         change = f"[this change](patches/{each.name}.patch)"
         said += [f"With {change} of the package the program prints {found['patched']}."]
@@ -237,9 +239,9 @@ def came_out(rows):
         lines.append(f"| `{cause}` | {number} | [{lesson[0]}](../notebooks/{lesson}.ipynb) |")
     lines += [
         "",
-        f"Of the {met[GUARDED]} guarded ones, {len(leaking(rows))} give a wrong number without an error "
-        "in at least one setting: the guard raises only where `grad_out` itself requires grad, and "
-        "`torch.autograd.grad` can go past it even there (lesson 4).",
+        f"Of the {met[GUARDED]} guarded ones, {len(leaking(rows))} give a wrong number without an "
+        "error in at least one setting: the guard raises only where `grad_out` itself requires "
+        "grad, and `torch.autograd.grad` can go past it even there (lesson 4).",
     ]
     return "\n".join(lines)
 
@@ -349,8 +351,10 @@ number uᵀHv with fixed u and v, H the second derivative of a loss made from fn
 `autograd` is what `torch.autograd.grad` gives, asked twice, or `.backward(create_graph=True)` where
 that is said. A Function of several tensors was also asked by each of them alone, the others
 constant, and across each pair: the column `arguments` of `results.csv` has all of it, and a row
-that is wrong by some of them only says by which. `right` is autograd through plain PyTorch operations that compute the same, or else
-central differences of the Function's own first derivative, which is first compared with differences
-of its value. `agrees` says whether the second opinion comes to the same as `diagnose`. File and
+that is wrong by some of them only says by which.
+
+`right` is autograd through plain PyTorch operations that compute the same, or else central
+differences of the Function's own first derivative, which is first compared with differences of its
+value. `agrees` says whether the second opinion comes to the same as `diagnose`. File and
 line lead to the source of that version, as PyPI or, for torch, GitHub shows it.
 """

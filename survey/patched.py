@@ -34,7 +34,13 @@ def printed(each, patch=None):
             shutil.copytree(copied, Path(folder) / package)
             command = ["patch", "--quiet", "-p1", "-d", folder, "-i", patch]
             subprocess.run(command, check=True, capture_output=True)
-        run = [sys.executable, "-W", "ignore", "-c", STANDS_IN.format(each.function) + program(each)]
+        run = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            STANDS_IN.format(each.function) + program(each),
+        ]
         path = os.pathsep.join([folder, str(PATCHES.parent.parent)])
         said = subprocess.run(
             run, env=os.environ | {"PYTHONPATH": path}, check=True, capture_output=True, text=True

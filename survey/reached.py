@@ -40,11 +40,12 @@ TANGENT = (
 )
 RECOMPUTED = "grad_out_path_cut"
 LOW_BAND = "backward returns the gradients of both bands only `if ctx.needs_input_grad[0]`"
+KERNEL = "by the points alone it is NaN; forward keeps the kernel at them"
 INVERTED = "the inputs are computed back from the outputs where nothing is recorded"
 
 KNOWN = {
     "deepinv:LinearSplineDerivativeFunc": Known(
-        where="with flat coefficients; with those of the package, (channels, knots), backward raises",
+        where="with flat coefficients; with the package's own, (channels, knots), backward raises",
         apart="applied nowhere in its package",
         why="backward leaves `grad_out` out of the coefficients' gradient",
     ),
@@ -180,6 +181,8 @@ KNOWN = {
         where="use_reentrant=True; " + CHECKPOINT,
         thread="https://github.com/pytorch/pytorch/issues/33999",
     ),
+    "torchesnufft:InterpFunction": Known(where=KERNEL, cause="intermediate_saved"),
+    "torchesnufft:SpreadFunction": Known(where=KERNEL, cause="intermediate_saved"),
     "torchdiffeq:OdeintAdjointMethod": Known(
         thread="https://github.com/rtqichen/torchdiffeq/issues/29"
     ),

@@ -11,8 +11,21 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
-from survey import CALLS, differ, environment, page, published, table
+from survey import (
+    CALLS,
+    conditions,
+    differ,
+    environment,
+    mended,
+    newest,
+    page,
+    patched,
+    published,
+    reports,
+    table,
+)
 from survey import __main__ as main
 from survey.documented import documented, first_order
 from survey.reached import KNOWN
@@ -90,6 +103,76 @@ def test_an_archive_is_read_where_there_is_no_wheel(monkeypatch):
     assert found == "https://inspector.pypi.io/project/own/1.0/packages/a/b/own-1.0/src"
 
 
+def test_what_is_no_function_is_not_on_the_list():
+    assert "torch:spectral_norm" not in CALLS
+
+
+def test_every_function_of_several_tensors_was_asked_by_each():
+    read = {row["function"]: conditions.read(row["arguments"]) for row in ROWS}
+    assert sum(map(bool, read.values())) > 50
+    outcomes = {outcome for each in read.values() for outcome in each.values()}
+    assert outcomes == {"right", "wrong", "raises", conditions.FIRST}
+    for row in ROWS:
+        if row["reading"] in (table.RIGHT, table.LOUD):
+            assert conditions.WRONG not in read[row["function"]].values(), row
+
+
+def test_a_row_that_is_wrong_by_some_arguments_says_by_which():
+    text = (SURVEY / "RESULTS.md").read_text(encoding="utf-8")
+    said = {name: conditions.sentence(row["arguments"]) for name, row in named_rows().items()}
+    assert said["pypose:SE3_Act"] == "wrong by x and p together; right by x alone, p alone"
+    assert said["pypose:SO3_Inv"] == "wrong by x alone; right by p alone"
+    assert said["entmax:EntmaxBisectFunction"] == "wrong by alpha alone; right by x alone"
+    assert said["gpytorch:MaternCovariance"] == ""
+    for name, row in named_rows().items():
+        if said[name] and row["reading"] in (table.WRONG, table.FIRST):
+            assert said[name] in text, name
+
+
+def named_rows():
+    return {name: row for name, call in CALLS.items() for row in ROWS
+            if row["function"] == call.function}  # fmt: skip
+
+
+class Product(torch.autograd.Function):
+    """x * y * y, whose backward takes x for a constant where it multiplies grad_y."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y * y
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, y = ctx.saved_tensors
+        return grad_out * y * y, 2 * grad_out * x.detach() * y
+
+
+class NeedsTheFirst(Product):
+    """And gives y no gradient where x needs none."""
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, y = ctx.saved_tensors
+        needed = ctx.needs_input_grad[0]
+        return grad_out * y * y, 2 * grad_out * x * y if needed else torch.zeros_like(y)
+
+
+def by_argument(function):
+    inputs = [torch.tensor([0.5, 1.5], dtype=torch.float64, requires_grad=True) for _ in "xy"]
+    return conditions.text(conditions.by_argument(function.apply, inputs))
+
+
+def test_each_argument_and_each_pair_is_asked():
+    assert by_argument(Product) == "x: right; y: right; x, y: wrong"
+    assert conditions.sentence(by_argument(Product)) == (
+        "wrong by x and y together; right by x alone, y alone"
+    )
+    assert by_argument(NeedsTheFirst) == "x: right; y: first derivative wrong"
+    assert conditions.sentence("x: wrong; y: wrong; x, y: raises") == ""
+    assert conditions.sentence("") == ""
+
+
 def test_a_wrong_row_shows_two_numbers_that_differ():
     for row in ROWS:
         if row["reading"] in (table.WRONG, table.BACKWARD) and row["agrees"] == "yes":
@@ -110,6 +193,7 @@ def answer(verdict, first=(1.0, 1.0), numbers=((1.0, 1.0),), route="grad"):
 
     return {
         "verdict": verdict,
+        "arguments": "",
         "first": number(*first) | {"wrong": first[0] != first[1]},
         "numbers": [number(a, b) | {"wrong": a != b} for a, b in numbers],
     }
@@ -126,6 +210,66 @@ def test_a_wrong_first_derivative_outranks_the_second():
 def test_what_is_wrong_by_backward_alone_is_read_alike(verdict):
     by_backward = answer(verdict, numbers=[(1.0, 2.0)], route="backward")
     assert table.reading_of(by_backward, False) == table.BACKWARD
+
+
+def test_a_number_by_some_arguments_outranks_an_error_by_all():
+    assert table.reading_of(answer("not_finite", numbers=[(1.0, 2.0)]), False) == table.WRONG
+    assert table.reading_of(answer("not_finite"), False) == table.LOUD
+
+
+def made_up(name, reading, version):
+    row = {"package": "own", "function": f"own.{name}", "reading": reading, "version": version}
+    return dict.fromkeys(table.FIELDS, "") | row | {"findings": []}
+
+
+OLD = [
+    made_up("Mended", table.WRONG, "1.0"),
+    made_up("SameVersion", table.WRONG, "1.0"),
+    made_up("Still", table.FIRST, "1.0"),
+    made_up("Broken", table.RIGHT, "1.0"),
+    made_up("Gone", table.WRONG, "1.0"),
+]
+NEW = [
+    made_up("Mended", table.RIGHT, "1.1"),
+    made_up("SameVersion", table.RIGHT, "1.0"),
+    made_up("Still", table.FIRST, "1.1"),
+    made_up("Broken", table.WRONG, "1.1"),
+]
+
+
+def test_what_a_release_mends_is_kept_and_what_breaks_again_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(mended, "CSV", tmp_path / "mended.csv")
+    mended.keep(OLD, NEW)
+    (line,) = mended.read()
+    found = line["function"], line["was"], line["wrong_in"], line["right_in"]
+    assert found == ("own.Mended", table.WRONG, "1.0", "1.1")
+    assert "| `own.Mended` | silently wrong in own 1.0 | 1.1 |" in page.mended_in([line])
+    mended.keep(NEW, NEW)  # the next week, with nothing new
+    assert mended.read() == [line]
+    mended.keep(NEW, [made_up("Mended", table.WRONG, "1.2")])
+    assert mended.read() == []
+    assert page.mended_in([]) == ""
+
+
+def test_a_weekly_run_tells_what_the_newest_releases_do():
+    assert list(newest.told(OLD, NEW)) == [
+        "own 1.0, own.Mended: was 'silently wrong', mended in 1.1",
+        "own 1.0, own.SameVersion: was 'silently wrong', is 'right' in 1.0",
+        "own 1.0, own.Broken: was 'right', is 'silently wrong' in 1.1",
+        "own 1.0, own.Gone: could not be called any more",
+    ]
+    assert list(newest.told(OLD, OLD)) == []
+
+
+def test_a_weekly_run_is_red_where_it_tells(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(mended, "CSV", tmp_path / "mended.csv")
+    monkeypatch.setattr(page, "write", lambda rows, numbers: None)
+    for rows, status in ((ROWS, 0), (ROWS[1:], 1)):
+        table.write(rows, tmp_path)
+        with pytest.raises(SystemExit) as ended:
+            newest.main(tmp_path)
+        assert ended.value.code == status
+    assert "could not be called any more" in capsys.readouterr().out
 
 
 def test_a_right_row_shows_a_number_that_is_not_zero():
@@ -185,7 +329,7 @@ def test_a_documented_call_is_short_and_of_a_function_on_the_list(name):
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_documented_call_says_what_to_install(name):
     each = (DOCUMENTED | FIRST_ORDER)[name]
-    line = page.install(each, ROWS)
+    line = reports.install(each, ROWS)
     package = CALLS[each.function].package
     assert f"{package}=={versions()[package]}" in line and "+" not in line
     assert line.endswith(each.needs)
@@ -193,19 +337,54 @@ def test_a_documented_call_says_what_to_install(name):
     assert line in (SURVEY / "reports" / f"{name}.md").read_text(encoding="utf-8")
 
 
-def test_a_report_names_no_cure_for_another_mistake():
+def test_a_report_has_what_a_maintainer_asks_for():
+    for name, each in (DOCUMENTED | FIRST_ORDER).items():
+        text = (SURVEY / "reports" / f"{name}.md").read_text(encoding="utf-8")
+        code = text.partition("```python\n")[2].partition("```")[0]
+        compile(code, name, "exec")
+        assert "survey" not in code and code.count("import torch\n") == 1, name
+        found = NUMBERS[name]
+        assert f"got {found['got']}\nexpected {found['expected']}\n" in text
+        assert re.search(r"On Python 3\.\d+\.\d+, torch \d\S+, Linux \S+, \S+ \d", text), name
+        assert re.search(r"\.py:\d+\]\(https://", text) and "**Cause.** " in text, name
+        assert "not known" not in text and (each.thread in text), name
+
+
+def test_a_helper_stands_in_a_report_only_where_it_is_used():
+    for each in (DOCUMENTED | FIRST_ORDER).values():
+        program = reports.program(each)
+        for helper in re.findall(r"^def (\w+)", program, re.MULTILINE):
+            assert len(re.findall(rf"\b{helper}\(", program)) > 1, each.name
+
+
+def test_a_change_mends_what_it_is_for():
+    patches = {path.stem for path in patched.PATCHES.glob("*.patch")}
+    assert len(patches) == 15 and patches <= set(NUMBERS)
+    for name, found in NUMBERS.items():
+        assert bool(found["patched"]) == (name in patches), name
+        if found["patched"]:
+            expected = float(found["expected"])
+            assert abs(float(found["patched"]) - expected) < 2e-3 * abs(expected) + 1e-3, name
+
+
+def test_a_guarded_one_is_not_told_to_declare_it():
     def report(name):
         return (SURVEY / "reports" / f"{name}.md").read_text(encoding="utf-8")
 
-    assert "what `forward` kept" in report("gpytorch_matern")
-    assert "what `forward` kept" not in report("torchdiffeq_adjoint")
-    assert "takes for a constant" not in report("xitorch_quad")
     assert "goes past the guard" in report("zuko_unaf")
+    assert "goes past the guard" not in report("torchdiffeq_adjoint")
+
+
+@pytest.mark.slow
+def test_the_program_of_a_report_prints_its_numbers():
+    found = NUMBERS["torch_checkpoint"]
+    printed = patched.printed(DOCUMENTED["torch_checkpoint"])
+    assert printed == {"got": found["got"], "expected": found["expected"]}
 
 
 def test_what_needs_no_package_is_typed_again():
-    found = DOCUMENTED["torch_checkpoint"].numbers()
-    assert main.digits(found) == NUMBERS["torch_checkpoint"]
+    found = main.digits(DOCUMENTED["torch_checkpoint"].numbers())
+    assert found == {key: NUMBERS["torch_checkpoint"][key] for key in found}
 
 
 def test_a_mistyped_name_is_told_before_anything_runs():
@@ -213,10 +392,10 @@ def test_a_mistyped_name_is_told_before_anything_runs():
         main.need_known(["gpytorch:RBFCovarianc"])
 
 
-@pytest.mark.parametrize("name", ["torch:CheckpointFunction", "torch:spectral_norm"])
-def test_what_needs_no_package_gives_its_row_again(name):
+def test_what_needs_no_package_gives_its_row_again():
     from survey.one import look_at
 
+    name = "torch:CheckpointFunction"
     (stored,) = (row for row in ROWS if row["function"] == CALLS[name].function)
     answer = look_at(name) | {"seconds": 0}
     row = table.row_of(name, answer, stored["version"])

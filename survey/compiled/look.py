@@ -8,7 +8,13 @@ from torch._dynamo.utils import counters
 from .nets import NETS, Net, forms
 from .operations import Operation, samples
 from .second import (
-    SETTINGS, by_differences, compiled, differentiate_twice, loss_of, region, with_zeros,
+    SETTINGS,
+    by_differences,
+    compiled,
+    differentiate_twice,
+    loss_of,
+    region,
+    with_zeros,
 )  # fmt: skip
 
 BACKENDS = ("aot_eager", "inductor")
@@ -37,10 +43,11 @@ def look_at(name, kind, backend, cases=None):
     Returns:
         "samples", "by"; for each setting one of `OUTCOMES`; "graphs", how many Dynamo made, and
         "backwards", how many compiled backwards autograd then meets; "keeps", whether one of them
-        keeps the very tensor that is asked for; "follows", in which settings the grad_out of one
-        leads to it, as something follows that is not linear. Where a setting is wrong, "setting" is the first that is,
-        "expected" and "got" the two entries that are farthest apart; else "setting" and "why" are
-        those of the gravest. Samples of which all the same is said stand in one dict.
+        keeps the very tensor that is asked for, in the last setting that ran; "follows", in which
+        settings the grad_out of one leads to it, as something follows that is not linear. Where a
+        setting is wrong, "setting" is the first that is, "expected" and "got" the two entries that
+        are farthest apart; else "setting" and "why" are those of the gravest. Samples of which all
+        the same is said stand in one dict.
     """
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -5,9 +5,9 @@ from torch import nn
 from torch.func import functional_call
 
 BY = {
-    "x, weights frozen": "the weights do not require grad; by x, twice",
+    "x, weights frozen": "the weights do not require grad; by x, twice: a force, a curvature",
     "x, weights trained": "the weights require grad; by x, twice",
-    "x, then the weights": "by x, then the first derivative by the weights: a gradient penalty",
+    "x, then the weights": "by x, then by the weights alone, as in a gradient penalty",
     "all": "by x and all weights, twice",
 }
 # What is compiled with the net: net(x), net(2 x), net(x[None]).

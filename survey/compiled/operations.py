@@ -93,12 +93,8 @@ def differentiable(leaf):
 def argument(path):
     """Its name, from where it stands in ((first, *others), keywords)."""
     where, *inside = path[1:]
-    if isinstance(where, pytree.SequenceKey):
-        where = where.idx + 1
-    else:
-        where = where.key
-    inside = [each.idx + 1 if hasattr(each, "idx") else each.key for each in inside]
-    return ".".join(str(each) for each in (where, *inside))
+    names = [each.idx + 1 if hasattr(each, "idx") else each.key for each in (where, *inside)]
+    return ".".join(map(str, names))
 
 
 def parts(x):

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from . import table
-from .look import BACKENDS, NO_WAY, NOT_RUN, OUTCOMES, REFUSES, RIGHT, WRONG
+from .look import BACKENDS, WRONG
 from .nets import BY, NETS, forms
 from .operations import ALL, SAMPLES
 from .second import SETTINGS
@@ -48,8 +48,9 @@ def page(rows):
     shown = shown_of(versions)
     sections = [HEAD.format(RULE).strip(), in_short(rows, shown), CURE.strip()]
     sections += [nets(rows, shown), ABOUT.format(SAMPLES).strip(), known(rows, shown)]
-    sections += [counts(rows, versions), changes(rows, versions), everything(rows, shown)]
-    return "\n\n".join([*sections, other_errors(rows, shown), CHECK.strip()]) + "\n"
+    sections += [counts(rows, versions), everything(rows, shown)]
+    others = on_other_versions(rows, versions, shown)
+    return "\n\n".join([*sections, other_errors(rows, shown), others, CHECK.strip()]) + "\n"
 
 
 def three_lines(row):
@@ -79,15 +80,22 @@ def shown_of(versions):
 
 
 def in_short(rows, shown):
-    """The two numbers of the page's head."""
-    asked = table.by_operation(table.of(rows, shown, "aot_eager"))
-    wrong, default = (table.wrong(table.of(rows, shown, backend)) for backend in BACKENDS)
+    """The numbers of the page's head."""
     silent, asked_nets = silent_nets(rows, shown)
-    text = f"On torch {shown}, {len(wrong)} of {len(asked)} operations of PyTorch, each compiled "
-    text += "alone with `aot_eager`, are silently wrong by some argument, "
-    text += f"{len(default)} with the default backend too. Of {asked_nets} small nets, each by x "
-    text += f"with frozen and with trained weights, {silent} are."
-    return text
+    lines = [f"On torch {shown}, silently wrong in at least one of five simple formulas:", ""]
+    lines.append(
+        f"- {silent} of {asked_nets} small nets, each by x with frozen and with trained weights, "
+        "with the default backend;"
+    )
+    for kind, end in (("real", ";"), ("complex", ".")):
+        asked = table.by_operation(table.of(rows, shown, "aot_eager", kind))
+        wrong, default = (table.wrong(table.of(rows, shown, each, kind)) for each in BACKENDS)
+        lines.append(
+            f"- with {kind} numbers, {len(wrong)} of {len(asked)} operations of PyTorch, each "
+            f"compiled by itself with `aot_eager`, by some argument; {len(default)} of these with "
+            f"the default backend too{end}"
+        )
+    return "\n".join(lines)
 
 
 def silent_nets(rows, shown):
@@ -100,6 +108,7 @@ def silent_nets(rows, shown):
 def nets(rows, shown):
     """A row for each net and what it is given."""
     lines = ["## Small nets", "", NETS_ARE.format(shown).strip(), ""]
+    lines += [f"- {by}: {said}" for by, said in BY.items()] + [""]
     lines += ["| net | compiled | " + " | ".join(BY) + " |", "|---|---|" + "---|" * len(BY)]
     said = {
         (row["operation"], sample, row["by"], row["backend"]): words_of(row)
@@ -161,30 +170,34 @@ def counts(rows, versions):
     return "\n".join(lines) + f"\n\n{COUNTED.strip()}"
 
 
-def changes(rows, versions):
-    lines = ["## What changed from one version to the next", ""]
-    if len(versions) == 1:
-        lines.append(f"Only {versions[0]} has been asked so far.")
-    for before, after in zip(versions, versions[1:], strict=False):
-        for backend in BACKENDS:
-            told = changed(rows, before, after, backend)
-            if told is not None:
-                lines.append(f"- {before} to {after}, {backend}: {told or 'the same ones'}.")
-    return "\n".join(lines)
+def before():
+    """Versions whose operations were asked less: how many were silently wrong by that."""
+    told = [
+        f"{version} with {backend} {wrong} of {asked}"
+        for (version, backend), (asked, wrong) in table.counts_before().items()
+    ]
+    return f"{BEFORE.strip()} {'; '.join(told)}." if told else ""
 
 
-def changed(rows, before, after, backend):
-    """Which operations became silently wrong, or are it no longer; None where nobody was asked."""
-    old, new = (table.by_operation(table.of(rows, v, backend)) for v in (before, after))
-    if not old or not new:
-        return None
-    was, now = ({n for n in each if table.worst(each[n]) == WRONG} for each in (old, new))
-    told = {
-        "no longer": (was - now) & new.keys(),
-        "silently wrong, and not before": (now - was) & old.keys(),
-        "silently wrong, and not asked before": now - old.keys(),
+def on_other_versions(rows, versions, shown):
+    """Whether the nets do the same on other versions of torch, with `aot_eager`."""
+    lines = ["## Other versions", ""]
+    here = {
+        key[3:]: row for key, row in table.cases(table.of(rows, shown, "aot_eager", "net")).items()
     }
-    return "; ".join(f"{words}: {names(which)}" for words, which in told.items() if which)
+    for version in versions:
+        there = table.cases(table.of(rows, version, "aot_eager", "net"))
+        if version != shown and there:
+            others = [
+                key[3:] for key, row in there.items() if outcomes(row) != outcomes(here[key[3:]])
+            ]
+            told = f"{len(there) - len(others)} of {len(there)} nets, as above, do the same"
+            lines.append(f"- torch {version}, `aot_eager`: {told} in all five settings.")
+    return "\n".join([*lines, "", before()]).strip()
+
+
+def outcomes(row):
+    return [row[setting] for setting in SETTINGS]
 
 
 def everything(rows, version):
@@ -254,8 +267,9 @@ ABOUT = """
 The operations are those of the list that PyTorch's own tests run over (`op_db`) which can be
 differentiated twice in float64 by its word, and of each the first {} samples of the list; with
 complex numbers too where it takes them. Each was compiled on the CPU in a small function that calls
-it, and differentiated by each of its differentiable arguments alone, the others constant, and by all
-together. By `2` is by the second argument, by `1.2` by the second tensor of a list. Five settings:
+it, and differentiated by each of its differentiable arguments alone, the others constant, and by
+all together. By `2` is by the second argument, by `1.2` by the second tensor of a list. Five
+settings:
 
 | setting | what is differentiated twice |
 |---|---|
@@ -272,11 +286,12 @@ with `create_graph=True`: after a plain `backward()` a compiled function refuses
 
 Each row of `survey/compiled/results.csv` also says what was seen when it was made: whether a
 compiled backward keeps the very argument, and in which settings its `grad_out` leads there. The
-sentence above is tested against all rows.
+sentence above is tested against all rows; one is otherwise, `linalg.pinv.singular` by both
+arguments, where what is kept differs from setting to setting.
 
-**What this does not say.** That all others are safe: other samples, other shapes, and two operations
-compiled together keep other things. `torch.autograd.grad(..., x)` asks for x alone; `.backward()`
-asks for everything that requires grad, and is refused more often.
+**What this does not say.** That all others are safe: other samples, other shapes, and two
+operations compiled together keep other things. `torch.autograd.grad(..., x)` asks for x alone;
+`.backward()` asks for everything that requires grad, and is refused more often.
 """
 
 KNOWN_TEN = """
@@ -286,10 +301,16 @@ farthest off, in the first of the settings named.
 
 COUNTED = """
 An operation is silently wrong if it is so by one argument, sample and setting or more; else it
-raises if it raises in one, because of double backward or since nothing leads to x. "Other error" has
-its texts below. "Never compiled": Dynamo made no graph of it, it ran as it is. "Not run" are those
-about which nothing can be said; `results.csv` says why. `inductor` is the default backend. It is
-asked about what `aot_eager` gets wrong on the same torch, the first such sample for each argument.
+raises if it raises in one, because of double backward or since nothing leads to x. "Other error"
+has its texts below. "Never compiled": Dynamo made no graph of it, it ran as it is. "Not run" are
+those about which nothing can be said; `results.csv` says why. `inductor` is the default backend. It
+is asked about what `aot_eager` gets wrong on the same torch, the first such sample for each
+argument.
+"""
+
+BEFORE = """
+Other versions were asked by an older method, the first real sample by all arguments together, which
+finds less (`older.csv`). Silently wrong by that:
 """
 
 BY_WHICH = """

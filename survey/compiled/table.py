@@ -1,6 +1,7 @@
 """results.csv: a row for a version of torch, a backend, a region, and what it was asked by.
 
-The samples of which all the same was said stand in one row.
+The samples of which all the same was said stand in one row. older.csv has what other versions were
+asked before: the first real sample alone, by all arguments together.
 """
 
 import csv
@@ -11,6 +12,7 @@ from .look import FACTS, FAILS, NO_WAY, NOT_RUN, REFUSES, RIGHT, WRONG
 from .second import SETTINGS
 
 CSV = Path(__file__).parent / "results.csv"
+OLDER = CSV.with_name("older.csv")
 ASKED = ["torch", "backend", "kind", "operation", "by", "samples"]
 FIELDS = [*ASKED, *SETTINGS, *FACTS, "setting", "expected", "got", "why"]
 RAISES, NOT_COMPILED = "raises", "never compiled"
@@ -58,11 +60,21 @@ def of(rows, torch, backend, *kinds):
     return [r for r in rows if (r["torch"], r["backend"]) == asked and r["kind"] in kinds]
 
 
-def read():
-    if not CSV.exists():
+def read(path=CSV):
+    if not path.exists():
         return []
-    with CSV.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def counts_before():
+    """Version and backend -> how many operations older.csv has, how many silently wrong."""
+    found = {}
+    for row in read(OLDER):
+        asked, wrong = found.get((row["torch"], row["backend"]), (0, 0))
+        is_wrong = WRONG in [row[setting] for setting in SETTINGS]
+        found[row["torch"], row["backend"]] = asked + 1, wrong + is_wrong
+    return found
 
 
 def store(new):
@@ -104,9 +116,7 @@ def differences(old, new):
 
 def cases(rows):
     """The row of each case, a region, an argument and a sample."""
-    return {
-        (*region(row), row["by"], sample): row for row in rows for sample in samples_of(row)
-    }
+    return {(*region(row), row["by"], sample): row for row in rows for sample in samples_of(row)}
 
 
 def samples_of(row):

@@ -2,7 +2,7 @@
 
 Call: deepinv.models.deal.LinearSplineDerivativeFunc
 Function: deepinv:LinearSplineDerivativeFunc
-Where: always; its package applies it nowhere
+Where: flat coefficients; with the package's own, (channels, knots), backward raises
 Why: backward leaves `grad_out` out of the coefficients' gradient
 """
 

@@ -1,10 +1,11 @@
 """normflows: a residual block that computes its gradients in forward
 
-Call: normflows.flows.residual.iResBlock(net, grad_in_forward=True)
+Call: normflows.flows.Residual(net)
 Function: normflows:MemoryEfficientLogDetEstimator
-Where: in training, if the loss weighs the rows of a batch differently; a mean is right
+Where: in training, if the loss weighs the rows of a batch differently; a mean is right. The flow
+    makes the block of this program, by its default reduce_memory=True
 Why: backward multiplies all gradients by the first row's `grad_logdetgrad[0]`
-Instead: the default `grad_in_forward=False`
+Instead: `Residual(net, reduce_memory=False)`, of the block `grad_in_forward=False`
 """
 
 import torch

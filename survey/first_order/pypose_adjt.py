@@ -2,7 +2,7 @@
 
 Call: pypose.SE3.AdjT(a)
 Function: pypose:SE3_AdjTXa
-Where: by the pose always, by a if the pose moves; pure rotations (SO3) are right
+Where: where the pose has a translation, by the pose and by a; rotations (SO3 too) are right
 Why: forward applies Ad(X)⁻¹, backward Ad(X); its transpose Ad(X)⁻ᵀ is Ad(X) for rotations alone
 """
 
