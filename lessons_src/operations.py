@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from torch.autograd import grad
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -47,3 +48,25 @@ class SavedTensors(saved_tensors_hooks):
         known = {tensor.untyped_storage().data_ptr() for tensor in held}
         new = (s for address, s in self._storages.items() if address not in known)
         return sum(storage.nbytes() for storage in new)
+
+
+def cost(function, x):
+    """What a way to keep an intermediate costs, in one line: bytes kept, exponentials computed.
+
+    Args:
+        function: callable from a tensor to a tensor of its shape.
+        x: tensor that requires grad.
+
+    Returns:
+        str. Bytes are those saved beyond x, the result and grad_x: after forward, then after a
+        backward with `create_graph`. Calls of `exp` are those of forward and backward together,
+        without `create_graph`, then with it.
+    """
+    with CountOperations() as plain:
+        grad(function(x).sum(), x)
+    with CountOperations() as recorded, SavedTensors() as saved:
+        out = function(x)
+        after_forward = saved.bytes_beyond(x, out)
+        (grad_x,) = grad(out.sum(), x, create_graph=True)
+    kept = f"bytes {after_forward:2}, then {saved.bytes_beyond(x, out, grad_x):2}"
+    return f"{kept}   exp {plain.counts['exp']}, recorded {recorded.counts['exp']}"

@@ -1,6 +1,6 @@
-"""Pairs of Functions for "Which of the two?" (lessons 1 to 3): one is right, one is not.
+"""Pairs of Functions for "Which of the two?" (lessons 1 to 3, and 6): one is right, one is not.
 
-Of every one the value and the first derivative are right. Read this after you have found out: in a
+Of every one the value and the first derivative are right where the lesson tries it. Read this after you have found out: in a
 lesson only the names are imported, so that a formula, a check or a graph has to tell.
 """
 
@@ -97,6 +97,30 @@ class SinhB(Function):
         return grad_out * cosh + grad_cosh
 
 
+class QuadA(Function):
+    """x . A x for A of shape (n, n). Wrong: backward takes A^T x for A x, as if A were symmetric."""
+
+    @staticmethod
+    def forward(ctx, A, x):
+        ctx.save_for_backward(A, x)
+        return x @ A @ x
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        A, x = ctx.saved_tensors
+        return grad_out * torch.outer(x, x), grad_out * 2 * (A @ x)
+
+
+class QuadB(QuadA):
+    """Right: x stands in two places, and each has a product of its own."""
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        A, x = ctx.saved_tensors
+        return grad_out * torch.outer(x, x), grad_out * (A @ x + A.T @ x)
+
+
 cube_a, cube_b = CubeA.apply, CubeB.apply
 sigmoid_a, sigmoid_b = SigmoidA.apply, SigmoidB.apply
 sinh_a, sinh_b = SinhA.apply, SinhB.apply
+quad_a, quad_b = QuadA.apply, QuadB.apply

@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 import torch
 from torch.autograd import grad
 
-from lessons_src.boundary_problem import LENGTH, train
+from lessons_src.boundary_problem import LENGTH, by_scipy, train
 
 
 def residual(u, x):
@@ -31,3 +32,8 @@ def test_the_start_is_the_one_that_the_lessons_curves_begin_with():
 def test_training_is_repeatable():
     first, second = (train(torch.sinh, residual, steps=5)[1] for _ in range(2))
     assert first == second
+
+
+def test_scipy_finds_the_exact_solution():
+    points = np.linspace(0, LENGTH, 61)
+    assert np.abs(by_scipy(points) - np.sinh(points) / np.sinh(LENGTH)).max() < 1e-4

@@ -2,7 +2,8 @@ import torch
 from formulas import points
 
 from lessons_src.derivatives import second
-from lessons_src.operations import CountOperations, SavedTensors
+from lessons_src.operations import CountOperations, SavedTensors, cost
+from lessons_src.saving_outputs import Exp
 from lessons_src.what_not_to_do import SinhBad
 
 
@@ -42,3 +43,8 @@ def test_what_a_function_keeps_on_ctx_is_not_seen():
     with SavedTensors() as saved:
         SinhBad.apply(points())
     assert saved.bytes_beyond() == 0
+
+
+def test_cost_counts_what_is_kept_and_what_is_computed():
+    # Exp keeps its result, which is held anyway; the recorded product keeps grad_out, one number
+    assert cost(Exp.apply, points()) == "bytes  0, then  8   exp 1, recorded 1"

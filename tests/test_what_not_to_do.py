@@ -1,3 +1,8 @@
+import csv
+import re
+from pathlib import Path
+
+import nbformat
 import pytest
 import torch
 from formulas import FORMULAS, points
@@ -5,6 +10,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from lessons_src.derivatives import second
 from lessons_src.what_not_to_do import SinhBad
+
+LESSON = Path(__file__).parent.parent / "notebooks" / "4_what_not_to_do.ipynb"
+SURVEY = Path(__file__).parent.parent / "survey"
 
 
 def test_value_and_first_derivative_are_right():
@@ -39,3 +47,18 @@ def test_the_exponentials_are_on_ctx_without_a_graph():
     assert sorted(vars(node)) == ["expnegx", "expx"]
     assert not node.expx.requires_grad
     assert node.saved_tensors == ()
+
+
+def test_what_was_met_in_the_wild_is_what_the_survey_stores():
+    text = "\n".join(cell.source for cell in nbformat.read(LESSON, as_version=4).cells)
+    told = text.split("## Met in the wild")[1].split("\n## ")[0]
+    program = (SURVEY / "documented" / "gpytorch_matern.py").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```python\n(.*?)```", told, re.DOTALL)
+    assert shown.strip() in program
+    with (SURVEY / "documented.csv").open(encoding="utf-8") as file:
+        row = next(row for row in csv.DictReader(file) if row["name"] == "gpytorch_matern")
+    numbers = [row["got"], row["expected"], row["instead"]]
+    assert re.findall(r"\*\*(.*?)\*\*", told) == numbers[:2] and numbers[2] == numbers[1]
+    assert re.search(r"GPyTorch (\S+),", told)[1] in (SURVEY / "packages.txt").read_text("utf-8")
+    for written in re.findall(r"\]\((https.*?)\)|\"(.*?)\"", told):
+        assert max(written) in program
