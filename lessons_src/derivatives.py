@@ -14,7 +14,7 @@ def derivative(f, x, order):
     Args:
         f: callable, tensor of x's shape to tensor of x's shape.
         x: real tensor of any shape that requires grad.
-        order: how many times to differentiate, 1 or more.
+        order: how many times to differentiate; 0 gives the value.
 
     Returns:
         Tensor of the shape and dtype of x, detached from the graph.

@@ -111,7 +111,7 @@ MACHINES = {ARM: "aarch64"}
 HEAD = """\
 # Where the lessons were run
 
-Written by `make matrix`. Each line is a run of the five notebooks, every output compared, and of
+Written by `make matrix`. Each line is a run of all notebooks, every output compared, and of
 some quick tests; on another PyTorch of all tests of the tool besides; or of the copies for Colab,
 in which nothing of the course is installed: on Linux and x86-64, with the versions of
 constraints.txt but for those named.

@@ -1,4 +1,4 @@
-"""Lesson 5's decision table: each row cures a Function of its kind, and its codes are met there."""
+"""Lesson 6's decision table: each row cures a Function of its kind, and its codes are met there."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,9 @@ from lessons_src.untracked_backward import (
 )
 from lessons_src.what_not_to_do import SinhBad
 
-LESSON = Path(__file__).parent.parent / "notebooks" / "5_untracked_backward.ipynb"
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+LESSON = NOTEBOOKS / "6_your_own_function.ipynb"
+CODES = NOTEBOOKS / "5_untracked_backward.ipynb"  # where the findings point to
 x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
 y = torch.tensor([0.7, -0.4, 1.5], dtype=torch.float64, requires_grad=True)
 
@@ -43,10 +45,13 @@ def table(text, heading):
 
 def rows():
     """What backward uses -> (the lessons, the codes) of each row of the table."""
-    text = "\n".join(cell.source for cell in nbformat.read(LESSON, as_version=4).cells)
+    text, codes_text = (
+        "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+        for path in (LESSON, CODES)
+    )
     codes = {
         number: set(re.findall(r"`(\w+)`", cell))
-        for number, cell in table(text, "### From a code of `diagnose` to its row")
+        for number, cell in table(codes_text, "### From a code of `diagnose` to its row")
     }
     decisions = table(text, "## The decision table")
     assert [row[0] for row in decisions] == [str(i + 1) for i in range(len(decisions))]
@@ -414,11 +419,11 @@ KINDS = {
         LengthInTorch.apply,
         {"intermediate_on_ctx": (Length.apply, x), "state_outside_ctx": (OnTheClass.apply, x)},
     ),
-    "a shape, a flag, an argument, a mask, an index, a raw random draw (before any parameter)": (
+    "a shape, a flag, an exponent, a mask, an index, random numbers as they were drawn": (
         lambda x: Masked.apply(x, 3),
         {},
     ),
-    "an operator of yours, linear in an input": (
+    "the Function itself, as a solve does": (
         solved_by(Solve),
         {
             "untracked_backward": (solved_by(SolveDetached), x),
@@ -447,7 +452,7 @@ KINDS = {
             "inputs_of_one_another": (ProductNested.apply, x, y),
         },
     ),
-    "an input's new values, written in place by forward": (
+    "an input that forward overwrote with the result": (
         ExpDirty.apply,
         {"in_place_without_mark_dirty": (ExpInPlace.apply, x)},
     ),

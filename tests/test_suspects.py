@@ -1,9 +1,9 @@
-"""Of each pair one is wrong, only at second order, and by the formulas that the lessons name."""
+"""Of each pair one is wrong, where its lesson says, and right where the lesson tries it."""
 
 import pytest
 import torch
 from formulas import points, wrong_formulas
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import grad, gradcheck, gradgradcheck
 
 from lessons_src import suspects
 from lessons_src.derivatives import second
@@ -58,3 +58,25 @@ def test_the_wrong_sinh_fails_gradcheck_on_all_outputs():
     x = points()
     assert gradcheck(suspects.sinh_a, x)
     assert not gradcheck(suspects.sinh_b, x, raise_exception=False)
+
+
+SYMMETRIC = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64, requires_grad=True)
+OTHER = torch.tensor([[2.0, 0.5], [0.0, 1.0]], dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("A", [SYMMETRIC, OTHER], ids=["symmetric", "other"])
+@pytest.mark.parametrize("quad", [suspects.quad_a, suspects.quad_b], ids=["a", "b"])
+def test_the_wrong_quadratic_form_passes_both_checks_at_a_symmetric_matrix(quad, A):
+    right = quad is suspects.quad_b or A is SYMMETRIC
+    assert torch.allclose(quad(A, points()), points() @ A @ points())
+    assert gradcheck(quad, (A, points()), raise_exception=False) == right
+    assert gradgradcheck(quad, (A, points()))
+
+
+def test_the_wrong_quadratic_form_is_wrong_at_second_order_even_there():
+    mixed = []
+    for quad in (suspects.quad_a, suspects.quad_b, lambda A, x: x @ A @ x):
+        x = points()
+        (grad_x,) = grad(quad(SYMMETRIC, x), x, create_graph=True)
+        mixed += grad(grad_x[0], SYMMETRIC)
+    assert torch.equal(mixed[1], mixed[2]) and not torch.allclose(mixed[0], mixed[2])

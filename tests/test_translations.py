@@ -78,7 +78,7 @@ def test_code_and_outputs_are_the_english_ones(path):
 
 
 def test_each_catalogue_has_a_notebook_and_each_notebook_a_catalogue():
-    assert len(LESSONS) == 5
+    assert len(LESSONS) == 6
     assert [translated.made_from(path) for path in LESSONS] == sorted(
         (NOTEBOOKS / "zh_CN").glob("*")
     )
@@ -180,7 +180,7 @@ def test_the_chinese_readme_has_the_lessons_and_minutes_of_the_english_one():
         re.findall(row, (ROOT / page).read_text(encoding="utf-8"), re.M)
         for page in ("README.md", "README.zh-CN.md")
     )
-    assert len(english) == 5
+    assert len(english) == 6
     assert chinese == english
 
 

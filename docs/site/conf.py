@@ -11,7 +11,7 @@ language = os.environ["SITE_LANGUAGE"]
 english = {
     "title": "Double backward",
     "folder": "",
-    "description": "A course in five executable notebooks, and a tool: PyTorch autograd Functions "
+    "description": "A course in six executable notebooks, and a tool: PyTorch autograd Functions "
     "whose second derivative is right, and how to find those that are silently wrong.",
     "headline": "Double backward: second derivatives that are silently wrong",
     "author": "the authors of the course",
@@ -22,7 +22,7 @@ english = {
 chinese = {
     "title": "双重反向传播",
     "folder": "zh_CN/",
-    "description": "五课可以运行的 notebook，加上一个工具：写出二阶导数正确的 PyTorch autograd "
+    "description": "六课可以运行的 notebook，加上一个工具：写出二阶导数正确的 PyTorch autograd "
     "Function，找出悄悄算错的 Function。",
     "headline": "双重反向传播：悄悄算错的二阶导数",
     "author": "课程的作者",

@@ -37,7 +37,7 @@ WORDS = {
         "download": "下载，单独就能运行",
         "first": "下载第 1 课",
         "edit": "修改译文",
-        "lessons": "五课",
+        "lessons": "六课",
         "pages": "查阅",
     },
 }
