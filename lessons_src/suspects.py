@@ -1,7 +1,8 @@
 """Pairs of Functions for "Which of the two?" (lessons 1 to 3, and 6): one is right, one is not.
 
-Of every one the value and the first derivative are right where the lesson tries it. Read this after you have found out: in a
-lesson only the names are imported, so that a formula, a check or a graph has to tell.
+Of every one the value and the first derivative are right where the lesson tries it. Read this after
+you have found out: in a lesson only the names are imported, so that a formula, a check or a graph
+has to tell.
 """
 
 import torch
@@ -98,7 +99,7 @@ class SinhB(Function):
 
 
 class QuadA(Function):
-    """x . A x for A of shape (n, n). Wrong: backward takes A^T x for A x, as if A were symmetric."""
+    """x . A x for A of shape (n, n). Wrong unless A is symmetric: backward takes A^T x for A x."""
 
     @staticmethod
     def forward(ctx, A, x):

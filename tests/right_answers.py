@@ -974,4 +974,81 @@ RIGHT = {
         - return out
         + return Gate.apply(a, b)
     """,
+    "log_cosh, logaddexp": """
+        - size = x.abs()
+        - return size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
+        + return torch.logaddexp(x, -x) - math.log(2)
+    """,
+    "log_cosh, softplus": """
+        - size = x.abs()
+        - return size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
+        + return torch.nn.functional.softplus(2 * x, threshold=40) - x - math.log(2)
+        - return grad_out * torch.tanh(x)
+        + return grad_out * (2 * torch.sigmoid(2 * x) - 1)
+    """,
+    "log_cosh, tanh returned": """
+        + class LogCosh(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         slope = torch.tanh(x)
+        +         ctx.save_for_backward(slope)
+        +         size = x.abs()
+        +         return size + torch.log1p(torch.exp(-2 * size)) - math.log(2), slope
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, grad_slope):
+        +         (slope,) = ctx.saved_tensors
+        +         return grad_out * slope + grad_slope * (1 - slope**2)
+        +
+        +
+        + def answer(x):
+        +     return LogCosh.apply(x)[0]
+    """,
+    "soft_round, by sin squared": """
+        - return torch.round(x)
+        + return torch.floor(x + 0.5)
+        - return grad_out * (1 - torch.cos(2 * torch.pi * x))
+        + return grad_out * 2 * torch.sin(torch.pi * x) ** 2
+    """,
+    "soft_round, slope returned": """
+        + class SoftRound(Function):
+        +     @staticmethod
+        +     def forward(ctx, x):
+        +         slope = 1 - torch.cos(2 * torch.pi * x)
+        +         ctx.save_for_backward(x, slope)
+        +         return torch.round(x), slope
+        +
+        +     @staticmethod
+        +     def backward(ctx, grad_out, grad_slope):
+        +         x, slope = ctx.saved_tensors
+        +         by_slope = 2 * torch.pi * torch.sin(2 * torch.pi * x)
+        +         return grad_out * slope + grad_slope * by_slope
+        +
+        +
+        + def answer(x):
+        +     return SoftRound.apply(x)[0]
+    """,
+    "log_det, solve": """
+        - return torch.linalg.slogdet(A)[1]
+        + return torch.logdet(A)
+        - return grad_out * torch.linalg.inv(A).T
+        + return grad_out * torch.linalg.solve(A.T, torch.eye(len(A), dtype=A.dtype))
+    """,
+    "log_det, inverse returned": """
+        + class LogDet(Function):
+        +     @staticmethod
+        +     def forward(ctx, A):
+        +         inverse = torch.linalg.inv(A)
+        +         ctx.save_for_backward(inverse)
+        +         return torch.linalg.slogdet(A)[1], inverse
+        +
+        +     @staticmethod
+        +     def backward(ctx, g, h):
+        +         (inverse,) = ctx.saved_tensors
+        +         return g * inverse.T - inverse.T @ h @ inverse.T
+        +
+        +
+        + def answer(A):
+        +     return LogDet.apply(A)[0]
+    """,
 }

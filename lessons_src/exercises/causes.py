@@ -73,7 +73,7 @@ def of_first_derivative(
         or survived(in_float32, fn, setting, sum(groups, []))
         or _related(task, [*groups, *elsewhere])
         or survived(_by_terms, task, groups)
-        or of_conduct(diagnose(fn, *setting.fresh()[0]))
+        or of_conduct(diagnosed(task, fn, setting))
     )
 
 
@@ -205,7 +205,7 @@ def of_second_derivative(
         groups: `Pair`s, a list for each gradient that is differentiated.
         alike: those of the first gradient of which one is wrong, in several settings.
     """
-    cause = survived(cause_of, fn, setting) or None
+    cause = survived(cause_of, task, fn, setting) or None
     if cause and cause.code == "second_function_gradient":
         return f"{cause.message} {_in_numbers(task, groups, alike)}".rstrip()
     unreached = [p.what for p in alike[0] if p.wrong and p.none]
@@ -222,7 +222,16 @@ def of_second_derivative(
     )
 
 
-def cause_of(fn: Callable, setting: Setting, order: int = 2) -> Finding | None:
+def diagnosed(task: Task, fn: Callable, setting: Setting) -> Diagnosis:
+    """By `diagnose`, which is told if the gradient of the reader's Functions is meant."""
+    return diagnose(fn, *setting.fresh()[0], ignore=_meant(task, fn, setting))
+
+
+def _meant(task, fn, setting):
+    return functions_of(fn(*setting.fresh()[0])) if task.meant else ()
+
+
+def cause_of(task: Task, fn: Callable, setting: Setting, order: int = 2) -> Finding | None:
     """Why the second derivative is wrong, or the third, by `diagnose`."""
     args, xs = setting.fresh()
 
@@ -230,7 +239,7 @@ def cause_of(fn: Callable, setting: Setting, order: int = 2) -> Finding | None:
         left = iter(given)
         return fn(*[next(left) if i in setting.places else a for i, a in enumerate(args)])
 
-    return diagnose(alone, *xs, order=order).cause
+    return diagnose(alone, *xs, order=order, ignore=_meant(task, fn, setting)).cause
 
 
 def told_to(task: Task, cause: Finding | None) -> str:

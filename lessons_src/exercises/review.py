@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, grad
 
-from double_backward import diagnose
 from double_backward.graphs import walk
 from double_backward.methods import backward_method, recorded
 
@@ -53,7 +52,7 @@ def _review(task, fn):
         check_value(task, fn, setting)
     check_graph(fn, task.plain[0])
     check_first_derivative(task, fn)
-    diagnosis = diagnose(fn, *task.plain[0].fresh()[0])
+    diagnosis = causes.diagnosed(task, fn, task.plain[0])
     if said := causes.of_conduct(diagnosis):
         wrong("the first derivative is right, and yet one thing is left to mend.", said)
     check_whose_derivative(fn, task.plain[0])
@@ -323,7 +322,7 @@ def _check_third_derivative(task, fn, setting):
     if seen and " raises: " not in seen:
         wrong(
             f"the second derivative is right, and the third is a wrong number. {seen}.",
-            survived(lambda: causes.told_to(task, causes.cause_of(fn, setting, order=3))),
+            survived(lambda: causes.told_to(task, causes.cause_of(task, fn, setting, order=3))),
         )
 
 

@@ -126,6 +126,7 @@ class Task:
         given: the Function with a bug that the reader starts from, else None.
         point: what the exercise is for, or None where each right answer will do.
         cures: what to do about a cause that `diagnose` finds, by its code.
+        meant: True if the gradient is meant to be another one than forward's; `truth` has it.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Task:
     given: type[Function] | None = None
     point: Point | None = None
     cures: dict[str, str] = field(default_factory=dict)
+    meant: bool = False
 
     @property
     def plain(self) -> list[Setting]:
