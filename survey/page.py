@@ -43,8 +43,8 @@ def sentence(rows):
     by_backward = len(table.read_as(rows, table.BACKWARD))
     said = (
         f"It is common. We called {whole(rows)}. {wrong} of the {len(table.counted(rows))} give a "
-        f"wrong second derivative without an error: {kept} keep a tensor that forward made (lessons "
-        f"1, 3 and 4), {cut} compute in backward where autograd cannot follow (lesson 5), "
+        f"wrong second derivative without an error: {kept} keep a tensor that forward made "
+        f"(lessons 1, 3 and 4), {cut} compute in backward where autograd cannot follow (lesson 5), "
         f"{wrong - kept - cut} do something else. {by_backward} more do it by `.backward()` alone, "
         f"{len(leaking(rows))} past their guard, and {first} have a wrong first derivative. "
         "[The survey](survey/RESULTS.md) has them all, and ten documented calls to type."

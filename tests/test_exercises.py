@@ -274,7 +274,7 @@ growth: what GrowthBackward.backward returns for a is of type ndarray, and no te
         - return for_grad_out, for_a, for_b
         + return for_grad_out, for_a.numpy(), for_b
     """,
-    "a printed number beside an array": """reciprocal: (it uses NumPy in backward, line 14
+    "a printed number beside an array": """reciprocal: NumPy in backward, line 14
         - return -grad_out / x**2
         + print(x.sum().item())
         + s = torch.as_tensor(x.detach().numpy() ** 2)

@@ -15,6 +15,7 @@ from double_backward.lines import first_line
 
 from .functions import STEP, look
 from .measure import Measured, differs
+from .overwritten import Writes, memory
 from .settings import Setting
 from .ways import WRONG_NUMBER, agree, gives_the_same, grad_out_layouts, input_layouts
 
@@ -109,19 +110,23 @@ def _edits_input(target, t, xs):
 
 
 class _Edited(Listener):
-    """Whether a forward has written into an input that it does not mark as dirty."""
+    """Where the inputs lie into which a forward has written that does not mark them as dirty."""
 
-    seen = False
+    def __init__(self):
+        self.memory = set()
 
     def called(self, call):
-        self.seen |= call.inputs_changed
+        if call.inputs_changed:
+            self.memory |= {memory(x) for x in call.inputs.values()}
 
 
 def _writes_into_an_input(target):
-    met = _Edited()
-    with suppress(Exception), listening(met):  # of fn, listened to
+    """Whether a Function inside fn does, and into its numbers: x1.set_() of a part of an input
+    moves a counter, too, and changes nothing of it."""
+    met, writes = _Edited(), Writes()
+    with suppress(Exception), listening(met), writes:  # of fn, watched so closely
         target.start()
-    return met.seen
+    return any(write.memory in met.memory and write.numbers for write in writes.seen)
 
 
 def _matters(target, i, ys):

@@ -163,6 +163,11 @@ def once_differentiable(e: Evidence) -> Filled:
             "What it guards is torch on saved inputs and can be differentiated: delete the "
             "decorator, and diagnose again."
         )
+    elif all(f.sound or EDITED in f.refused for f in guarded):
+        advice = (
+            "What it guards changes a tensor in place that autograd keeps: make a new tensor "
+            "there, delete the decorator, and diagnose again."
+        )
     else:
         advice = (
             "Do not delete the decorator. Write a Function for backward, with a backward of its "

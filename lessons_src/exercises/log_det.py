@@ -5,7 +5,7 @@ from torch.autograd import Function
 
 from .task import Task
 
-A = torch.tensor([[2.0, 1.0], [0.5, 1.5]], dtype=torch.float64)
+A = torch.tensor([[2.1, 1.0], [0.5, 1.4]], dtype=torch.float64)
 LARGE = torch.tensor(
     [[3.0, 1.0, 0.0, -2.0], [0.0, 4.0, 1.0, 0.5], [1.0, 0.0, 0.9, 0.0], [1.0, 0.0, -1.0, 55.0]],
     dtype=torch.float64,
