@@ -2,11 +2,10 @@
 
 from double_backward.check import Checked, Compared, Outcome
 from double_backward.diagnosis.evidence import Evidence
+from double_backward.diagnosis.formulas import Row, Setting
 from double_backward.diagnosis.functions import Custom, Extra, Kind, Saved, Second
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.measure import Numbers
-from double_backward.diagnosis.rows import Row
-from double_backward.diagnosis.settings import Setting
 
 RIGHT, WRONG, RAISES = Outcome.RIGHT, Outcome.WRONG, Outcome.RAISES
 NOT_FINITE, UNCLEAR = Outcome.NOT_FINITE, Outcome.UNCLEAR

@@ -31,12 +31,11 @@ from torch.autograd import Function
 
 from double_backward import diagnose
 from double_backward.check import Outcome
-from double_backward.diagnosis.each import judge_each
+from double_backward.diagnosis.each import convict_surrogates, judge_each
+from double_backward.diagnosis.formulas import Setting
 from double_backward.diagnosis.functions import Custom
 from double_backward.diagnosis.measure import measure
 from double_backward.diagnosis.prepare import prepare
-from double_backward.diagnosis.settings import Setting
-from double_backward.diagnosis.surrogates import convict_surrogates
 from double_backward.diagnosis.undone import with_steps
 from double_backward.steps import STEPS
 from lessons_src.untracked_backward import Cube

@@ -30,12 +30,10 @@ from made_evidence import (
 from double_backward.compiled import Region
 from double_backward.diagnosis.as_called import Compiled
 from double_backward.diagnosis.findings import ROWS, concluded
-from double_backward.diagnosis.functions import Handed, Kind
+from double_backward.diagnosis.formulas import Row, Setting
+from double_backward.diagnosis.functions import Handed, Kind, Lifetime
 from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.lifetime import Lifetime
 from double_backward.diagnosis.not_finite import Broken
-from double_backward.diagnosis.rows import Row
-from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.undone import Undone
 from double_backward.diagnosis.ways import Situation
 from double_backward.steps import Step

@@ -6,7 +6,7 @@ from test_diagnosis_facts import function
 from torch.autograd import Function
 
 from double_backward import diagnose
-from double_backward.diagnosis.inexact import scatters
+from double_backward.diagnosis.first_derivative import scatters
 
 x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
 

@@ -9,10 +9,9 @@ from made_evidence import NOT_FINITE, RAISES, RIGHT, UNCLEAR, WRONG, kept
 
 from double_backward.diagnosis import Diagnosis
 from double_backward.diagnosis.findings import Finding
+from double_backward.diagnosis.formulas import FORMULAS, Row, Setting
 from double_backward.diagnosis.functions import Kind, Saved
 from double_backward.diagnosis.report import outcome_text
-from double_backward.diagnosis.rows import Row
-from double_backward.diagnosis.settings import FORMULAS, Setting
 from double_backward.diagnosis.verdict import Verdict
 from double_backward.lessons import PAGES, TITLES, _address, lesson_mark
 

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from double_backward.diagnosis.recipe import typed
-from double_backward.diagnosis.settings import (
+from double_backward.diagnosis.formulas import (
     FORMULAS,
     Probe,
     Setting,
     reported,
+    typed,
     uneven,
     uneven_direction,
 )

@@ -18,9 +18,8 @@ from made_evidence import (
 from double_backward.check import Outcome
 from double_backward.diagnosis.as_called import Compiled
 from double_backward.diagnosis.findings import concluded
+from double_backward.diagnosis.formulas import Row, Setting
 from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.rows import Row
-from double_backward.diagnosis.settings import Setting
 from double_backward.diagnosis.verdict import Verdict
 from double_backward.diagnosis.ways import Situation
 

@@ -22,13 +22,12 @@ from double_backward.surroundings import undisturbed
 from .as_called import compiled, written
 from .evidence import Evidence
 from .findings import ROWS, Finding, concluded
+from .formulas import Row, Setting
 from .functions import Saved
 from .gather import seen
 from .limits import TookTooLong, limited, no_endless_recursion
 from .prepare import NotChecked
 from .report import text_of
-from .rows import Row
-from .settings import Setting
 from .smaller_inputs import LARGE, change_of, cut_down, elements, runs, shapes
 from .verdict import Verdict
 

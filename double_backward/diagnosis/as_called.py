@@ -20,9 +20,8 @@ from double_backward.check import BESIDE_FIRST, OTHER_CODE, SURROGATE, Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, as_written
 from double_backward.differences import real
 
+from .formulas import Probe, Reported, Row, Setting, reported, uneven_probe
 from .measure import Measured
-from .rows import Row
-from .settings import Probe, Reported, Setting, reported, uneven_probe
 from .smaller_inputs import as_leaf
 from .target import Evaluation, Target, seed_generators
 

@@ -7,14 +7,12 @@ import torch
 from double_backward.check import INEXACT, Outcome
 
 from .as_called import Compiled
-from .functions import Custom, Extra, Saved
+from .formulas import Row, Setting
+from .functions import Custom, Extra, Lifetime, Saved
 from .habits import Habits
-from .lifetime import Lifetime
 from .measure import Numbers
 from .not_finite import Broken
 from .overwritten import Written
-from .rows import Row
-from .settings import Setting
 from .undone import Undone
 
 

@@ -12,8 +12,7 @@ from double_backward.places import short
 
 from . import words
 from .evidence import Evidence
-from .functions import WRONG, Custom, Kind
-from .lifetime import Lifetime
+from .functions import WRONG, Custom, Kind, Lifetime
 from .verdict import Verdict, verdict_of
 from .words import listed, several
 

@@ -1,5 +1,7 @@
 """The custom Functions in the graph of fn, and what they keep for backward."""
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -362,3 +364,27 @@ def _parts(value):
         return parts if len(parts) <= LONG else []
     plain = not isinstance(value, (Tensor, torch.nn.Module, type)) and not callable(value)
     return list(getattr(value, "__dict__", {}).values()) if plain else []
+
+
+# How long a graph lives.
+
+
+class Lifetime(StrEnum):
+    """What becomes of the graph of fn when nobody holds an output any more."""
+
+    FREED = "freed"
+    CYCLE = "cycle"  # freed when the garbage collector runs
+    FOREVER = "forever"  # a cycle that the garbage collector does not see
+
+
+def lifetime(target: Target) -> Lifetime:
+    """Call fn, drop what it returns and see which nodes are left. Raises what fn raises."""
+    left = _references(look(target))
+    if not any(node() for node in left):
+        return Lifetime.FREED
+    gc.collect()
+    return Lifetime.FOREVER if any(node() for node in left) else Lifetime.CYCLE
+
+
+def _references(looked: Looked) -> list[weakref.ref]:
+    return [weakref.ref(node.fn) for node in looked.nodes]

@@ -9,21 +9,17 @@ from double_backward.lines import first_line
 from double_backward.places import place_of
 
 from .as_called import in_float32
-from .blocks import blocks
-from .each import judge_each
+from .each import judge_each, settled
 from .evidence import Evidence
-from .functions import STEP, custom_functions
+from .formulas import FORMULAS, Row, Setting, typed
+from .functions import STEP, Lifetime, custom_functions, lifetime
 from .habits import observe, torch_func
-from .lifetime import Lifetime, lifetime
+from .matrix import blocks
 from .measure import Measured
 from .not_finite import broken
 from .overwritten import overwritten
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
-from .recipe import typed
-from .rows import Row
-from .settings import FORMULAS, Setting
-from .surrogates import settled
 from .undone import undone, with_steps
 
 

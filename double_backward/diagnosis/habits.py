@@ -13,10 +13,10 @@ from double_backward.check import EXACT, FACTORS, LINEAR, Outcome, size
 from double_backward.differences import apart, filled, flat, same, shaped, vjp
 from double_backward.lines import first_line
 
+from .formulas import Setting
 from .functions import STEP, look
 from .measure import Measured, differs
 from .overwritten import Writes, memory
-from .settings import Setting
 from .ways import WRONG_NUMBER, agree, gives_the_same, grad_out_layouts, input_layouts
 
 SAME = "the same result"

@@ -28,11 +28,9 @@ from double_backward.differences import apart, flat, shaped, taken, vjp
 from double_backward.lines import first_line
 from double_backward.places import raised_in
 
-from .inexact import first_row
+from .first_derivative import first_row
+from .formulas import Probe, Reported, Row, Setting, reported, shown, uneven, uneven_probe
 from .rounding import in_16_bits, is_clean, scatter
-from .rows import Row
-from .settings import Probe, Reported, Setting, reported, uneven, uneven_probe
-from .shown import shown
 from .target import Target
 from .ways import Situation, Way, as_models_call
 

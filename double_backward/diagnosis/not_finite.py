@@ -16,8 +16,8 @@ from double_backward.differences import shaped
 from double_backward.graphs import walk
 from double_backward.places import OURS, Place, innermost, line_of_code
 
+from .formulas import Setting, with_leaves_for_weights
 from .measure import Measured
-from .settings import Setting, with_leaves_for_weights
 
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 NOTHING = nullcontext()

@@ -11,8 +11,8 @@ from torch import Tensor
 from double_backward._torch import EDITED, Watching, version, written_by
 from double_backward.places import line_of_code
 
+from .formulas import reported
 from .measure import Measured
-from .settings import reported
 
 
 @dataclass(frozen=True)

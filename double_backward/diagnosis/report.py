@@ -10,8 +10,8 @@ from double_backward.lessons import lesson_mark
 from double_backward.lines import WIDTH, wrapped
 
 from .findings import Finding
+from .formulas import Row
 from .functions import Saved
-from .rows import Row
 from .verdict import Verdict
 
 TITLE = 20  # columns: "second derivative"

@@ -33,8 +33,8 @@ from double_backward.surroundings import Surroundings
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .as_called import AsCalled
+from .formulas import Setting, reported
 from .orders import Passes
-from .settings import Setting, reported
 from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, elements, runs, shapes
 from .step_report import error_line, text_of
 

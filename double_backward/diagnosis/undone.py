@@ -17,8 +17,8 @@ from double_backward.check import Checked, Expected, Outcome, check
 from double_backward.graphs import walk
 from double_backward.steps import UNDOABLE, Step, watched
 
+from .formulas import Probe
 from .functions import Custom, look
-from .settings import Probe
 
 DETACHES = {"detach", "data"}
 PATIENCE = 20.0  # seconds of computing, after which no step is looked at by itself

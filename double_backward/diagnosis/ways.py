@@ -15,8 +15,8 @@ from torch import Tensor
 
 from double_backward.differences import NONE, apart, flat
 
+from .formulas import Probe, Reported, Setting, reported
 from .rounding import scatter
-from .settings import Probe, Reported, Setting, reported
 
 WRONG_NUMBER = "a wrong number"
 FEW = 4  # inputs; with more, they are not tried one by one

@@ -22,7 +22,7 @@ from double_backward.check import (
 )
 from double_backward.differences import flat, shaped
 
-from .rows import Row
+from .formulas import Row
 from .target import Target
 
 ONE_BY_ONE = 16  # elements; with more, parts of the inputs are compared

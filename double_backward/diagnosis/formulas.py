@@ -1,0 +1,357 @@
+"""The four formulas in which fn is differentiated twice: what autograd says in them, a row of the
+report for each, the numbers of what is wrong, and how to type them.
+
+What is called t elsewhere is x - x.detach(), moved from 0. The value, the point and the first
+derivative are the same in all formulas; the second is not. With the weights on the outputs held
+fixed, call A the change of fn's own first derivative along a direction d, by finite differences. At
+the given point, with x = x0 + t + t**2/2 before fn and z = y + (y - y0)**2/2 after it, the second
+derivative along d is
+
+    alone  A        graph after  A + B        graph before  A + C        both  A + B + C
+
+where B is the first derivative weighted with the change of y, and C the first derivative times d.
+They judge nothing: `check` does.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from double_backward.check import Outcome, size, unit
+from double_backward.differences import Slope, filled, flat, shaped, slope, taken, vjp
+from double_backward.lines import first_line
+from double_backward.places import raised_in
+
+from .target import Target
+
+UNUSED = "appears to not have been used"  # of one input of several
+
+
+class Setting(StrEnum):
+    """A formula around fn; as a string, its name in the report."""
+
+    ALONE = "alone"
+    AFTER = "graph after"
+    BEFORE = "graph before"
+    BOTH = "both"
+
+    @property
+    def before(self) -> bool:
+        return self in (Setting.BEFORE, Setting.BOTH)
+
+    @property
+    def after(self) -> bool:
+        return self in (Setting.AFTER, Setting.BOTH)
+
+
+FORMULAS = {
+    Setting.ALONE: "y where y = fn(x)",
+    Setting.AFTER: "y + (y - y.detach())**2/2",
+    Setting.BEFORE: "y where y = fn(x + (x - x.detach())**2/2)",
+    Setting.BOTH: "y + (y - y.detach())**2/2 with that y",
+}
+LARGE = 1e3  # elements of up to this size are moved as those of size 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison, a line of the report."""
+
+    outcome: Outcome
+    error: float | None = None  # the largest, absolute
+    relative: float = 0.0  # the same in proportion to the terms
+    expected: float = 0.0  # at the element shown
+    got: float = 0.0
+    where: str = ""
+    text: str = ""  # first line of the error that autograd raises
+    raised_in: str = ""  # where in the reader's code, "backward, line 7"
+    zero: bool = False  # nothing but 0 was expected
+    unchecked: int = 0  # elements where finite differences cannot be trusted
+    elements: int = 0  # all of them
+    of_backward: bool = False  # not compared: the first derivative is not that of forward
+    uncertain: float = 0.0  # what `expected` may be off by
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        shown = ("outcome", "error", "relative", "expected", "got", "where", "text", "raised_in")
+        values = {name: getattr(self, name) for name in shown}
+        plain = {k: str(v) if isinstance(v, str) else v for k, v in values.items()}
+        broken = [k for k, v in plain.items() if isinstance(v, float) and not math.isfinite(v)]
+        return {**plain, **dict.fromkeys(broken)}
+
+
+def uneven(like: Tensor) -> Tensor:
+    """Weights that hide nothing in a sum: 1.5 + cos(0), 1.5 + cos(1), ...; laid out like `like`."""
+    weights = 1.5 + torch.arange(like.numel(), device=like.device).cos()
+    return torch.empty_like(like).copy_(weights.view(like.shape))
+
+
+def uneven_direction(like: Tensor) -> Tensor:
+    """A direction unlike the weights: 1.5 + sin(0), 1.5 + sin(2), ...
+
+    With w = d, whatever is antisymmetric (a forgotten transpose, a cross product) would vanish.
+    """
+    return (1.5 + (2 * torch.arange(like.numel(), device=like.device)).sin()).to(like)
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """What is differentiated: the outputs weighted with w, along a direction d."""
+
+    target: Target
+    w: tuple[Tensor, ...]  # like the outputs
+    y0: tuple[Tensor, ...]  # the outputs at the point
+    d: Tensor  # flat, like the inputs
+    by_backward: bool = False  # by .backward(), where torch.autograd.grad is refused
+
+    def loss(self, ys: list[Tensor], after: bool = False) -> Tensor:
+        """The sum of w * z, where z = y, or y + (y - y0)**2/2 if `after`."""
+        terms = [w * y for w, y in zip(self.w, ys, strict=True)]
+        if after:
+            terms += [w * (y - at) ** 2 / 2 for w, y, at in zip(self.w, ys, self.y0, strict=True)]
+        return sum((term.sum() for term in terms), torch.zeros(()))
+
+    def values_and_gradient(self, d: Tensor, h: float) -> Tensor:
+        """Outputs and first derivative at the point + h d, flat; NaN outside the domain of fn."""
+        try:
+            call = self.target.start(shift=h * d)
+            return torch.cat([flat(call.ys), vjp(call.ys, call.t, self.w, self.by_backward)])
+        except Exception:  # of fn, or of its backward
+            return torch.full((len(flat(self.y0)) + len(d),), torch.nan)
+
+
+def uneven_probe(target: Target) -> Probe:
+    ys = tuple(y.detach().clone() for y in target.start().ys)
+    w = tuple(uneven(y) / unit(y) for y in ys)  # so that large outputs do not hide small ones
+    return Probe(target, w, ys, uneven_direction(flat(target.point)))
+
+
+def even_probe(target: Target) -> Probe:
+    ys = tuple(y.detach().clone() for y in target.start().ys)
+    return Probe(target, tuple(map(torch.ones_like, ys)), ys, torch.ones_like(flat(target.point)))
+
+
+@dataclass(frozen=True, eq=False)
+class Reported:
+    """What autograd gives for a derivative along d, or the error that it raises."""
+
+    vector: Tensor | None  # flat, like the inputs; None if there was an error
+    missing: Tensor | None = None  # mask: where autograd returned None, taken as 0 in `vector`
+    text: str = ""  # first line of the error; also of one that `allow_unused=True` avoids
+    first: Tensor | None = None  # the first derivative on the way there, None if that raises
+    raised_in: str = ""  # "backward, line 7": the reader's code that raises
+
+
+def reported(probe: Probe, setting: Setting, order: int = 2) -> Reported:
+    """`Reported`: the derivative of this order (2 or 3), all but the first time along d.
+
+    As a reader would call autograd: nothing is retained at the last step. Where autograd says that
+    an input was not used, once more with `allow_unused=True`; it may mean one of many.
+    """
+    got = _differentiated(probe, setting, order, strict=True)
+    if got.vector is None and says_unused(got.text):
+        loose = _differentiated(probe, setting, order, strict=False)
+        got = replace(loose, text=loose.text or got.text)
+    return got
+
+
+def says_unused(text: str) -> bool:
+    """Whether an error is what autograd says where nothing depends on an input."""
+    return UNUSED in text or "does not require grad" in text
+
+
+def _differentiated(probe, setting, order, strict):
+    first = None
+    try:
+        t, _, ys = probe.target.start(setting.before, leaves=True)
+        scalar = probe.loss(ys, setting.after)
+        grads = _derivative(probe, scalar, t, create_graph=True, strict=False)
+        first = filled(grads, t)
+        for step in range(2, order + 1):
+            along = zip(grads, shaped(probe.d, t), strict=True)
+            scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
+            grads = _derivative(probe, scalar, t, create_graph=step < order, strict=strict)
+    except Exception as error:  # whatever fn or its backward raises is the answer
+        place = raised_in(error)
+        return Reported(None, text=first_line(error), first=first, raised_in=place)
+    missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])
+    return Reported(filled(grads, t), missing > 0, first=first)
+
+
+def with_leaves_for_weights(probe: Probe) -> Probe:
+    return replace(probe, w=tuple(v.detach().clone().requires_grad_() for v in probe.w))
+
+
+def _derivative(probe, scalar, t, create_graph, strict):
+    if not strict and not scalar.requires_grad:
+        return [None] * len(t)
+    if probe.by_backward:
+        scalar.backward(create_graph=create_graph)
+        return taken(t)
+    return torch.autograd.grad(scalar, t, create_graph=create_graph, allow_unused=not strict)
+
+
+# What the formulas should give, and how that is shown.
+
+
+def shown(found, asked_otherwise):
+    """The same, with the numbers of each row that is wrong: by sums, whose numbers a reader can
+    recognise; by uneven weights where a sum hides the error.
+
+    Args:
+        asked_otherwise: autograd has raised, but not in these formulas: so they tell.
+    """
+    best = found
+    for probe in (
+        replace(even_probe(found.probe.target), by_backward=found.by_backward),
+        found.probe,
+    ):
+        try:
+            said = found.said if probe is found.probe else {s: reported(probe, s) for s in Setting}
+            true = _expected(probe, found.dtype)
+        except Exception:  # of fn, beside the point
+            continue
+        pairs = {s: (said[s], true[s]) for s in Setting}
+        rows = {
+            s: _with_worst(row, *pairs[s], found.tolerance, probe.target.place, asked_otherwise)
+            for s, row in found.second.items()
+        }
+        best = replace(found, second=rows, probe=probe, said=said, a=true[Setting.ALONE].value)
+        call = probe.target.start()
+        best = replace(best, gradient=vjp(call.ys, call.t, probe.w, probe.by_backward))
+        if any(row.where for row in rows.values() if row.outcome is Outcome.WRONG):
+            break
+    return best
+
+
+def _with_worst(row, got, true, rtol, place, asked_otherwise):
+    """With the worst of its elements: of those that are alike, the first."""
+    if row.outcome is not Outcome.WRONG or got.vector is None:
+        return row
+    typical = true.value.abs()
+    allowed = rtol * (typical + typical.square().mean().sqrt()) + 5 * true.error
+    off = (got.vector - true.value).abs().nan_to_num(0.0)
+    off = off * (off > allowed)
+    if not off.any():
+        return replace(row, outcome=Outcome.RIGHT) if asked_otherwise else row
+    numbers = off * ~got.missing  # a wrong number tells more than one that is not there
+    told = numbers if numbers.any() else off
+    i = int((told >= 0.1 * told.max()).nonzero()[0])
+    return replace(
+        row,
+        outcome=Outcome.RAISES if got.missing[i] else row.outcome,
+        text=got.text,
+        error=off.max().item(),
+        relative=(off.max() / typical.norm().clamp(min=1e-300)).item(),
+        expected=true.value[i].item(),
+        got=got.vector[i].item(),
+        where=place(i),
+        uncertain=true.likely[i].item(),
+    )
+
+
+def _expected(probe, dtype):
+    """What each formula should give: see the head."""
+    target, d, n = probe.target, probe.d, len(flat(probe.y0))
+    slopes = [_change_along(probe, by, dtype) for by in _alike(target, d)]
+    both = [sum(parts) for parts in zip(*slopes, strict=True)]
+    dy, a = both[0][:n], Slope(*(part[n:] for part in both))
+    c, b = probe.values_and_gradient(d, 0.0)[n:] * d, torch.zeros_like(d)
+    if dy.any():
+        call = target.start()
+        # In memory these weights are like those of the probe, which backward takes.
+        w = shaped(flat(probe.w) * dy, probe.w)
+        w = [torch.empty_like(v).copy_(s) for v, s in zip(probe.w, w, strict=True)]
+        b = vjp(call.ys, call.t, w, probe.by_backward)
+    return {s: Slope(a.value + s.after * b + s.before * c, a.error, a.likely) for s in Setting}
+
+
+def _change_along(probe, by, dtype):
+    """The change of the values and of the first derivative along a direction."""
+    step, d = by
+    return slope(lambda h: probe.values_and_gradient(d, h), dtype, step)
+
+
+def _alike(target, d):
+    """(size of a step, direction) for the elements of each size: small ones are moved by little,
+    and what is far above 1 by more."""
+    sizes = flat([size(x) for x in target.point])
+    steps = 100.0 ** (sizes.log10() / 2).round()
+    steps = torch.where((steps >= 1) & (steps <= LARGE), 1.0, steps)
+    return [(step, d * (steps == step)) for step in steps.unique().tolist()]
+
+
+# How a reader types them.
+
+
+def typed(probe: Probe) -> tuple[str, dict[Setting, str]]:
+    """How to get the numbers of a row from z, and what z is in each setting, as it can be typed.
+
+    The first is "" where that takes more than a line. Raises what fn raises.
+    """
+    target = probe.target
+    given = [target.slots[i] for i in target.where]
+    one = len(given) == len(probe.w) == 1
+    plain = [not x.is_complex() and x.layout == torch.strided for x in given]
+    outer = {_outer(y) for y in target.returned(target.inputs(_zeros(target)))}
+    pairs = all(plain) or one and given[0].is_complex()
+    moved = target.is_linked or target.stays_symmetric
+    far = any(unit(v) != 1 for v in probe.w)  # weights that bring outputs near 1
+    if probe.by_backward or moved or far or not pairs or len(outer) > 1:
+        return "", FORMULAS  # not by grad, or the values of sparse tensors, or of several kinds
+    return _recipe(probe, one, all(plain)), _typed_formulas(outer.pop(), all(plain))
+
+
+def _zeros(target):
+    return [torch.zeros_like(x) for x in target.point]
+
+
+def _outer(y):
+    """What makes a real strided tensor of an output."""
+    if y.is_complex():
+        return "torch.view_as_real(fn(x))"
+    return "fn(x)" if y.layout == torch.strided else "fn(x).to_dense()"
+
+
+def _recipe(probe, one, plain):
+    even = all((v == 1).all() for v in [*probe.w, probe.d])
+    z, g = ("z", "g") if even else ("(w * z)", "(d * g)")
+    if one:
+        by = "x" if plain else "r"
+        how = f"(g,) = grad({z}.sum(), {by}, create_graph=True), then grad({g}.sum(), {by})"
+    else:
+        by = "inputs"
+        how = (
+            f"gs = grad(sum({z}.sum() for z in zs), {by}, create_graph=True), g = "
+            f"torch.cat([g.reshape(-1) for g in gs]), then grad({g}.sum(), {by})"
+        )
+    told = []
+    if not even:
+        w, d = ("-1.5 -" if (v < 0).all() else "1.5 +" for v in (probe.w[0], probe.d))
+        told.append(f"w = {w} torch.arange(z.numel()).cos().view_as(z)")
+        told.append(f"d = {d} (2 * torch.arange(g.numel())).sin().view_as(g)")
+    if not plain:
+        told.append("r = torch.view_as_real(x.detach()).requires_grad_()")
+    end = f"where {'z' if one else 'each z in zs'} is"
+    return ", ".join([how, *([f"with {told[0]}", *told[1:]] if told else []), end])
+
+
+def _typed_formulas(outer, plain):
+    """`FORMULAS`, or the same for outputs and inputs that are made real."""
+    point, moved = "x", "x + (x - x.detach())**2/2"
+    if not plain:
+        point, moved = (
+            f"torch.view_as_complex({p.replace('x', 'r')})"
+            for p in ("x", "x + (x - x.detach())**2/2")
+        )
+    found = {}
+    for setting, text in FORMULAS.items():
+        for plain_x, x in (("fn(x)", point), ("fn(x + (x - x.detach())**2/2)", moved)):
+            if plain_x in text:
+                text = text.replace(plain_x, outer.replace("fn(x)", f"fn({x})"))
+                break
+        found[setting] = text
+    return found
