@@ -17,7 +17,6 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 # Other versions of packages than those of constraints.txt; make would put these back.
 OTHER_VERSIONS = re.compile(
     r'sed -i( -E)? "[^"]+" constraints\.txt|git checkout constraints\.txt'
-    r"|set -o pipefail; make newest \| tee newest\.txt"  # a report that is shown as well
     r"|make environment[a-z+]*|CELLS=here \.venv/bin/python scripts/matrix\.py"
 )
 
