@@ -31,7 +31,7 @@ def jupyter_folder(folder):
 def copy_lessons(folder=MY_LESSONS):
     """Copy the lessons that are not there yet and announce those that are newer than the copy."""
     if not lessons():
-        there = ", ".join(path.name for path in (ROOT / "notebooks").iterdir() if path.is_dir())
+        there = ", ".join(path.name for path in (ROOT / "translations").iterdir())
         sys.exit(f"There are no lessons in {LANGUAGE}: try LANGUAGE={there}, or none for English.")
     known = read_known(folder)
     spoken = f" LANGUAGE={LANGUAGE}" if LANGUAGE else ""
