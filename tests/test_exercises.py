@@ -228,6 +228,29 @@ def test_the_sentence_is_the_one_for_this_mistake(which):
 
 
 MISTAKES = {  # of learners: the exercise, what is said of it, and what they change in the solution
+    "save_for_backward with an equals sign": """reciprocal: save_for_backward is a method: call it
+        - ctx.save_for_backward(x)
+        + ctx.save_for_backward = x
+        - (x,) = ctx.saved_tensors
+        + x = ctx.save_for_backward
+    """,
+    "the same, and saved_tensors": """reciprocal: save_for_backward is a method: call it
+        - ctx.save_for_backward(x)
+        + ctx.save_for_backward = x
+    """,
+    "a value that is wrong in float32 alone": """\
+reciprocal: the value is wrong at x[0] = 0.5 (x in float32)
+        - return 1 / x
+        + return 1 / x if x.dtype == torch.float64 else 1.01 / x
+    """,
+    "a number of grad_out": """reciprocal: grad_out.item() makes a number of one element
+        - return -grad_out / x**2
+        + return -grad_out.item() / x**2
+    """,
+    "a solve in SciPy in backward": """solve: apply FullSolve itself for this solve
+        - w = FullSolve.apply(A.t(), grad_out)
+        + w = in_numpy(linalg.solve, A.t(), grad_out)
+    """,
     "a shift that cancels, beside a detach": """logsumexp: (it uses .detach() in backward, line 15
         - out = torch.log(torch.exp(x).sum())
         - ctx.save_for_backward(x, out)
@@ -920,6 +943,24 @@ def test_an_answer_to_the_point_is_right_alone(name, change, capsys):
     assert "But" not in got
 
 
+@pytest.mark.parametrize(
+    ("derivative", "overflows"), [("exp(x) / (1 + torch.exp(x))", True), ("sigmoid(x)", False)]
+)
+def test_a_right_answer_that_overflows_far_away_is_told_so(derivative, overflows, capsys):
+    change = f"""
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(x)
+        - (out,) = ctx.saved_tensors
+        - return grad_out * (1 - torch.exp(-out))
+        + (x,) = ctx.saved_tensors
+        + return grad_out * torch.{derivative}
+    """
+    check("softplus", changed("softplus", change))
+    got = said(capsys.readouterr().out)
+    assert got.startswith("✓ softplus: right.")
+    assert ("But it overflows: at x = 710 the first derivative is nan, true 1." in got) == overflows
+
+
 def test_a_first_derivative_that_cannot_be_recorded_is_right_where_only_it_is_asked():
     change = """
         - return grad_out * in_numpy(dawson_first, x)
@@ -1019,6 +1060,22 @@ def test_in_a_hunt_for_a_bug_the_second_check_names_the_cause(capsys):
     first, second = said(capsys.readouterr().out).split("✗ swish: ")[1:]
     assert "yours" in first and "from the second time on, check names the cause" in first
     assert "copy" not in first and "saves is a copy of an input" in second
+
+
+def test_the_third_try_is_shown_its_graph_beside_that_of_the_solution(capsys):
+    exercises._tries.clear()
+    wrong = changed(
+        "gate",
+        """
+        - grad_a = grad_out * s
+        + grad_a = grad_out * s.detach()
+    """,
+    )
+    shown = []
+    for _ in range(4):
+        check("gate", wrong)
+        shown.append(capsys.readouterr().out.count("Graph of a, b, grad_a, grad_b and out"))
+    assert shown == [0, 0, 2, 0]
 
 
 def stubs(notebook):

@@ -18,15 +18,18 @@ from torch.autograd import Function
 
 from .changes import solution_code
 from .language import FIRST_TRY, in_its_language
+from .picture import show_both
 from .point import besides
-from .review import review
+from .reply import survived
+from .review import function_of, review
 
 __all__ = ["check", "hint", "solution"]
 
 _MOST_LINES = 10  # of what an answer prints
 _SIGNS = {"right": "✓ ", "wrong": "✗ "}
 _hints_given: Counter[str] = Counter()
-_tries: Counter[str] = Counter()  # of those that know the cause, in a hunt for a bug
+_tries: Counter[str] = Counter()  # of which the cause is known
+_ENOUGH = 3  # of them, after which the graph is shown
 _NOTHING = object()
 
 
@@ -55,13 +58,15 @@ def check(name=None, answer=_NOTHING):
         reply = review(exercise.TASK, answer)
         if reply.status == "right":
             reply.advice = besides(exercise.TASK, answer) or _next(exercise)
-    if exercise.TASK.given and reply.names_cause:
-        _tries[name] += 1
-        if _tries[name] == 1:
-            reply.advice = in_its_language(FIRST_TRY)
+    _tries[name] += reply.names_cause
+    if exercise.TASK.given and reply.names_cause and _tries[name] == 1:
+        reply.advice = in_its_language(FIRST_TRY)
     reply.fact = in_its_language(reply.fact)
     _print_once(printed.getvalue())
     print(reply.told(f"{_SIGNS.get(reply.status, '')}{name}: "))
+    if reply.names_cause and _tries[name] == _ENOUGH and hasattr(exercise, "SOLUTION"):
+        both = (function_of(f) for f in (answer, exercise.SOLUTION[-1]))
+        survived(show_both, exercise.TASK, *both)
 
 
 def _print_once(text):

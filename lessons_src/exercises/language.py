@@ -12,6 +12,8 @@ FIRST_TRY = (
     "What does backward use that has no way back to an input? Look once more. Or run the cell "
     "again: from the second time on, check names the cause."
 )
+YOURS = "The graph of your derivative. What does it lead back to?"
+RIGHT = "And that of a right answer. What is there that yours has not?"
 
 # Said by check and hint, besides the hints themselves.
 SENTENCES = (
@@ -20,6 +22,8 @@ SENTENCES = (
     "right so far; {} is not written yet.",
     "as given. It has a bug: find it and mend it here.",
     FIRST_TRY,
+    YOURS,
+    RIGHT,
     "right. Checked: value and first derivative.",
     "right. Checked: value, first and second derivative, alone and inside larger formulas.",
     'solution("{}") shows how we wrote it. On to the next cell.',
