@@ -95,22 +95,22 @@ def _of_frame(frame: Any) -> Region:
 @contextmanager
 def as_written() -> Iterator[None]:
     """Inside, in all threads, compiled functions run as they were written, and stay compiled."""
-    _change(1)
+    see_to_it(1)
     try:
         yield
     finally:
-        _change(-1)
+        see_to_it(-1)
 
 
 _lock, _depth, _stance = threading.RLock(), 0, None
 
 
-def _change(by: int = 0) -> None:
-    """So many more want it. Nothing is compiled before Dynamo has been imported, which takes
-    seconds: whoever meets a region asks again."""
+def see_to_it(more: int = 0) -> None:
+    """For so many blocks more. Nothing is compiled before Dynamo has been imported, which takes
+    seconds: whoever meets a region asks for it again."""
     global _depth, _stance
     with _lock, _outside_regions():
-        _depth += by
+        _depth += more
         if _depth and _stance is None and "torch._dynamo" in sys.modules:
             import torch
 
@@ -118,9 +118,6 @@ def _change(by: int = 0) -> None:
         elif not _depth and _stance is not None:
             _stance.__exit__(None, None, None)
             _stance = None
-
-
-see_to_it = _change
 
 
 @contextmanager

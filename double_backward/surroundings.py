@@ -361,19 +361,25 @@ class _Bindings(_Kept):
     Args:
         now: gives them as a dict.
         put, drop: bind one, given its key and the object; take one away, given its key.
+        ordered: whether their order counts.
     """
 
-    def __init__(self, now, put, drop):
-        super().__init__(now(), now, self._write, _same_bindings)
-        self.put, self.drop = put, drop
+    def __init__(self, now, put, drop, ordered=False):
+        super().__init__(now(), now, self._write, self._same)
+        self.put, self.drop, self.ordered = put, drop, ordered
+
+    def _same(self, before, now):
+        if before.keys() != now.keys() or (self.ordered and list(before) != list(now)):
+            return False
+        return all(now[key] is value for key, value in before.items())
 
     def _write(self, before):
         now = self.now()
-        moved = list(now) != list(before)  # the order counts, too
-        for key in now if moved else ():
+        anew = self.ordered and list(before) != list(now)
+        for key in now if anew else now.keys() - before.keys():
             self.drop(key)
         for key, value in before.items():
-            if moved or now[key] is not value:
+            if anew or key not in now or now[key] is not value:
                 self.put(key, value)
 
     def replace(self, others):
@@ -381,10 +387,6 @@ class _Bindings(_Kept):
             if id(_inside(value)) in others:
                 other = others[id(_inside(value))]
                 self.put(key, other if _inside(value) is value else type(value)(other))
-
-
-def _same_bindings(a, b):
-    return list(a) == list(b) and _identical(list(a.values()), list(b.values()))
 
 
 def _identical(a, b):
@@ -491,7 +493,7 @@ def _of_dict(d):
     """By the methods of its own kind: those of a subclass may do more."""
     kind = collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict
     put, drop = partial(kind.__setitem__, d), partial(kind.__delitem__, d)
-    return _Bindings(lambda: dict(kind.items(d)), put, drop)
+    return _Bindings(lambda: dict(kind.items(d)), put, drop, ordered=True)
 
 
 def _of_cells(function):

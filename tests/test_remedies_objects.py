@@ -252,6 +252,30 @@ def test_objects_that_a_wrong_function_changes(make):
         run(make, detect_intermediates, right=False)
 
 
+class Settings:
+    """Its attributes come, change and go."""
+
+    first, second = 1, 2
+
+    def here(self):
+        return {name: value for name, value in vars(type(self)).items() if name[0] != "_"}
+
+
+def test_attributes_of_a_class_are_put_back_and_its_methods_left():
+    own, around = Settings(), surroundings.Surroundings(Settings())
+    before, method = list(own.here()), Settings.here
+    for _ in range(2):
+        with around.unchanged():
+            Settings.first, Settings.third = 5, 3
+            del Settings.second
+        assert (Settings.first, Settings.second) == (1, 2)
+        assert sorted(own.here()) == sorted(before)
+    assert Settings.here is method and around.changed
+    with (untouched := surroundings.Surroundings(own)).unchanged():
+        pass
+    assert not untouched.changed
+
+
 def a_generator():
     numbers = (n for n in range(100))
     return lambda x: next(numbers), lambda: numbers.gi_frame.f_locals.get("n")

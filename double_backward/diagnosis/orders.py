@@ -13,19 +13,13 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from double_backward._torch import engine_replaced
 from double_backward.calls import is_unheard
 from double_backward.surroundings import leaves_behind
-
-
-class Differentiated(Protocol):
-    """Whatever wants to know how often it is differentiated."""
-
-    order: int
 
 
 class Pass:
@@ -38,11 +32,11 @@ class Pass:
     def __init__(self) -> None:
         self.after = 0
         self.thread = threading.get_ident()
-        self._through: dict[int, Differentiated] = {}  # of which it recorded a derivative
+        self._through: dict[int, Any] = {}  # of which it recorded a derivative
         self._before: list[Pass] = []  # whose results it differentiates
 
-    def records(self, function: Differentiated) -> None:
-        """Its derivative is recorded, in order that it be differentiated again."""
+    def records(self, function: Any) -> None:
+        """Its derivative is recorded, in order that it be differentiated again: its `order`."""
         self._through[id(function)] = function
         function.order = max(function.order, 2, 1 + self.after)
 

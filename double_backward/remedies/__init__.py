@@ -189,15 +189,14 @@ def _wait(text, wrong, call, grad_outs, grads, node=None):
     """
     listed = list(grads) if isinstance(grads, tuple) else [grads]
     places = [p for p, g in enumerate(listed) if isinstance(g, torch.Tensor)]
-    if call is not None:
-        ahead = list(call.inputs.values())
-    else:
+    if call is None:
         ahead = [n.variable for n, _ in node.next_functions if n is not None]
-    ahead += [g for g in grad_outs if isinstance(g, torch.Tensor) and g.requires_grad]
+    else:
+        ahead = list(call.inputs.values())
+    if call is None or not call.transformed:
+        ahead += [g for g in grad_outs if isinstance(g, torch.Tensor) and g.requires_grad]
     numbers = {i for i, p in enumerate(places) if wrong is None or p in wrong}
     given = [listed[p] for p in places]
-    if call is not None and call.transformed:
-        ahead = list(call.inputs.values())
     if any(unbatched(g) is not g for g in given):
         raise SecondDerivativeError(text)  # the graph of what waits would be lost
     if not given or not (ahead or any(g.requires_grad for g in given)):
