@@ -22,12 +22,15 @@ from .methods import (
 
 
 class Notepad:
-    """Stands in for ctx: keeps what it is given as it is, with its graph."""
+    """Stands in for ctx: keeps what it is given as it is, with its graph.
+
+    `handed_over` is what forward was called with, in which what it keeps may lie.
+    """
 
     is_ours = True
 
-    def __init__(self, needs_input_grad):
-        self.needs_input_grad = needs_input_grad
+    def __init__(self, needs_input_grad, handed_over=()):
+        self.needs_input_grad, self.handed_over = needs_input_grad, handed_over
         self.saved_tensors = ()
         self.non_differentiable = ()
 
@@ -52,7 +55,7 @@ class Notepad:
     @property
     def attributes(self):
         """What forward has hung on it, by name."""
-        own = "needs_input_grad", "saved_tensors", "non_differentiable"
+        own = "needs_input_grad", "handed_over", "saved_tensors", "non_differentiable"
         return {name: value for name, value in vars(self).items() if name not in own}
 
     def kept(self, place):
@@ -99,7 +102,7 @@ def _without_graph(value):
 def forward_again(call, inputs):
     """What forward keeps, in the place of ctx, and its outputs, a tuple."""
     args = call.arguments(inputs)
-    ctx = Notepad(tuple(place in call.inputs for place in range(len(args))))
+    ctx = Notepad(tuple(place in call.inputs for place in range(len(args))), args)
     function = call.function
     if has_setup_context(function):
         out = function.forward(*args, **call.kwargs)

@@ -202,7 +202,7 @@ class Trial:
         way = way or self.way
         found = self._second(self.expected, way)
         if found.error is not None and self.call.region is not None:
-            found = self._by_each_alone(way) or found
+            found = self._where_not_refused(way) or found
         if found.wrong:
             self.expected = without_rounding(self.expected)
             found = self._second(self.expected, way)
@@ -229,22 +229,21 @@ class Trial:
     def _second(self, expected, way):
         return check(expected, vjp_of(self.call, way))
 
-    def _by_each_alone(self, way):
-        """What is found by the first input alone that is differentiated wrongly, else by one that
-        is not refused; None if all are.
+    def _where_not_refused(self, way):
+        """What is found by those inputs to which autograd does not refuse the way; None if there
+        are none.
 
         A compiled region refuses on the way to the inputs that it keeps, and to grad_out. On the
         way to the others it may be silent.
         """
-        right = None
-        for place in range(len(self.line.d)):
-            expected = measure(self.line.by_input_only(place))
-            found = self._second(expected, way)
-            if found.error is None and (found.wrong or right is None):
-                self.expected, right = expected, found
-            if found.wrong:
-                break
-        return right
+        line, probes = self.line.asking(vjp_of(self.call, way)), self.expected.probes.values()
+        refused = [ask(line.by_input_only(i), probes).error for i in range(len(line.d))]
+        if all(refused):
+            return None
+        pairs = zip(self.line.d, refused, strict=True)
+        d = tuple(torch.zeros_like(d) if error else d for d, error in pairs)
+        self.expected = measure(replace(self.line.with_constants(), d=d))
+        return self._second(self.expected, way)
 
     def _lost_in_cast(self, way):
         """Places whose gradient has lost a part in the Function's own precision."""

@@ -310,7 +310,8 @@ def _forward(truth, h):
         inputs = truth.inputs(side)
         with suppress(Exception), truth.line.subject.around(), torch.no_grad():
             ctx, outs = forward_again(truth.call, inputs)
-            return ctx, list(inputs.values()), [y for y in outs if isinstance(y, Tensor)]
+            given = [*inputs.values(), *(ctx.handed_over[place] for place in inputs)]
+            return ctx, given, [y for y in outs if isinstance(y, Tensor)]
     raise Unknown("forward raises beside the point")
 
 
