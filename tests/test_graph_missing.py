@@ -219,9 +219,21 @@ class Detached(Function):
         return grad_out * torch.cosh(ctx.saved_tensors[0].detach())
 
 
+class DetachedKept(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.cosh = torch.cosh(x)
+        return torch.sinh(x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.cosh.detach()
+
+
 @pytest.mark.parametrize(
     "function, row",
     [
+        (DetachedKept, "    no path from cosh of DetachedKept: taken for a constant"),
         (CoshArray, "    no path from cosh of CoshArray: taken for a constant"),
         (Detached, "    no path from x of Detached: taken for a constant"),
     ],
@@ -232,6 +244,28 @@ def test_what_can_have_no_path_is_told_and_not_drawn(function, row):
     drawing = draw(**sketch.tensors)
     assert row in str(drawing).splitlines() and "color=red " not in drawing.dot
     assert verdict(sketch_of(lambda x: function.apply(x) ** 2, leaf(torch.float32)))[1] == WRONG
+
+
+class DetachedForOne(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w**3
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, w = ctx.saved_tensors
+        return grad_out * w**3, grad_out * x * 3 * w.detach() ** 2
+
+
+def test_a_path_is_missed_by_the_gradient_that_lacks_it():
+    x, w = leaf(), leaf()
+    out = DetachedForOne.apply(x, w) ** 2
+    grad_x, grad_w = grad(out.sum(), (x, w), create_graph=True)
+    sketch = Sketch({"grad_x": grad_x, "grad_w": grad_w, "x": x, "w": w, "out": out})
+    assert missing(sketch) == [("", "DetachedForOne")]
+    words = "grad_x leads back to x; grad_w leads back to w, but a path is missing"
+    assert verdict(sketch) == (words, WRONG)
 
 
 class Scaled(Function):

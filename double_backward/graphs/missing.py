@@ -87,7 +87,7 @@ class Pass:
     by: Tensor
 
 
-WITHOUT_GRAPH: tuple[walk.Role, ...] = walk.INTERMEDIATE, walk.NO_GRAPH
+MADE: tuple[walk.Role, ...] = walk.INTERMEDIATE, walk.NO_GRAPH  # by the Function itself
 Arrived = dict[Edge | None, Tensor]
 Instead = dict[int, Any]  # what stands in for what is kept, by the id of that
 Asked = dict[int, Kept | str]  # a tensor, or the name of a number, that a Function keeps, by its id
@@ -108,7 +108,7 @@ def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
         named: tensors whose values are known, as those that the reader named.
         passes: the backward passes that are run once more.
     """
-    found, keepers = Findings(), list[Keeper]()
+    found, keepers, passed = Findings(), list[Keeper](), set[Node]()
     functions = [node for node in graph.nodes if node.custom and not node.once_differentiable]
     if not (functions and passes):
         return found
@@ -120,9 +120,17 @@ def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
                 found.unasked.append(node)
         for each in passes if any(asked for _, asked, *_ in keepers) else []:
             try:
-                _look(graph, each, keepers, found)
+                passed |= _look(graph, each, keepers, found)
             except Exception:  # NotKnown, or whatever backward raises
                 found.unasked += [node for node, asked, *_ in keepers if asked]
+    used = {(missing.keeper, missing.kept) for missing in found.missing}
+    for node, asked, _, known in keepers:
+        made = [kept for kept in asked.values() if _is_made(kept) and node in passed]
+        unused = [kept for kept in made if (node, kept) not in used]
+        if known:
+            found.constant += [kept for kept in unused if isinstance(kept, Kept)]
+        elif unused:
+            found.unasked.append(node)  # elsewhere it is not used; here it may be
     return found
 
 
@@ -135,7 +143,7 @@ def _keeper(graph: Graph, node: Node, named: list[Tensor]) -> Keeper:
     """
     kinds = float, complex, np.number, np.ndarray
     made: Asked = {id(v): name for name, v in vars(node.fn).items() if isinstance(v, kinds)}
-    made |= {id(kept.tensor): kept for kept in _kept(node, *WITHOUT_GRAPH)}
+    made |= {id(kept.tensor): kept for kept in _kept(node, *MADE)}
     others = {id(kept.tensor): kept for kept in _kept(node, walk.INPUT, walk.OUTPUT)}
     own_lines = {key: _line([kept.tensor]) for key, kept in others.items()}
     inputs, known = _inputs(graph, node, named) if made else ([], True)
@@ -160,6 +168,10 @@ def _keeper(graph: Graph, node: Node, named: list[Tensor]) -> Keeper:
 def _kept(node: Node, *roles: walk.Role) -> list[Any]:
     """What a custom Function keeps in these roles, and finite differences can move."""
     return [kept for kept in node.kept if kept.role in roles and _is_plain(kept.tensor)]
+
+
+def _is_made(kept: Kept | str) -> bool:
+    return isinstance(kept, str) or kept.role in MADE
 
 
 def _is_plain(t: Tensor | None) -> bool:
@@ -200,39 +212,48 @@ def _zeros(meta: Any) -> Tensor:
     return torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
 
 
-def _look(graph: Graph, each: Pass, keepers: list[Keeper], found: Findings) -> None:
-    """Ask the Functions that a pass goes through what they use, and find the paths it lacks."""
-    arrived = _again(graph, each, {})
+def _look(graph: Graph, each: Pass, keepers: list[Keeper], found: Findings) -> set[Node]:
+    """Find the paths that a pass lacks; the Functions among the keepers that it goes through."""
+    leads = _leading(graph, graph.node_of(each.by))
+    arrived = _again(graph, each, leads, {})
     if not close(arrived[origin(each.by)], each.gradient):
         raise NotKnown
-    taken: dict[int, tuple[Node, Any]] = {}
-    for node, asked, at, known in keepers:
+    used, passed = dict[int, tuple[Node, Any]](), set[Node]()
+    for node, asked, at, _ in keepers:
         grads = _grads(node, arrived)
-        for key, kept in asked.items() if any(g is not None for g in grads) else []:
-            used = _uses(node, grads, key, at)
-            made = isinstance(kept, str) or kept.role in WITHOUT_GRAPH
-            if used and made and isinstance(kept, Kept):
-                taken[key] = node, kept
-            elif used:
-                found.missing.append(Missing(node, kept, node, each.name))
-            elif made and not known:
-                found.unasked.append(node)  # elsewhere it is not used; here it may be
-            elif isinstance(kept, Kept):
-                found.constant.append(kept)
-    if taken:
-        leaves = {key: kept.tensor.detach().requires_grad_() for key, (_, kept) in taken.items()}
-        again = _again(graph, each, leaves)[origin(each.by)]
-        for key, to in _compare(graph, each.gradient, again, leaves):
-            found.missing.append(Missing(*taken[key], to, each.name))
+        if any(grad is not None for grad in grads):
+            passed.add(node)
+            used |= {
+                k: (node, kept) for k, kept in asked.items() if _uses(node, grads, leads, k, at)
+            }
+    leaves = {
+        key: kept.tensor.detach().requires_grad_()
+        for key, (_, kept) in used.items()
+        if _is_made(kept) and not isinstance(kept, str)
+    }
+    again = _again(graph, each, leads, leaves)[origin(each.by)]
+    ends = _compare(graph, each.gradient, again, leaves)
+    ends += [(key, node) for key, (node, _) in used.items() if key not in dict(ends)]
+    found.missing += [Missing(*used[key], to, each.name) for key, to in ends]
+    return passed
 
 
-def _uses(node: Node, grads: list[Tensor | None], key: int, at: At) -> bool:
+def _leading(graph: Graph, end: Node | None) -> set[Node]:
+    """The nodes through which a pass comes to `end`."""
+    leads: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node is end or any(source and source[0] in leads for source in node.inputs):
+            leads.add(node)
+    return leads
+
+
+def _uses(node: Node, grads: list[Tensor | None], leads: set[Node], key: int, at: At) -> bool:
     """Whether what backward returns moves with something, and not by a graph; a jump is no move."""
 
     def returned(h: float) -> list[Tensor]:
         draw = torch.Generator().manual_seed(4)
         u = [None if g is None else signed(g, draw) for g in grads]  # backward may write into it
-        return [g for g in _sent(node, u, {key: at(h)[key]}) if g is not None]
+        return [grad for _, grad in _sent(node, u, leads, {key: at(h)[key]})]
 
     here, value = returned(0.0), at(0.0)[key]
     if not here or isinstance(value, Tensor) and walk.walk(*here).node_of(value):
@@ -244,21 +265,16 @@ def _uses(node: Node, grads: list[Tensor | None], key: int, at: At) -> bool:
     return moves
 
 
-def _again(graph: Graph, each: Pass, instead: Instead) -> Arrived:
+def _again(graph: Graph, each: Pass, leads: set[Node], instead: Instead) -> Arrived:
     """A backward pass, node by node and in torch's order, but without hooks; what arrives where."""
     arrived: Arrived = {}
     for of, seed in zip(each.of, each.seeds, strict=True):
         arrived[origin(of)] = torch.ones_like(of) if seed is None else seed.clone()
-    nodes = graph.reachable(*each.of) - graph.reachable(each.by)
+    nodes = graph.reachable(*each.of) & leads - {graph.node_of(each.by)}
     for node in sorted(nodes, key=lambda node: number_of(node.fn), reverse=True):
         grads = _grads(node, arrived)
-        if node.leaf is not None or all(grad is None for grad in grads):
-            continue
-        for source, grad in zip(node.inputs, _sent(node, grads, instead), strict=False):
-            if source is not None and grad is not None:
-                edge = to, number = source[0].fn, source[1]
-                grad = fitting(grad, grad_outs_of(to)[number])
-                arrived[edge] = arrived[edge] + grad if edge in arrived else grad
+        for edge, grad in _sent(node, grads, leads, instead):
+            arrived[edge] = arrived[edge] + grad if edge in arrived else grad
     return arrived
 
 
@@ -267,18 +283,27 @@ def _grads(node: Node, arrived: Arrived) -> list[Tensor | None]:
     return [arrived.get((node.fn, number)) for number in range(len(grad_outs_of(node.fn)))]
 
 
-def _sent(node: Node, grads: list[Tensor | None], instead: Instead) -> list[Any]:
-    """What one node sends to its inputs; no hook runs."""
+def _sent(
+    node: Node, grads: list[Tensor | None], leads: set[Node], instead: Instead
+) -> list[tuple[Edge, Tensor]]:
+    """What one node sends on; nothing where nothing has arrived. No hook runs."""
     fn: Any = node.fn
+    if all(grad is None for grad in grads):
+        return []
     if node.custom is None:
         sent = fn(*grads)
-        return list(sent) if isinstance(sent, (tuple, list)) else [sent]
-    full = [_zeros(m) if g is None else g for g, m in zip(grads, grad_outs_of(fn), strict=True)]
-    sent = getattr(node.custom, backward_method(node.custom))(_notepad(node, instead), *full)
-    sent = sent if isinstance(sent, (tuple, list)) else [sent]
-    # backward answers for every argument of forward; only tensors have an edge.
-    needed = (g for g, needed in zip(sent, fn.needs_input_grad, strict=False) if needed)
-    return [None if source is None else next(needed) for source in node.inputs]
+    else:
+        full = [_zeros(m) if g is None else g for g, m in zip(grads, grad_outs_of(fn), strict=True)]
+        sent = getattr(node.custom, backward_method(node.custom))(_notepad(node, instead), *full)
+    sent = list(sent) if isinstance(sent, (tuple, list)) else [sent]
+    if node.custom is not None:  # answers for every argument of forward; only tensors have an edge
+        needed = (g for g, needed in zip(sent, fn.needs_input_grad, strict=False) if needed)
+        sent = [None if source is None else next(needed) for source in node.inputs]
+    return [
+        ((source[0].fn, source[1]), fitting(grad, grad_outs_of(source[0].fn)[source[1]]))
+        for source, grad in zip(node.inputs, sent, strict=False)
+        if source is not None and source[0] in leads and grad is not None
+    ]
 
 
 def _notepad(node: Node, instead: Instead) -> Notepad:
