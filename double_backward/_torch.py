@@ -13,6 +13,7 @@ All of them are in torch 2.9 to 2.15. A new torch that has moved one is told in 
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -204,6 +205,7 @@ def number_of(node: Any) -> int:
     return node._sequence_nr()
 
 
+@cache
 def saved_attributes(node_type: type) -> list[str]:
     """The attributes with what an operation of torch saved."""
     return list(filter(_says_what_is_saved, dir(node_type)))

@@ -5,7 +5,7 @@ Nothing here recurses, so a chain of 100,000 operations is read like one of ten.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Final, Literal, cast
 
 import torch
@@ -182,7 +182,7 @@ def _walk_from(
     path: Path = []
 
     def enter(fn: AutogradNode) -> None:
-        made[fn] = Node(fn, _title(fn), owner)
+        made[fn] = Node(fn, (class_of(fn) or type(fn)).__name__, owner)
         path.append((made[fn], iter(getattr(fn, "next_functions", ()))))
         _free_in_steps(path)
 
@@ -213,10 +213,6 @@ def _free_in_steps(path: Path) -> None:
         metadata_of(path[-STEP][0].fn)["double_backward"] = path[-1][0].fn
 
 
-def _title(fn: AutogradNode) -> str:
-    return (class_of(fn) or type(fn)).__name__
-
-
 def _saved_by_function(node: Node) -> list[Kept]:
     try:
         tensors = cast(BackwardCFunction, node.fn).saved_tensors  # the ctx of forward
@@ -227,7 +223,7 @@ def _saved_by_function(node: Node) -> list[Kept]:
 
 def _saved_by_torch(node: Node) -> list[Kept]:
     kept: list[Kept] = []
-    for attribute in _saved_attributes(type(node.fn)):
+    for attribute in saved_attributes(type(node.fn)):
         name = attribute.removeprefix("_saved_")
         try:
             value = getattr(node.fn, attribute)
@@ -235,11 +231,6 @@ def _saved_by_torch(node: Node) -> list[Kept]:
             return [Kept(name, False, None, UNREADABLE, error=first_line(error))]
         kept += [_classify(node, name, False, tensor) for tensor in tensors_in(value)]
     return kept
-
-
-@cache
-def _saved_attributes(node_type: type) -> list[str]:
-    return saved_attributes(node_type)
 
 
 def _stored_on_ctx(node: Node) -> list[Kept]:
