@@ -9,6 +9,7 @@ TITLES = {
     3: "Saving intermediate results",
     4: "What not to do",
     5: "A backward that autograd cannot track",
+    6: "Your own Function",
 }
 PAGES = {
     1: "1_saving_inputs",
@@ -16,6 +17,7 @@ PAGES = {
     3: "3_saving_intermediates",
     4: "4_what_not_to_do",
     5: "5_untracked_backward",
+    6: "6_your_own_function",
 }
 
 

@@ -329,7 +329,7 @@ WORDS = {
     "The differentiated Tensor": {"1": ["view"], "4": ["once_differentiable"]},
     "One of the differentiated": {"5": ["alias"]},
     "trying to differentiate": {"4": ["once_differentiable"], "5": ["once_differentiable"]},
-    "the derivative for": {"5": ["torch operation that has no derivative"]},
+    "the derivative for": {"6": ["torch operation that has no derivative"]},
     "but no autograd formula": {"5": ["register_autograd"]},
     "Can't call numpy()": {"5": ["numpy()"]},
     "Cannot access data": {"5": ["NumPy"]},
@@ -344,10 +344,10 @@ WORDS = {
     "it does not have vmap": {"1": ["generate_vmap_rule"]},
     "torch.compile with": {"4": ["force_eager"]},
     "This backward function was compiled": {"4": ["force_eager"]},
-    "Jacobian mismatch": {"4": ["Jacobian mismatch"]},
+    "Jacobian mismatch": {"4": ["Jacobian mismatch"], "6": ["straight-through"]},
     "Numerical gradient for": {"5": ["gradgradcheck"]},
     "a second derivative": {"4": ["a second derivative through it would be wrong"]},
-    "its second derivative": {"5": ["a Function for backward"]},
+    "its second derivative": {"5": ["second Function"]},
 }
 
 

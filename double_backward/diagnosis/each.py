@@ -43,6 +43,7 @@ from .functions import (
     Second,
     has_values_of,
     look,
+    shares_memory,
 )
 from .measure import Measured
 
@@ -256,7 +257,7 @@ def _used(kept, truth):
             about["outside"] = bool(about["used"]) and outside(saved.slot)
             pairs = zip((Kind.INPUT, Kind.OUTPUT), known_here, known_there, strict=True)
             repeats = (k for k, *tensors in pairs if _repeat((value, other), tensors))
-            about["repeats"] = saved.repeats or next(repeats, None)
+            about["repeats"] = next(repeats, None)
         found.append(replace(saved, **about))
     known = {s.slot for s in kept}
     for name, value in here.attributes.items():  # neither a tensor nor a number
@@ -281,9 +282,12 @@ def _changes(one, other):
 
 
 def _repeat(pair, others):
-    """Whether something kept has the values of one of the others, here and beside the point: at
+    """Whether something kept is one of the others, or a part of it, here and beside the point: at
     x = 1, x * sigmoid(x) is sigmoid(x)."""
-    return all(map(has_values_of, pair, others))
+    return all(
+        has_values_of(value, tensors) or shares_memory(value, tensors)
+        for value, tensors in zip(pair, others, strict=True)
+    )
 
 
 def _outside_torch(truth):

@@ -180,9 +180,9 @@ OF_THE_FIRST = {
         "backward returns None for {}, but the output depends on it: .backward() leaves .grad at "
         "None without a message. Return its gradient.",
     ),
-    "first_derivative_differs": Row(1, words.first_derivative_differs),
+    "first_derivative_differs": Row(6, words.first_derivative_differs),
     "meant": Row(
-        1,
+        6,
         words.meant,
         "What backward of {names} returns is meant (ignore=): its first derivative was not "
         "judged, and its second one as the derivative of what backward returns.{others}",
@@ -535,7 +535,7 @@ BESIDES = {
         severity=WARNING,
     ),
     "only_by_backward": Row(
-        5,
+        6,
         lambda e: e.measured.by_backward,
         "torch.autograd.grad is refused here (a reentrant checkpoint does that), so fn was "
         "differentiated by .backward(create_graph=True).",

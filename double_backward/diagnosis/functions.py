@@ -294,7 +294,6 @@ def _saved(kept, beside, call, target):
         dtype,
         size,
         position=kept.position,
-        repeats=Kind.INPUT if shares_memory(tensor, call.xs) else None,  # a part, another order
         edited=kind is Kind.INPUT and bool(version(tensor)) and shares_memory(tensor, call.ys),
         circular=view or (kept.on_ctx and kind is Kind.OUTPUT),
     )

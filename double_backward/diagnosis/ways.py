@@ -126,8 +126,10 @@ def as_models_call(probe: Probe) -> Iterator[Way]:
 def grad_out_layouts(probe: Probe, wrong: bool) -> Iterator[Way]:
     """With outputs that are read so that grad_out comes in another layout; what it is stays.
 
-    Where the second derivative is wrong, by the first alone.
+    Where the second derivative is wrong, by the first alone. That of a number has no layout.
     """
+    if all(v.numel() == 1 for v in probe.w):
+        return
     follows = (_same, None, Setting.ALONE) if wrong else (_same, _same)
     yield Way(Situation("transposed"), _read(probe, turn), probe, *follows)
     if not all(v.is_contiguous() for v in probe.w):

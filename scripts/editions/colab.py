@@ -20,6 +20,7 @@ LESSONS = lessons_in(NOTEBOOKS)
 READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
 BADGE = re.compile(r"\s*\[(?:Open in Colab|!\[Open in Colab\]\([^)]*\))\]\((\S+?)/\w+\.ipynb\)")
 LESSON_LINK = re.compile(r"\[([^\]]+)\]\((\d_\w+\.ipynb)\)")
+FILE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
 
 
 def colab_copy(lesson, repository=None):
@@ -38,7 +39,7 @@ def colab_copy(lesson, repository=None):
         if cell.cell_type == "markdown":
             # A link to a file beside the notebook leads nowhere on Colab.
             target = rf"[\1]({home}/\2)" if home else r"\1"
-            cell.source = LESSON_LINK.sub(target, cell.source)
+            cell.source = FILE_LINK.sub(r"\1", LESSON_LINK.sub(target, cell.source))
     if repository is None:
         repository = addresses.repository()
     carry(notebook, language_of(lesson), repository=repository)
