@@ -23,7 +23,9 @@ import lessons_src.exercises as exercises
 from lessons_src.exercises import check, hint, solution
 from lessons_src.exercises.changes import edited, solution_code, wrong_answers
 from lessons_src.exercises.dawson import dawson
+from lessons_src.exercises.differentiate import first
 from lessons_src.exercises.review import review
+from lessons_src.exercises.task import Setting
 from lessons_src.untracked_backward import in_numpy
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("[0-9]_*.ipynb"))
@@ -213,6 +215,7 @@ SAID = {
     ("dawson_twice", "products swapped"): "Each of the two gradients is what belongs in the",
     ("dawson_twice", "grad_grad_x forgotten for grad_out"): "F(x²)² at",
     ("dawson_twice", "no second Function"): "where autograd cannot follow (it uses NumPy in",
+    ("dawson_twice", "h changed in place"): "backward of backward changes the gradient that it",
     ("growth", "None for a"): "GrowthBackward returns None for a. Derive it for each",
     ("growth", "grad_a left out for b"): "The derivative of grad_a by b, at",
     ("growth", "h_a and h_b swapped"): "takes the gradients of its two outputs in the wrong order",
@@ -225,6 +228,40 @@ SAID = {
 @pytest.mark.parametrize("which", SAID, ids=", ".join)
 def test_the_sentence_is_the_one_for_this_mistake(which):
     assert SAID[which] in said(reply_to(*which))
+
+
+def slipping(task, formula, place):
+    """An answer whose gradient for the input at this place is this one; the others are right."""
+
+    class Slipping(Function):
+        @staticmethod
+        def forward(ctx, *args):
+            ctx.args = tuple(a.detach() if torch.is_tensor(a) else a for a in args)
+            return task.truth(*args)
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            setting = Setting(ctx.args)
+            with torch.enable_grad():
+                grads = iter(first(task.truth, setting, grad_out)[1])
+            grads = [next(grads) if i in setting.places else None for i in range(len(ctx.args))]
+            grads[place] = formula(grad_out, *ctx.args)
+            return tuple(grads)
+
+    return Slipping.apply
+
+
+SLIPS_KNOWN = [(name, advice) for name, task in TASKS.items() for advice in task.slips]
+
+
+@pytest.mark.parametrize(("name", "advice"), SLIPS_KNOWN)
+def test_a_known_slip_is_told_by_its_advice(name, advice):
+    task = TASKS[name]
+    told = [
+        reply(name, slipping(task, task.slips[advice], place)).advice
+        for place in Setting(task.points[0]).places
+    ]
+    assert advice in told
 
 
 MISTAKES = {  # of learners: the exercise, what is said of it, and what they change in the solution

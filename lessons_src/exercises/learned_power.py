@@ -52,8 +52,8 @@ TASK = Task(
     },
     given=Given,
     wide=(
-        (numbers(0.01, 4000.0, 2.0, 0.3), numbers(-1.3)[0]),
         (numbers(0.2, 1.0, 3.0, 7.0), numbers(3.0)[0]),
+        (numbers(0.01, 4000.0, 2.0, 0.3), numbers(-1.3)[0]),
     ),
 )
 
