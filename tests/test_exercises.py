@@ -197,6 +197,7 @@ SAID = {
     ("power", "factor n forgotten"): "lacks one factor: n",
     ("power", "n in save_for_backward"): "save_for_backward takes tensors only",
     ("reciprocal", "grad_out forgotten"): "Multiply by grad_out",
+    ("reciprocal", "plain torch around a Function that does nothing"): "the derivative is torch's",
     ("reciprocal", "a copy saved"): "What forward saves is a copy of an input",
     ("reciprocal", "detached in backward"): "(it uses .detach() in backward, line",
     ("tanh_exp", "second exponential added"): "second extra output of forward is 1",
