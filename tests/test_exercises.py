@@ -281,6 +281,10 @@ reciprocal: the value is wrong at x[0] = 0.5 (x in float32)
         - return 1 / x
         + return 1 / x if x.dtype == torch.float64 else 1.01 / x
     """,
+    "five per cent too much": """reciprocal: Everywhere, yours is 1.05 times the true one.
+        - return -grad_out / x**2
+        + return -1.05 * grad_out / x**2
+    """,
     "a number of grad_out": """reciprocal: grad_out.item() makes a number of one element
         - return -grad_out / x**2
         + return -grad_out.item() / x**2
