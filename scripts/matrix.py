@@ -28,8 +28,8 @@ QUICK = [f"tests/test_{name}.py" for name in ("derivatives", "plots", "same_outp
 LESSONS = ["notebooks", *QUICK]
 # What the tool does depends on torch more than on anything else: on another one, all of its tests.
 TOOL = (
-    "check compiled decision_table diagnos* draw_backward explain graph* main pytest_plugin "
-    "remedies* steps torch_hooks"
+    "check compiled decision_table diagnos* draw_backward graph* main pytest_plugin remedies* "
+    "steps torch_hooks undone"
 )
 ALL = LESSONS + sorted(
     path.relative_to(ROOT).as_posix()

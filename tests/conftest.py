@@ -1,10 +1,53 @@
-"""The real browser, for the tests that open what a reader opens."""
+"""The real browser, for the tests that open what a reader opens; and what no quick test does."""
 
 import os
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
+from editions import carry
 from homes import make_home
+
+import double_backward
+
+# Files whose quick tests may start Python. One that imports torch takes three seconds for it, so
+# other tests that need a process of their own are marked slow.
+START_PYTHON = (
+    "test_main.py",  # what is typed on the command line
+    "test_pytest_plugin.py",  # what pytest is told there
+    "test_environment.py", "test_matrix.py", "test_rehearse.py", "test_setup.py",  # without torch
+    "test_translations.py",
+)  # fmt: skip
+_running = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    _running[:] = [item]
+    try:
+        return (yield)
+    finally:
+        _running.clear()
+
+
+def watch(event, arguments):
+    if event != "subprocess.Popen" or not _running or _running[0].get_closest_marker("slow"):
+        return
+    program, command = arguments[:2]
+    draws = any(str(part).endswith("layout.py") for part in command)  # a process without torch
+    python = Path(os.fsdecode(program)).name.startswith("python")
+    if python and not draws and _running[0].path.name not in START_PYTHON:
+        pytest.fail("A quick test starts Python: mark it slow, or see START_PYTHON.")
+
+
+sys.addaudithook(watch)
+# No test depends on how busy the machine is; those about the limit of time name one.
+for verb in map(double_backward.__getattr__, double_backward.__all__):
+    if "timeout" in (getattr(verb, "__kwdefaults__", None) or ()):
+        verb.__kwdefaults__["timeout"] = None
+# Archives for Colab are packed in a tenth of the time; nobody keeps these.
+carry.PRESET = 0
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -12,7 +12,9 @@ def residual(u, x):
     return u_xx - u
 
 
-@pytest.mark.slow  # lesson 3 trains in every run
+pytestmark = pytest.mark.slow  # torch's optimizers import Dynamo; lesson 3 trains in every run
+
+
 def test_training_with_torchs_own_sinh_finds_the_exact_solution():
     trial, loss = train(torch.sinh, residual)
     x = torch.linspace(0, LENGTH, 7, dtype=torch.float64)

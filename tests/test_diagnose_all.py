@@ -458,8 +458,8 @@ def test_options_are_handed_on(monkeypatch):
         return real(fn, *inputs, order=order)
 
     monkeypatch.setattr(step_module, "diagnose", noted)
-    diagnose_all(residual(Cube.apply), rtol=0.1)
-    more = {"rtol": 0.1, "atol": 0.0, "timeout": 60.0, "ignore": ()}
+    diagnose_all(residual(Cube.apply), rtol=0.1, timeout=600.0)
+    more = {"rtol": 0.1, "atol": 0.0, "timeout": 600.0, "ignore": ()}
     assert asked == [(3, more), (2, more)]
 
 

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,12 @@ def _tolerances(node):
         number = isinstance(keyword.value, ast.Constant) and keyword.value.value
         if keyword.arg in ("rtol", "atol") and number:
             yield keyword
+
+
+def test_a_quick_test_that_starts_python_is_told_to_be_slow():
+    """One that imports torch takes three seconds for that alone; tests/conftest.py has a list."""
+    with pytest.raises(pytest.fail.Exception, match="mark it slow"):
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
 
 
 def test_to_find_the_tests_imports_no_dynamo(request):

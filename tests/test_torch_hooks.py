@@ -34,6 +34,7 @@ def test_an_attribute_of_nodes_that_is_gone_is_named(monkeypatch):
     assert "has no grad_fn._gone (its class)" in _torch.missing()[0]
 
 
+@pytest.mark.slow
 def test_the_tool_says_what_it_misses_where_it_is_imported():
     program = (
         "import torch._C._functorch as private; del private.maybe_get_bdim\n"

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SOLUTION = "# The solution"
 WRONG_ANSWERS = "# Wrong answers"  # for the tests and for teachers
 EVERYWHERE = "lessons_src/exercises/everywhere.mo"  # where hint and check look in any folder
+PRESET = 9  # of lzma: the smallest archive
 BYTES = "surrogateescape"  # a file that is no text, as text
 
 SET_UP = """\
@@ -139,7 +140,7 @@ def packed(texts):
 
 @cache  # half a second; lessons bring the same modules
 def _packed(files):
-    return base64.b85encode(lzma.compress(files.encode(), preset=9)).decode()
+    return base64.b85encode(lzma.compress(files.encode(), preset=PRESET)).decode()
 
 
 def unpacked(source):
