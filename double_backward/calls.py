@@ -480,7 +480,7 @@ def _tell(call):
 def _backward(method):
     @functools.wraps(method)
     def apply(self, *grad_outs):
-        given = tuple(grad_outs[0]) if _is_boxed(self, grad_outs) else grad_outs
+        given = tuple(grad_outs[0]) if _is_boxed(grad_outs) else grad_outs
         _thread.backwards = getattr(_thread, "backwards", 0) + 1
         try:
             grads = method(self, *grad_outs)
@@ -536,7 +536,7 @@ def _is_heard(node):
     return is_region(function) or not is_left_alone(function)
 
 
-def _is_boxed(node, grad_outs):
+def _is_boxed(grad_outs):
     return len(grad_outs) == 1 and isinstance(grad_outs[0], list)
 
 

@@ -56,6 +56,10 @@ LOST = 1e-3  # less than this share of what there was in float64 is as good as n
 STRAIGHT = 1e-3  # an even change is off by less
 COARSE = 1e-3  # what its caller calls as inexact as this is looked at as 16 bits are
 ATOL = 1e-10
+# Of two answers of autograd, one beside the other.
+ROUNDED = 10.0  # times what rounding inside fn leaves, they may differ
+BY_TORCH_FUNC = 10.0, 1e-2  # times the tolerance: relative, and in proportion to the first one
+SAME_NUMBER = 1e-6  # relative, of one number before and after something was changed
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-4), torch.float32: (1e-6, 1e-3)}
 TINIEST = 1e-300

@@ -152,13 +152,12 @@ def filled(grads: Sequence[Tensor | None], t: Sequence[Tensor]) -> Tensor:
 
 
 def apart(got: Tensor, expected: Tensor, rtol: float, atol: Any = NONE) -> Tensor:
-    """Mask: the elements that differ by more than `rtol` of themselves and of their mean size.
-
-    Not those of which nothing finite is expected.
+    """Mask: the elements that differ by more than `rtol` of themselves and of their mean size, or
+    are not finite; not those of which nothing finite is expected.
     """
     size = expected.abs()
     off = (got - expected).abs() > rtol * (size + size.nanmean()) + atol
-    return off & expected.isfinite()
+    return (off | ~got.isfinite()) & expected.isfinite()
 
 
 def close(a: Tensor, b: Tensor) -> bool:

@@ -36,8 +36,8 @@ from double_backward.diagnosis.formulas import Setting
 from double_backward.diagnosis.functions import Custom
 from double_backward.diagnosis.measure import measure
 from double_backward.diagnosis.prepare import prepare
-from double_backward.diagnosis.undone import with_steps
-from double_backward.steps import STEPS
+from double_backward.diagnosis.steps_undone import with_steps
+from double_backward.untracked_steps import STEPS
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
 

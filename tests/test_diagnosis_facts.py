@@ -643,6 +643,25 @@ ROWS = {
         "raises",
         "sign_of_grad_out",
     ),
+    # What is not a number is another answer, too.
+    "nan for a negative grad_out": (
+        cubic(lambda g, x: torch.exp(g.log() + (3 * x**2).log())),
+        x(),
+        "not_finite",
+        "sign_of_grad_out nan_in_first",
+    ),
+    "nan for a grad_out that is not contiguous": (
+        cubic(lambda g, m: g * 3 * m**2 if g.is_contiguous() else g * torch.nan * m),
+        matrix,
+        "layout_dependent",
+        "grad_out_layout",
+    ),
+    "nan for a large grad_out": (
+        cubic(lambda g, x: torch.where(g.abs() > 100, torch.nan, g) * 3 * x**2),
+        x(),
+        "first_derivative_wrong",
+        "backward_not_linear",
+    ),
     "view of a grad_out that is transposed": (
         lambda m: flattening("view")(m).t() * torch.ones(3, 2),
         matrix,

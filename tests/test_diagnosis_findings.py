@@ -34,9 +34,9 @@ from double_backward.diagnosis.formulas import Row, Setting
 from double_backward.diagnosis.functions import Handed, Kind, Lifetime
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.not_finite import Broken
-from double_backward.diagnosis.undone import Undone
+from double_backward.diagnosis.steps_undone import Undone
 from double_backward.diagnosis.ways import Situation
-from double_backward.steps import Step
+from double_backward.untracked_steps import Step
 
 e, n = kept("e"), kept("n")
 number = replace(kept("r"), bytes=0, shape=())

@@ -25,10 +25,10 @@ from .findings import ROWS, Finding, concluded
 from .formulas import Row, Setting
 from .functions import Saved
 from .gather import seen
-from .limits import TookTooLong, limited, no_endless_recursion
 from .prepare import NotChecked
 from .report import text_of
 from .smaller_inputs import LARGE, change_of, cut_down, elements, runs, shapes
+from .time_limit import TookTooLong, limited, no_endless_recursion
 from .verdict import Verdict
 
 OF_THE_FIRST = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT
@@ -52,9 +52,9 @@ class Diagnosis:
     saved: list[Saved] = field(default_factory=list)  # what custom Functions keep
     recipe: str = ""  # how to get the numbers of `settings` oneself, from
     formulas: dict[Setting, str] = field(default_factory=dict)  # these
-    torch_func: str = ""  # "right", "zeros", "wrong" or the error that torch.func raises
-    # The derivative of the gradient of one input, by an input: "right", "lost", "wrong", "0" or
-    # "unclear". Only with several inputs, where something is wrong.
+    torch_func: str = ""  # "right", "zeros", "wrong", "not finite" or its error
+    # The derivative of the gradient of one input, by an input: an `Outcome`, "lost" or "0". Only
+    # with several inputs, where something is wrong.
     matrix: dict[str, dict[str, str]] = field(default_factory=dict)
     functions: tuple[str, ...] = ()  # the custom Functions in fn
     meant: tuple[str, ...] = ()  # those whose first derivative is another one, by ignore=
@@ -178,9 +178,8 @@ def diagnose(
         running = f", while this was running: {late.running}" if late.running else ""
         ended = NotChecked("took_too_long", timeout, running)
         with suppress(Exception):  # of objects that fn or inputs are
-            if known and known[-1].wrong:
-                functions = known[-1].functions
-                return _so_far(name, ended, replace(known[-1], functions=functions))
+            if known and known[-1].bad:
+                return _so_far(name, ended, known[-1])
             options = {"order": order, "rtol": rtol, "atol": atol, "ignore": tuple(ignore)}
             smaller = _of_less(fn, inputs, timeout=LESS, **options)
             return _too_late(_not_checked(name, ended), smaller)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from double_backward._torch import tree_leaves, tree_map_only
 from double_backward.calls import Call, Listener, listening
-from double_backward.check import BESIDE_FIRST, OTHER_CODE, SURROGATE, Outcome
+from double_backward.check import BESIDE_FIRST, COARSE, OTHER_CODE, SURROGATE, Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, as_written
 from double_backward.differences import real
 
@@ -82,7 +82,7 @@ def in_float32(measured: Measured, given: Target) -> dict[Setting, Row]:
         if right.vector is None or right.first is None:
             continue
         rounding = _rounding_of_second(right.vector, right.first, size)
-        rows[setting] = compared(got, right, SURROGATE, 1e-3, probe.target.place, rounding)
+        rows[setting] = compared(got, right, SURROGATE, COARSE, probe.target.place, rounding)
     return {setting: row for setting, row in rows.items() if row.outcome is not Outcome.RIGHT}
 
 

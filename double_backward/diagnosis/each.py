@@ -25,9 +25,9 @@ from double_backward.differences import flat, same
 from double_backward.graphs import walk
 from double_backward.lines import first_line
 from double_backward.names import argument_names
-from double_backward.steps import LEAVING, Watch
 from double_backward.surroundings import held_by
 from double_backward.trial import Trial, Unknown
+from double_backward.untracked_steps import LEAVING, Watch
 
 from .formulas import Row, Setting
 from .functions import MOST as MOST_NODES
@@ -193,7 +193,7 @@ def _explained(custom, truth, inner, dtype):
         return custom
     if cured or _leaves_state(truth):
         return replace(custom, hidden=True)
-    return replace(custom, cut=tuple(_cut(custom, truth)))
+    return replace(custom, cut=tuple(_cut(truth)))
 
 
 def _extra(saved, truth):
@@ -223,7 +223,7 @@ def _second(call, dtype):
     return Second(call.function.__name__, tuple(none), tuple(zero), tuple(wrong))
 
 
-def _cut(custom, truth):
+def _cut(truth):
     """The inputs by which backward is differentiated wrongly, by their names."""
     for number, place in enumerate(truth.call.inputs):
         line = truth.line.by_input_only(number)

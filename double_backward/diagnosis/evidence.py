@@ -10,15 +10,15 @@ from .as_called import Compiled
 from .formulas import Row, Setting
 from .functions import Custom, Extra, Lifetime, Saved
 from .habits import Habits
+from .in_place_writes import Written
 from .measure import Numbers
 from .not_finite import Broken
-from .overwritten import Written
-from .undone import Undone
+from .steps_undone import Undone
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Numbers convict; what is kept, and how backward is written, only explains."""
+    """Numbers convict: of fn, of a Function by itself, of a habit; what is kept only explains."""
 
     measured: Numbers
     functions: tuple[Custom, ...] = ()
@@ -99,8 +99,8 @@ class Evidence:
         return any(row.outcome is Outcome.WRONG for row in self.rows)
 
     @property
-    def wrong(self) -> bool:
-        return self.measured.wrong
+    def bad(self) -> bool:
+        return self.measured.bad
 
     @property
     def errors(self) -> list[str]:

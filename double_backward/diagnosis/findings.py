@@ -45,8 +45,8 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Row:
-    """When a finding speaks, and what follows.
+class Rule:
+    """A row of the table: when a finding speaks, and what follows.
 
     Attributes:
         lesson: its number.
@@ -124,13 +124,13 @@ def _by_convention(e):
 
 
 OF_THE_FIRST = {
-    "mutates_grad_out": Row(
+    "mutates_grad_out": Rule(
         3,
         lambda e: e.habits.mutates,
         "backward writes into grad_out, which others read too: make a new tensor, grad_out * 3.",
         verdict=FIRST,
     ),
-    "mutates_saved": Row(
+    "mutates_saved": Rule(
         3,
         lambda e: e.habits.mutates_saved,
         "backward writes into a tensor that forward saved, which others read too, the next "
@@ -138,7 +138,7 @@ OF_THE_FIRST = {
         cause=True,
         verdict=lambda e: FIRST if e.first_is_wrong or not e.habits.only_once else Verdict.RAISES,
     ),
-    "backward_works_once": Row(
+    "backward_works_once": Rule(
         1,
         lambda e: not (e.habits.mutates_saved or e.mended) and e.habits.only_once,
         "The first call of backward uses up what it needs: a second one through the same graph, "
@@ -146,8 +146,8 @@ OF_THE_FIRST = {
         cause=True,
         explains=Verdict.RAISES,
     ),
-    "backward_not_linear": Row(1, words.backward_not_linear, verdict=FIRST),
-    "backward_not_repeatable": Row(
+    "backward_not_linear": Rule(1, words.backward_not_linear, verdict=FIRST),
+    "backward_not_repeatable": Rule(
         1,
         words.backward_not_repeatable,
         "Called again through the same graph, backward gives {given}: {why}. To differentiate "
@@ -157,7 +157,7 @@ OF_THE_FIRST = {
         verdict=FIRST,
         minor=lambda e: not e.first_is_wrong,
     ),
-    "state_between_calls": Row(
+    "state_between_calls": Rule(
         4,
         lambda e: e.habits.second_call,
         "If fn is called again before backward: {}. Something is kept outside ctx, and the second "
@@ -165,7 +165,7 @@ OF_THE_FIRST = {
         verdict=FIRST,
         minor=True,
     ),
-    "leaf_without_gradient": Row(
+    "leaf_without_gradient": Rule(
         1,
         lambda e: several(e.forgotten),
         "forward uses a tensor that requires grad and is no argument of apply, {}: the output "
@@ -174,30 +174,30 @@ OF_THE_FIRST = {
         verdict=FIRST,
         minor=True,
     ),
-    "returns_none": Row(
+    "returns_none": Rule(
         1,
         lambda e: e.first_is_wrong and not e.meant and e.habits.no_gradient,
         "backward returns None for {}, but the output depends on it: .backward() leaves .grad at "
         "None without a message. Return its gradient.",
     ),
-    "first_derivative_differs": Row(6, words.first_derivative_differs),
-    "meant": Row(
+    "first_derivative_differs": Rule(6, words.first_derivative_differs),
+    "meant": Rule(
         6,
         words.meant,
         "What backward of {names} returns is meant (ignore=): its first derivative was not "
         "judged, and its second one as the derivative of what backward returns.{others}",
         severity=NOTE,
     ),
-    "inexact_first_derivative": Row(
+    "inexact_first_derivative": Rule(
         1, words.inexact_first_derivative, severity=lambda e: ERROR if e.inexact else NOTE
     ),
 }
 
 CAUSES = {
-    "changed_by_create_graph": Row(
+    "changed_by_create_graph": Rule(
         4, words.changed_by_create_graph, cause=True, verdict=Verdict.SILENTLY_WRONG
     ),
-    "once_differentiable": Row(
+    "once_differentiable": Rule(
         4,
         words.once_differentiable,
         "backward is declared @once_differentiable. That raises only where grad_out itself "
@@ -206,7 +206,7 @@ CAUSES = {
         verdict=Verdict.ONCE_DIFFERENTIABLE,
         of=those(lambda f: f.once),
     ),
-    "extra_output_gradient_ignored": Row(
+    "extra_output_gradient_ignored": Rule(
         3,
         words.ignored_outputs,
         "forward returns and saves what backward then ignores the gradient of: {names}. That "
@@ -214,15 +214,15 @@ CAUSES = {
         cause=True,
         of=those(lambda f: f.extras),
     ),
-    "extra_output_gradient_wrong": Row(
+    "extra_output_gradient_wrong": Rule(
         3,
-        lambda e: e.wrong and listed(extra.title for extra in e.extras if not extra.ignored),
+        lambda e: e.bad and listed(extra.title for extra in e.extras if not extra.ignored),
         "What backward adds for the gradient of an extra output is wrong: {}. It should be that "
         "gradient times the derivative of that output.",
         cause=True,
         of=those(lambda f: f.extras),
     ),
-    "input_copy_saved": Row(
+    "input_copy_saved": Rule(
         1,
         words.input_copy_saved,
         "forward saves a copy or a view of an input (clone, reshape, clamp; contiguous or .to "
@@ -231,10 +231,10 @@ CAUSES = {
         cause=True,
         of=_blamed(on_ctx=False),
     ),
-    "argument_without_graph": Row(
+    "argument_without_graph": Rule(
         1, words.argument_without_graph, cause=True, of=those(lambda f: f.handed)
     ),
-    "intermediate_saved": Row(
+    "intermediate_saved": Rule(
         3,
         words.intermediate_saved,
         "forward saves a tensor it made itself{which}, where autograd does not record: a constant "
@@ -242,7 +242,7 @@ CAUSES = {
         cause=True,
         of=_blamed(on_ctx=False),
     ),
-    "intermediate_on_ctx": Row(
+    "intermediate_on_ctx": Rule(
         4,
         words.intermediate_on_ctx,
         "Made in forward, where nothing is recorded, so constants to the second backward: {names}. "
@@ -250,7 +250,7 @@ CAUSES = {
         cause=True,
         of=_blamed(on_ctx=True),
     ),
-    "computed_outside_torch": Row(
+    "computed_outside_torch": Rule(
         5,
         words.computed_outside_torch,
         "forward keeps numbers that come from outside torch ({}), where no graph leads on. Compute "
@@ -258,10 +258,10 @@ CAUSES = {
         cause=True,
         of=those(lambda f: any(s.outside for s in f.saved)),
     ),
-    "state_outside_ctx": Row(
+    "state_outside_ctx": Rule(
         4,
         lambda e: (
-            e.wrong
+            e.bad
             and any(f.hidden for f in e.functions)
             and not (e.habits.edits_input or e.habits.not_repeatable)  # which explains it
         ),
@@ -270,7 +270,7 @@ CAUSES = {
         cause=True,
         of=those(lambda f: f.hidden),
     ),
-    "second_function_gradient": Row(
+    "second_function_gradient": Rule(
         5,
         words.second_function_gradient,
         "backward applies another Function, and the backward of that is incomplete: {}. Derive it "
@@ -278,7 +278,7 @@ CAUSES = {
         cause=True,
         of=those(lambda f: f.seconds),
     ),
-    "grad_out_path_cut": Row(
+    "grad_out_path_cut": Rule(
         5,
         words.grad_out_path_cut,
         "What backward returns {how}{steps}. Anything non-linear that follows needs that: compute "
@@ -286,24 +286,24 @@ CAUSES = {
         cause=True,
         of=_by_steps(lambda f: f.by_grad_out in WRONG),
     ),
-    "untracked_backward": Row(
+    "untracked_backward": Rule(
         5, words.untracked_backward, cause=True, of=_by_steps(lambda f: f.cut)
     ),
-    "untracked_forward": Row(
+    "untracked_forward": Rule(
         5,
         words.untracked_forward,
         "fn computes with its input where autograd does not record{}: the first derivative may be "
         "right without that part, the second is not. Without it, all is right.",
         cause=True,
     ),
-    "float32_differs": Row(
+    "float32_differs": Rule(
         5,
         lambda e: e.differs_in_float32,
         "In float64 the second derivative is right; in float32, as you gave it, autograd gives "
         "another one, and the rows show that. fn does something else there: another kernel, NumPy.",
         cause=True,
     ),
-    "path_counted_twice": Row(
+    "path_counted_twice": Rule(
         5,
         lambda e: (
             e.only_after
@@ -316,9 +316,9 @@ CAUSES = {
         cause=True,
         of=those(lambda f: f.counts_twice),
     ),
-    "gradients_by_convention": Row(
+    "gradients_by_convention": Rule(
         5,
-        lambda e: e.wrong and listed(f.name for f in e.by_convention),
+        lambda e: e.bad and listed(f.name for f in e.by_convention),
         "By itself, backward is not the derivative of forward in {}, and all of fn is right at "
         "first order: what it gives does not count here, or gradients are handed over in a "
         "convention of their own, such as those by a step on a group. What such a backward "
@@ -327,24 +327,24 @@ CAUSES = {
         cause=True,
         of=_by_convention,
     ),
-    "in_place_without_mark_dirty": Row(
+    "in_place_without_mark_dirty": Rule(
         5,
         lambda e: e.habits.edits_input or any(s.edited for f in e.functions for s in f.saved),
         "forward changes an input in place and does not say so: to autograd it is still what it "
         "was before, and whoever uses it afterwards, as in fn(x) + x**2, gets the changed one. "
         "Make a new tensor, or return it and call ctx.mark_dirty(x).",
         cause=True,
-        severity=lambda e: ERROR if e.wrong else WARNING,
+        severity=lambda e: ERROR if e.bad else WARNING,
         of=_edited,
     ),
-    "no_derivative_formula": Row(
+    "no_derivative_formula": Rule(
         5,
         words.no_derivative_formula,
         "An operation in the first derivative has no derivative that autograd knows. Register one "
         "(register_autograd), use other operations, or write a Function with its own backward.",
         cause=True,
     ),
-    "numpy_in_backward": Row(
+    "numpy_in_backward": Rule(
         5,
         words.numpy_in_backward,
         "backward hands a tensor to NumPy, where no graph leads. Do not follow the advice to "
@@ -352,7 +352,7 @@ CAUSES = {
         "with its own backward.",
         cause=True,
     ),
-    "inputs_of_one_another": Row(
+    "inputs_of_one_another": Rule(
         5,
         lambda e: e.is_in("linked"),
         "The numbers are for inputs of which one is made from another; for inputs by themselves "
@@ -361,7 +361,7 @@ CAUSES = {
         cause=True,
         verdict=lambda e: FIRST if e.first_is_wrong else None,
     ),
-    "sign_of_grad_out": Row(
+    "sign_of_grad_out": Rule(
         5,
         lambda e: e.is_in("negative") and not e.meant,
         "The numbers are for a negative grad_out, or a negative gradient in the second backward; "
@@ -369,7 +369,7 @@ CAUSES = {
         "(abs, clamp, a root, a comparison).",
         cause=True,
     ),
-    "input_frozen": Row(
+    "input_frozen": Rule(
         1,
         lambda e: e.is_in("frozen") and {"name": e.measured.situation.name},
         "The numbers are for {name} with requires_grad=False; where all inputs are differentiated "
@@ -377,14 +377,14 @@ CAUSES = {
         "or meets a None: look there.",
         cause=True,
     ),
-    "third_order_not_tracked": Row(5, words.third_order_not_tracked, cause=True),
+    "third_order_not_tracked": Rule(5, words.third_order_not_tracked, cause=True),
 }
 
 
 def _of_torch(lesson, error, says, unless=lambda e: False):
     """What an error of torch means: some of its words, found in a row of the report."""
     errors = [error] if isinstance(error, str) else error
-    return Row(
+    return Rule(
         lesson,
         lambda e: e.error_says(*errors) and not unless(e),
         says,
@@ -394,8 +394,8 @@ def _of_torch(lesson, error, says, unless=lambda e: False):
 
 
 TORCH_SAYS = {
-    "saved_tensor_edited": Row(3, words.saved_tensor_edited, cause=True, explains=Verdict.RAISES),
-    "leaf_edited": Row(
+    "saved_tensor_edited": Rule(3, words.saved_tensor_edited, cause=True, explains=Verdict.RAISES),
+    "leaf_edited": Rule(
         3,
         words.leaf_edited,
         "A tensor that requires grad and is the result of nothing (a leaf){where} is written into "
@@ -405,7 +405,7 @@ TORCH_SAYS = {
         cause=True,
         explains=Verdict.RAISES,
     ),
-    "graph_freed": Row(
+    "graph_freed": Rule(
         5,
         words.graph_freed,
         "A graph that the second derivative needs is freed before: torch.autograd.grad or "
@@ -421,7 +421,7 @@ TORCH_SAYS = {
         "A checkpoint that runs backward inside backward refuses autograd.grad. With .backward() "
         "it runs, but the second derivative is not to be trusted: use_reentrant=False for torch's.",
     ),
-    "endless_recursion": Row(5, words.endless_recursion, cause=True, explains=Verdict.RAISES),
+    "endless_recursion": Rule(5, words.endless_recursion, cause=True, explains=Verdict.RAISES),
     "number_of_gradients": _of_torch(
         1,
         "incorrect number of gradients",
@@ -465,54 +465,54 @@ TORCH_SAYS = {
 }
 
 LAST = {
-    "raises_in": Row(5, words.raises_in, "The error comes from {}.", last=True),
-    "cause_unknown": Row(5, words.cause_unknown, last=True),
+    "raises_in": Rule(5, words.raises_in, "The error comes from {}.", last=True),
+    "cause_unknown": Rule(5, words.cause_unknown, last=True),
 }
 
 BESIDES = {
-    "nan_in_first": Row(
+    "nan_in_first": Rule(
         2,
         words.nan_in_first,
         "The first derivative is not finite here, so neither is the second{}",
         cause=lambda e: not e.has_wrong_number,
         explains=Verdict.NOT_FINITE,
     ),
-    "nan_in_second": Row(
+    "nan_in_second": Rule(
         2,
         words.nan_in_second,
         cause=lambda e: not e.has_wrong_number,
         explains=Verdict.NOT_FINITE,
         verdict=lambda e: Verdict.NOT_FINITE if e.measured.grad_out_not_finite else None,
     ),
-    "noncontiguous_input": Row(1, words.noncontiguous_input, verdict=Verdict.LAYOUT_DEPENDENT),
-    "grad_out_layout": Row(
+    "noncontiguous_input": Rule(1, words.noncontiguous_input, verdict=Verdict.LAYOUT_DEPENDENT),
+    "grad_out_layout": Rule(
         1,
         lambda e: not e.habits.not_linear and e.habits.grad_out_layout.rstrip("."),
         "For a grad_out that is not contiguous (.sum() or .t() after fn): {}. Use reshape, and "
         "keep its graph.",
         verdict=Verdict.LAYOUT_DEPENDENT,
     ),
-    "input_on_ctx": Row(
+    "input_on_ctx": Rule(
         1,
         lambda e: words.attributes(words.not_mixed(e, Kind.INPUT)),
         "On ctx, {} misses in-place edits, and lives longer. Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.INPUT),
     ),
-    "output_on_ctx": Row(
+    "output_on_ctx": Rule(
         2,
         lambda e: words.attributes(words.not_mixed(e, Kind.OUTPUT)),
         "{} is an output. Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.OUTPUT),
     ),
-    "reference_cycle": Row(
+    "reference_cycle": Rule(
         2,
         lambda e: e.lifetime is Lifetime.CYCLE,
         "An output on ctx refers to its own graph: it lives until the garbage collector runs.",
         severity=WARNING,
     ),
-    "memory_leak": Row(
+    "memory_leak": Rule(
         2,
         words.memory_leak,
         "{} keeps its own graph alive, in a cycle that the garbage collector cannot see: every "
@@ -521,34 +521,34 @@ BESIDES = {
         severity=WARNING,
         of=those(lambda f: any(s.circular for s in f.saved)),
     ),
-    "output_used_alone": Row(
+    "output_used_alone": Rule(
         3,
         lambda e: e.measured.output_alone is not None and {"n": e.measured.output_alone},
         "The numbers are for output {n} alone; all outputs together are right. For an output that "
         "nobody uses, backward gets zeros, or None after set_materialize_grads(False).",
     ),
-    "raises_if_frozen": Row(
+    "raises_if_frozen": Rule(
         1,
         words.raises_if_frozen,
         "With requires_grad=False for {name} it raises: {error}. Ask ctx.needs_input_grad in "
         "backward, in that of a second Function, too.",
         severity=WARNING,
     ),
-    "only_by_backward": Row(
+    "only_by_backward": Rule(
         6,
         lambda e: e.measured.by_backward,
         "torch.autograd.grad is refused here (a reentrant checkpoint does that), so fn was "
         "differentiated by .backward(create_graph=True).",
         severity=NOTE,
     ),
-    "elements_not_checked": Row(
+    "elements_not_checked": Rule(
         1,
         words.elements_not_checked,
         "{unchecked} of {elements} elements not checked: finite differences cannot be trusted "
         "there (a kink, noise, or an element that is far smaller than the others).",
         severity=WARNING,
     ),
-    "differences_disagree": Row(
+    "differences_disagree": Rule(
         1,
         words.differences_disagree,
         "Finite differences can be trusted at no element: around this point fn or its derivative "
@@ -556,7 +556,7 @@ BESIDES = {
         "the noise.",
         last=True,
     ),
-    "lost_in_rounding": Row(
+    "lost_in_rounding": Rule(
         1,
         lambda so_far: so_far.verdict is Verdict.NOT_CHECKED and so_far.evidence.measured.drowned,
         "Larger numbers cancel inside fn, and what they leave is mostly rounding, as in "
@@ -564,48 +564,48 @@ BESIDES = {
         "Hand in a point where less cancels, or write it so that nothing does: expm1, log1p.",
         last=True,
     ),
-    "raises_beside": Row(
+    "raises_beside": Rule(
         1,
         lambda e: e.raises_beside.rstrip("."),
         "fn raises where its input is moved a little, as finite differences need: {}. Hand in a "
         "point inside its domain, or a fn that leads back there: lambda x: fn(x.clamp(0, 1)).",
     ),
-    "computes_in_float32": Row(1, words.computes_in_float32, severity=NOTE),
-    "computes_in_16_bits": Row(
+    "computes_in_float32": Rule(1, words.computes_in_float32, severity=NOTE),
+    "computes_in_16_bits": Rule(
         1,
         words.computes_in_16_bits,
         "An operation in fn or its backward computes in 16 bits (float16, bfloat16), {hidden}. "
         "{rtol}To know more, compute in float64 throughout, and diagnose again.",
         severity=lambda e: ERROR if e.inexact else NOTE,
     ),
-    "seed_fixed": Row(
+    "seed_fixed": Rule(
         1,
         lambda e: e.seeded,
         "fn draws random numbers. It was checked with the seed fixed.",
         severity=NOTE,
     ),
-    "edits_what_it_holds": Row(
+    "edits_what_it_holds": Rule(
         1,
         lambda e: several(e.edited),
         "Each call of fn changes {}. That is put back now; to check fn without it, call .eval() on "
         "the module, or hand the tensor in.",
         severity=WARNING,
     ),
-    "other_leaves": Row(
+    "other_leaves": Rule(
         1,
         lambda e: several(e.unchecked),
         "fn also depends on tensors that require grad and are no inputs: {}. Derivatives by these "
         "were not checked: hand them in, or a smaller module that holds them.",
         severity=WARNING,
     ),
-    "stays_symmetric": Row(
+    "stays_symmetric": Rule(
         1,
         lambda e: several(e.measured.symmetric),
         "Symmetric and moved as such, in fn((A + A.mT) / 2): {}. Moved otherwise, it shows other "
         "derivatives than these. If fn is meant for any matrix, hand in one that is not symmetric.",
         severity=WARNING,
     ),
-    "another_point": Row(
+    "another_point": Rule(
         4,
         lambda e: e.moved,
         "At your point a derivative is 0 or jumps, or it is at the edge of where fn has a value: "
@@ -614,8 +614,8 @@ BESIDES = {
     ),
 }
 
-ROWS: dict[str, Row] = {
-    "compiled_region": Row(4, lambda e: e.compiled and e.compiled.said, cause=True),
+ROWS: dict[str, Rule] = {
+    "compiled_region": Rule(4, lambda e: e.compiled and e.compiled.said, cause=True),
     **OF_THE_FIRST,
     **CAUSES,
     **TORCH_SAYS,

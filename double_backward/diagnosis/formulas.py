@@ -10,7 +10,7 @@ derivative along d is
     alone  A        graph after  A + B        graph before  A + C        both  A + B + C
 
 where B is the first derivative weighted with the change of y, and C the first derivative times d.
-They judge nothing: `check` does.
+They convict of nothing: `check` does.
 """
 
 import math

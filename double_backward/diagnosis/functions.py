@@ -18,7 +18,7 @@ from double_backward.differences import same
 from double_backward.graphs import walk
 from double_backward.names import Save, argument_names, returned_names, saves_noted
 from double_backward.places import Place, place_of
-from double_backward.steps import Step
+from double_backward.untracked_steps import Step
 
 from .target import Evaluation, Target
 

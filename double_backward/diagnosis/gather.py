@@ -14,17 +14,18 @@ from .evidence import Evidence
 from .formulas import FORMULAS, Row, Setting, typed
 from .functions import STEP, Lifetime, custom_functions, lifetime
 from .habits import observe, torch_func
-from .matrix import blocks
+from .hessian_blocks import blocks
+from .in_place_writes import overwritten
 from .measure import Measured
 from .not_finite import broken
-from .overwritten import overwritten
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
-from .undone import undone, with_steps
+from .steps_undone import undone, with_steps
 
 
 def seen(fn, inputs, order, rtol, atol, ignore, known):
-    """The evidence; how to get its numbers oneself; and the matrix, where something is wrong.
+    """The evidence; how to get its numbers oneself, and from which formulas; and the matrix, where
+    something is wrong.
 
     What is `known` on the way is added there, in case there is no time for the rest.
     """
@@ -32,7 +33,7 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
     prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
     measured, moved = measured_where_it_tells(prepared, order)
     evidence, measured = _gather(measured, prepared, known, ignore)
-    if order > 2 and measured.first.outcome is Outcome.WRONG and not measured.wrong:
+    if order > 2 and measured.first.outcome is Outcome.WRONG and not measured.bad:
         unasked = Row(Outcome.NOT_ASKED, text="the first derivative is not that of forward")
         numbers = replace(evidence.measured, third=dict.fromkeys(Setting, unasked))
         evidence = replace(evidence, measured=numbers)
@@ -43,7 +44,7 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
         forgotten=prepared.forgotten,
     )
     how, formulas, matrix = "", FORMULAS, {}
-    if measured.wrong:
+    if measured.bad:
         with suppress(Exception):  # of fn
             matrix = blocks(measured)
         with suppress(Exception):  # of fn
@@ -70,7 +71,7 @@ def _gather(
     other: dict[Setting, Row] = {}
     if target is not prepared.target:
         functions = custom_functions(target)
-    elif prepared.given and not measured.wrong:
+    elif prepared.given and not measured.bad:
         with suppress(Exception):  # of fn, in float32
             other = in_float32(measured, prepared.given)
         measured = replace(measured, second={**measured.second, **other})
@@ -91,7 +92,7 @@ def _gather(
     found = replace(found, habits=habits, differs_in_float32=bool(other))
     found = _explained(found, measured)
     found = replace(found, written=overwritten(measured))
-    if not measured.wrong and not measured.telling:  # nothing to compare torch.func with
+    if not measured.bad and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target)), measured
     return replace(found, torch_func=torch_func(measured)), measured
 
@@ -100,13 +101,13 @@ def _asks_its_backwards(measured):
     """Something is wrong, or fn as a whole cannot tell: a surrogate."""
     if measured.first.outcome is Outcome.NOT_FINITE:
         return False
-    return measured.wrong or measured.first.outcome is not Outcome.RIGHT
+    return measured.bad or measured.first.outcome is not Outcome.RIGHT
 
 
 def _explained(found: Evidence, measured: Measured) -> Evidence:
     """The same, with what experiments on fn as a whole show."""
     functions = found.functions
-    if not measured.wrong or (functions and not any(f.untracked_calls for f in functions)):
+    if not measured.bad or (functions and not any(f.untracked_calls for f in functions)):
         return found
     assert measured.expected is not None
     with suppress(Exception):  # of fn

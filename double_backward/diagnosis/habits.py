@@ -9,14 +9,14 @@ from torch import Tensor
 
 from double_backward._torch import EDITED, version
 from double_backward.calls import Listener, listening
-from double_backward.check import EXACT, FACTORS, LINEAR, Outcome, size
+from double_backward.check import BY_TORCH_FUNC, EXACT, FACTORS, LINEAR, Outcome, size
 from double_backward.differences import apart, filled, flat, same, shaped, vjp
 from double_backward.lines import first_line
 
 from .formulas import Setting
 from .functions import STEP, look
+from .in_place_writes import Writes, memory
 from .measure import Measured, differs
-from .overwritten import Writes, memory
 from .ways import WRONG_NUMBER, agree, gives_the_same, grad_out_layouts, input_layouts
 
 SAME = "the same result"
@@ -54,7 +54,7 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
         return found
     return replace(
         found,
-        grad_out_layout=_try(measured, grad_out_layouts(probe, measured.wrong)),
+        grad_out_layout=_try(measured, grad_out_layouts(probe, measured.bad)),
         input_layout="" if seeded else _try(measured, input_layouts(probe), same_values=True),
         second_call=_try_second_call(measured),
     )
@@ -74,7 +74,7 @@ def _through_one_graph(measured):
     probe = measured.probe
     target = probe.target
     t, xs, ys = target.start()
-    edits = _edits_input(target, t, xs) or (measured.wrong and _writes_into_an_input(target))
+    edits = _edits_input(target, t, xs) or (measured.bad and _writes_into_an_input(target))
     before, given = [v.detach().clone() for v in [*xs, *ys]], [v.clone() for v in probe.w]
     found, text = Habits(edits_input=edits), ""
     expected = got = torch.empty(0)
@@ -207,7 +207,8 @@ def _anew(target, w):
 
 
 def torch_func(measured: Measured) -> str:
-    """What torch.func.grad of torch.func.grad gives: "right", "zeros", "wrong" or the error.
+    """What torch.func.grad of torch.func.grad gives: "right", "zeros", "wrong", "not finite" or
+    the error.
 
     Where backward means something else than the derivative of forward, beside what autograd gives.
     """
@@ -228,6 +229,8 @@ def torch_func(measured: Measured) -> str:
         return first_line(error)
     if not got.isfinite().all():
         return "not finite"
-    if not apart(got, truth, 10 * measured.tolerance, measured.tolerance * 1e-2).any():
+    rtol, atol = (factor * measured.tolerance for factor in BY_TORCH_FUNC)
+    size = 1.0 if measured.gradient is None else measured.gradient.abs().mean()
+    if not apart(got, truth, rtol, atol * size).any():
         return "right"
     return "wrong" if got.any() else "zeros"

@@ -2,7 +2,7 @@
 
 By its inputs, by grad_out, and by both where grad_out comes from the outputs: alone and with a
 graph before fn the first of these counts, with a graph after it all three. What is wrong is shown
-in the formulas that a reader can type, see `shown`; they judge nothing.
+in the formulas that a reader can type, see `formulas`.
 """
 
 import re
@@ -65,15 +65,9 @@ class Numbers:
         return [*self.second.values(), *self.third.values()]
 
     @property
-    def wrong(self) -> bool:
+    def bad(self) -> bool:
         """Something is wrong with the second derivative, or with the third."""
         return any(row.outcome in BAD for row in self.rows)
-
-    @property
-    def exact(self) -> bool:
-        """The first derivative is right to the precision in which fn computes."""
-        right = self.first.outcome is Outcome.RIGHT
-        return right and self.first.relative <= EXACT[self.dtype]
 
     @property
     def gravity(self) -> int:
@@ -219,8 +213,8 @@ def measure_with(probe: Probe, order: int) -> Measured:
         second = check.Checked(by_input=wrong, constant=wrong)
     rows = _rows(probe, said, expected, second)
     found = replace(found, second=_handed_no_leaf(probe, said, expected, rows))
-    found = shown(found, otherwise) if found.wrong else found
-    return found if order < 3 or found.wrong else replace(found, third=_third(probe, line))
+    found = shown(found, otherwise) if found.bad else found
+    return found if order < 3 or found.bad else replace(found, third=_third(probe, line))
 
 
 def _with_doubts(probe, line, expected):

@@ -59,7 +59,7 @@ def _doubted(found: Measured) -> Measured:
 def _at_a_telling_point(target: Target, order: int) -> tuple[Measured, bool]:
     """At the given point; beside it where a derivative is 0 there, or the second jumps."""
     here = measure(target, order)
-    if here.wrong or (here.telling == 2 and not here.idle):
+    if here.bad or (here.telling == 2 and not here.idle):
         return here, False
     for point in _beside(target):
         try:

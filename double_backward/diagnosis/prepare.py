@@ -12,14 +12,14 @@ from double_backward.differences import apart, same
 from double_backward.graphs import walk
 from double_backward.lines import described
 
-from .functions import Custom, Looked, custom_functions_in, kinds, look
-from .other_leaves import (
+from .captured_leaves import (
     backward_follows,
     forgotten_leaves,
     holder,
     names_of,
     other_leaves,
 )
+from .functions import Custom, Looked, custom_functions_in, kinds, look
 from .target import Target, readable
 
 NOT_CHECKED = {

@@ -115,7 +115,7 @@ def outcome_text(row: Row) -> str:
     if row.outcome is Outcome.UNCLEAR and not row.elements:
         return "nothing to check: there is no element"
     if row.outcome is Outcome.UNCLEAR:
-        return "unclear (not smooth here, or noise)"
+        return f"{row.outcome} (not smooth here, or noise)"
     if row.of_backward:
         return f"{'right':{OUTCOME}}as the derivative of what backward returns"
     return "right"

@@ -54,7 +54,7 @@ WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # 
 
 
 @dataclass(frozen=True)
-class Row:
+class FunctionRow:
     """One custom Function of a step, or one compiled region."""
 
     function: type | Region
@@ -130,7 +130,7 @@ class Row:
 class StepDiagnosis:
     """The answer of `diagnose_all`; printed, a table."""
 
-    rows: list[Row] = field(default_factory=list)  # worst first
+    rows: list[FunctionRow] = field(default_factory=list)  # worst first
     error: BaseException | None = None  # what the step raised
 
     @property
@@ -357,7 +357,7 @@ def _kept(call: Call) -> _Kind:
 # Each Function by itself.
 
 
-def _row(function: type | Region, uses: _Uses, order: int, options: dict) -> Row:
+def _row(function: type | Region, uses: _Uses, order: int, options: dict) -> FunctionRow:
     diagnosis, notes = _worst(function, uses, order, options)
     if diagnosis.verdict is Verdict.NOT_CHECKED:
         notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
@@ -369,7 +369,9 @@ def _row(function: type | Region, uses: _Uses, order: int, options: dict) -> Row
         place = Place(function.file or "", function.line, function.module)
     else:
         place = place_of(function)
-    return Row(function, place, uses.called, uses.calls, order, diagnosis, uses.in_backward, notes)
+    return FunctionRow(
+        function, place, uses.called, uses.calls, order, diagnosis, uses.in_backward, notes
+    )
 
 
 def _worst(

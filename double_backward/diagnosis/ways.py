@@ -13,6 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from double_backward.check import ROUNDED
 from double_backward.differences import NONE, apart, flat
 
 from .formulas import Probe, Reported, Setting, reported
@@ -20,7 +21,6 @@ from .rounding import scatter
 
 WRONG_NUMBER = "a wrong number"
 FEW = 4  # inputs; with more, they are not tried one by one
-ROUNDED = 10.0  # times what rounding inside fn leaves, two answers may differ
 
 
 @dataclass(frozen=True)

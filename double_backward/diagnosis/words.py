@@ -9,7 +9,7 @@ import torch
 
 from double_backward._torch import EDITED
 from double_backward.check import EXACT, SURROGATE, Outcome
-from double_backward.steps import Step, told
+from double_backward.untracked_steps import Step, told
 
 from .evidence import Evidence
 from .functions import WRONG, Custom, Kind, Saved
@@ -74,7 +74,7 @@ def backward_not_repeatable(e: Evidence) -> Filled:
     if not e.habits.not_repeatable or (e.meant and not e.habits.changes_ctx):
         return None
     changed = listed(f"ctx.{name}" for name in e.habits.changes_ctx)
-    given = e.habits.not_repeatable.replace("a wrong number", "another number")
+    given = e.habits.not_repeatable.replace(WRONG_NUMBER, "another number")
     why = f"it changes {changed}" if changed else "it draws random numbers, or changes what it uses"
     return {"given": given, "why": why}
 
@@ -178,19 +178,19 @@ def once_differentiable(e: Evidence) -> Filled:
 
 def ignored_outputs(e: Evidence) -> Filled:
     ignored = [extra.title for extra in e.extras if extra.ignored]
-    if not (e.wrong and ignored):
+    if not (e.bad and ignored):
         return None
     return {"names": listed(ignored), "first": ignored[0]}
 
 
 def input_copy_saved(e: Evidence) -> Filled:
     kept = [s for s in e.blamed(on_ctx=False) if s.repeats is Kind.INPUT]
-    return {"which": _which(kept)} if e.wrong and kept else None
+    return {"which": _which(kept)} if e.bad and kept else None
 
 
 def argument_without_graph(e: Evidence) -> str | None:
     handed = [one for f in e.functions for one in f.handed]
-    if not (e.wrong and handed):
+    if not (e.bad and handed):
         return None
     objects = [one.name for one in handed if one.is_object]
     if objects:
@@ -208,17 +208,17 @@ def argument_without_graph(e: Evidence) -> str | None:
 
 def intermediate_saved(e: Evidence) -> Filled:
     kept = [s for s in e.blamed(on_ctx=False) if s.repeats is not Kind.INPUT and not s.outside]
-    return {"which": _which(kept), "cure": _cure(e, kept)} if e.wrong and kept else None
+    return {"which": _which(kept), "cure": _cure(kept)} if e.bad and kept else None
 
 
 def intermediate_on_ctx(e: Evidence) -> Filled:
     kept = [s for s in e.blamed(on_ctx=True) if not s.outside]
-    return {"names": attributes(kept), "cure": _cure(e, kept)} if e.wrong and kept else None
+    return {"names": attributes(kept), "cure": _cure(kept)} if e.bad and kept else None
 
 
 def computed_outside_torch(e: Evidence) -> str:
     kept = [s for s in e.blamed(on_ctx=False) + e.blamed(on_ctx=True) if s.outside]
-    return listed(s.title for s in kept) if e.wrong else ""
+    return listed(s.title for s in kept) if e.bad else ""
 
 
 def attributes(kept: list[Saved]) -> str:
@@ -243,7 +243,7 @@ def _which(kept: list[Saved]) -> str:
     return f" ({said})" if said else ""
 
 
-def _cure(e: Evidence, kept: list[Saved]) -> str:
+def _cure(kept: list[Saved]) -> str:
     """What to do instead; where that is not the same for all, for each."""
     engine = any(s.dtype.startswith("NumPy") for s in kept)
     groups: dict[str, list[Saved]] = {}
@@ -277,7 +277,7 @@ def second_function_gradient(e: Evidence) -> str:
     known = {f.name for f in e.functions}  # one that fn calls, too, is wrong for fn already
     seconds = [s for f in e.functions for s in f.seconds]
     seconds = [s for s in seconds if not (e.first_is_wrong and s.name in known)]
-    return "; ".join(dict.fromkeys(map(_returned, seconds))) if e.wrong else ""
+    return "; ".join(dict.fromkeys(map(_returned, seconds))) if e.bad else ""
 
 
 def _returned(second):
@@ -289,7 +289,7 @@ def _returned(second):
 def grad_out_path_cut(e: Evidence) -> Filled:
     cut = [f for f in e.functions if f.by_grad_out in WRONG and not f.seconds]
     known = cut or _mended(e, "by_grad_out")
-    if not (e.wrong and known) or (e.habits.not_linear and not e.meant) or e.habits.not_repeatable:
+    if not (e.bad and known) or (e.habits.not_linear and not e.meant) or e.habits.not_repeatable:
         return None
     if e.measured.changed_by_create_graph:
         return None
@@ -307,7 +307,7 @@ def untracked_backward(e: Evidence) -> str | None:
     if e.measured.changed_by_create_graph:
         return None
     unseen = not any(f.untracked_calls for f in lost)
-    if not (e.wrong and (lost or _mended(e, "by_input"))) or (lost and _in_place(e) and unseen):
+    if not (e.bad and (lost or _mended(e, "by_input"))) or (lost and _in_place(e) and unseen):
         return None
     steps = _steps(e, lost, "by_input")
     if _by_guard(lost, steps):
@@ -328,7 +328,7 @@ def untracked_backward(e: Evidence) -> str | None:
 
 
 def untracked_forward(e: Evidence) -> str | None:
-    if e.functions or not e.wrong or e.undone is None or not e.undone.right:
+    if e.functions or not e.bad or e.undone is None or not e.undone.right:
         return None
     return _seen(e.undone.together)
 
@@ -374,7 +374,7 @@ def _seen(steps: list[Step], sure: bool = True) -> str:
 
 def no_derivative_formula(e: Evidence) -> bool:
     warned = any("an autograd kernel was not" in text for text in e.warnings)
-    spoilt = warned and (e.wrong or e.first_is_wrong)
+    spoilt = warned and (e.bad or e.first_is_wrong)
     return spoilt or e.error_says("no autograd formula was", "derivative for")
 
 

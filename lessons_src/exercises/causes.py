@@ -19,7 +19,7 @@ from double_backward import diagnose
 from double_backward.diagnosis import Diagnosis, Finding
 from double_backward.differences import slope
 from double_backward.graphs import walk
-from double_backward.steps import UNDOABLE, Watch, told
+from double_backward.untracked_steps import UNDOABLE, Watch, told
 
 from .differentiate import first_backward, functions_of
 from .errors import assigned, is_readers, readers_line

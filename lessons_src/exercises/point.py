@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from double_backward.graphs import walk
-from double_backward.steps import LEAVING, watched
+from double_backward.untracked_steps import LEAVING, watched
 
 from .differentiate import applied_in_backward, first, first_backward, functions_of
 from .reply import survived

@@ -4,7 +4,7 @@ import pytest
 import torch
 from test_check import cubic, measured
 
-from double_backward.diagnosis.undone import undone
+from double_backward.diagnosis.steps_undone import undone
 
 
 def harmless_and_not(g, x):

@@ -8,8 +8,8 @@ import torch
 from test_check import cubic, x
 from torch.autograd import Function
 
-from double_backward.diagnosis.limits import EndlessRecursion, no_endless_recursion
-from double_backward.steps import STEPS, UNDOABLE, Watch, told, watched
+from double_backward.diagnosis.time_limit import EndlessRecursion, no_endless_recursion
+from double_backward.untracked_steps import STEPS, UNDOABLE, Watch, told, watched
 
 
 def no_grad(g, x):

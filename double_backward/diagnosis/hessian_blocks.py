@@ -9,8 +9,7 @@ from double_backward.check import Compared, Expected, Outcome
 from .measure import Measured
 
 MOST = 6  # inputs
-RIGHT, LOST, WRONG, ZERO, UNKNOWN = "right", "lost", "wrong", "0", "unclear"
-RAISES = "raises"
+LOST, ZERO = "lost", "0"  # beside the words of `Outcome`
 
 
 def blocks(measured: Measured) -> dict[str, dict[str, str]]:
@@ -31,15 +30,15 @@ def blocks(measured: Measured) -> dict[str, dict[str, str]]:
         for i, name in enumerate(names):
             found[name][by] = _word(moved, i, said.get(i))
     words = {word for row in found.values() for word in row.values()}
-    return found if words - {RIGHT, ZERO} else {}
+    return found if words - {Outcome.RIGHT, ZERO} else {}
 
 
 def _word(moved: Expected, place: int, said: Compared | None) -> str:
     if said is None:  # nothing of it is known to change
         changes = moved.by_input.value.split(moved.sizes)[place]
-        return UNKNOWN if changes.any() else ZERO
+        return str(Outcome.UNCLEAR) if changes.any() else ZERO
     if said.outcome is Outcome.RAISES:
-        return RAISES
+        return str(said.outcome)
     if said.outcome is Outcome.RIGHT:
-        return RIGHT if said.expected or said.got else ZERO
-    return WRONG if said.got else LOST
+        return str(said.outcome) if said.expected or said.got else ZERO
+    return str(Outcome.WRONG) if said.got else LOST

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import checkpoints_allowed
-from double_backward.check import Checked, Expected, Outcome, check
+from double_backward.check import SAME_NUMBER, Checked, Expected, Outcome, check
 from double_backward.graphs import walk
-from double_backward.steps import UNDOABLE, Step, watched
+from double_backward.untracked_steps import UNDOABLE, Step, watched
 
 from .formulas import Probe
 from .functions import Custom, look
@@ -164,4 +164,4 @@ def _agree(one, other):
     """Whether two comparisons ended alike, with the same number."""
     if one.outcome is not other.outcome:
         return False
-    return abs(one.got - other.got) <= 1e-6 * (abs(one.got) + abs(other.got))
+    return abs(one.got - other.got) <= SAME_NUMBER * (abs(one.got) + abs(other.got))
