@@ -121,8 +121,11 @@ def test_only_check_has_tolerances():
 def _tolerances(node):
     if isinstance(node, ast.Dict):
         yield from [k for k in node.keys if k is not None and "torch.float" in ast.unparse(k)]
-    if isinstance(node, ast.Call) and "allclose" in ast.unparse(node.func):
+    called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    if "allclose" in called:
         yield node
+    if called.split(".")[-1] in ("apart", "agree", "compared"):
+        yield from [a for a in node.args if isinstance(a, (ast.Constant, ast.BinOp))]
     for keyword in getattr(node, "keywords", []):
         number = isinstance(keyword.value, ast.Constant) and keyword.value.value
         if keyword.arg in ("rtol", "atol") and number:
