@@ -18,9 +18,9 @@ class Softplus(Function):
     Returns:
         Tensor of the shape and dtype of x.
 
-    max(x, 0) + log(1 + exp(-|x|)) is the same and does not overflow. Its two kinks at 0 cancel, but
-    autograd would take each by itself; in a forward nobody differentiates it. The derivative is
-    the logistic sigmoid (any calculus text).
+    max(x, 0) + log(1 + exp(-abs(x))) is the same and does not overflow. Its two kinks at 0 cancel,
+    but autograd would take each by itself; in a forward nobody differentiates it. The derivative
+    is the logistic sigmoid (any calculus text).
     """
 
     @staticmethod
