@@ -125,7 +125,8 @@ def _tolerances(node):
     if "allclose" in called:
         yield node
     if called.split(".")[-1] in ("apart", "agree", "compared"):
-        yield from [a for a in node.args if isinstance(a, (ast.Constant, ast.BinOp))]
+        parts = [part for a in node.args for part in ast.walk(a) if isinstance(part, ast.Constant)]
+        yield from [part for part in parts if isinstance(part.value, float)]
     for keyword in getattr(node, "keywords", []):
         number = isinstance(keyword.value, ast.Constant) and keyword.value.value
         if keyword.arg in ("rtol", "atol") and number:

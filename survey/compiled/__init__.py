@@ -1,8 +1,9 @@
-"""What `torch.compile` does to the second derivative of torch's own operations.
+"""What `torch.compile` does to the second derivative of torch's own operations, and of small nets.
 
-operations   the list: torch's own, with the first sample of each
+operations   the list: torch's own, with the first samples of each, by each argument
+nets         small nets, with frozen and with trained weights
 second       the second derivative, in five settings, by autograd and by differences
-look         one operation, compiled: right, raises, silently wrong, could not be run
+look         one of them, compiled: right, wrong without an error, raises; what the region keeps
 run          each operation in a process of its own
 table, page  results.csv, and survey/COMPILED.md from it
 """

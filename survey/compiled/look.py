@@ -3,7 +3,6 @@
 import warnings
 
 import torch
-from torch._dynamo.utils import counters
 
 from .nets import NETS, Net, forms
 from .operations import Operation, samples
@@ -77,7 +76,7 @@ def look_at_case(name, kind, sample, by, backend):
         f = region(name, kind, sample, by)
     except Exception as error:
         return dict.fromkeys(SETTINGS, NOT_RUN) | {"why": said(error)}
-    counters.clear()
+    _counters().clear()
     function = compiled(f, backend)
     row, rank = dict.fromkeys(FACTS, ""), 0
     for setting in SETTINGS:
@@ -148,7 +147,7 @@ def facts(loss, points):
     for node in backwards:
         node.register_prehook(lambda grads: seen.extend(leads_to(g, points) for g in grads))
     found = {
-        "graphs": str(counters["stats"].get("unique_graphs", 0)),
+        "graphs": str(_counters()["stats"].get("unique_graphs", 0)),
         "backwards": str(len(backwards)),
         "keeps": ("yes" if keeps else "no") if backwards else "",
     }
@@ -174,11 +173,20 @@ def nodes(start):
     return seen
 
 
+def _counters():
+    from torch._dynamo.utils import counters  # seconds, for whoever only reads the tables
+
+    return counters
+
+
 def farthest(expected, got):
-    """The two entries that are farthest apart, three digits each."""
+    """The two entries that are farthest apart, three digits each, or as many as tell them apart."""
     a, b = flat(expected), flat(got)
     worst = (a - b).abs().nan_to_num(nan=torch.inf).argmax()
-    return f"{a[worst]:.3g}", f"{b[worst]:.3g}"
+    told = ((f"{a[worst]:.{digits}g}", f"{b[worst]:.{digits}g}") for digits in range(3, 9))
+    return next(
+        (pair for pair in told if pair[0] != pair[1]), (f"{a[worst]:.9g}", f"{b[worst]:.9g}")
+    )
 
 
 def close(a, b):

@@ -18,6 +18,7 @@ Compiled code raises where the second pass meets its backward on the way to what
 something follows that is not linear in its result, or where it keeps the very tensor that you ask
 for. Everywhere else it counts its own second derivative as 0, without a word."""
 
+KINDS = "real", "complex"
 # The page shows the first ten of these that are wrong: five of those that the default backend gets
 # wrong too, then what everybody has met.
 KNOWN = [
@@ -87,13 +88,13 @@ def in_short(rows, shown):
         f"- {silent} of {asked_nets} small nets, each by x with frozen and with trained weights, "
         "with the default backend;"
     )
-    for kind, end in (("real", ";"), ("complex", ".")):
+    for kind in KINDS:
         asked = table.by_operation(table.of(rows, shown, "aot_eager", kind))
         wrong, default = (table.wrong(table.of(rows, shown, each, kind)) for each in BACKENDS)
         lines.append(
-            f"- with {kind} numbers, {len(wrong)} of {len(asked)} operations of PyTorch, each "
-            f"compiled by itself with `aot_eager`, by some argument; {len(default)} of these with "
-            f"the default backend too{end}"
+            f"- with {kind} numbers, {len(wrong)} of {len(asked)} operations of PyTorch by some "
+            "argument, each compiled by itself with `aot_eager`"
+            + (f"; {len(default)} of these with the default backend too" if default else "")
         )
     return "\n".join(lines)
 
@@ -160,7 +161,7 @@ def counts(rows, versions):
     lines += ["|---|---|---|" + "---:|" * len(COLUMNS)]
     for version in versions:
         for backend in BACKENDS:
-            for kind in ("real", "complex"):
+            for kind in KINDS:
                 asked = table.by_operation(table.of(rows, version, backend, kind))
                 if asked:
                     met = Counter(table.worst(each) for each in asked.values())
@@ -201,12 +202,17 @@ def outcomes(row):
 
 
 def everything(rows, version):
-    asked, default = (table.of(rows, version, backend) for backend in BACKENDS)
-    wrong, too = table.wrong(asked), table.wrong(default)
-    by = {name: arguments(each) for name, each in table.by_operation(asked).items()}
+    real, imaginary = (table.of(rows, version, "aot_eager", kind) for kind in KINDS)
+    wrong, of_complex = table.wrong(real), table.wrong(imaginary) - table.wrong(real)
+    too = table.wrong(table.of(rows, version, "inductor", "real"))
+    by, by_complex = (
+        {name: arguments(each) for name, each in table.by_operation(some).items()}
+        for some in (real, imaginary)
+    )
     lines = [f"## All that are silently wrong, on torch {version}", "", BY_WHICH.strip(), ""]
     lines += [f"With the default backend too, {len(too)}: {names(too, by)}.", ""]
-    lines += [f"With `aot_eager` alone, {len(wrong - too)}: {names(wrong - too, by)}."]
+    lines += [f"With `aot_eager` alone, {len(wrong - too)}: {names(wrong - too, by)}.", ""]
+    lines += [f"With complex numbers alone, {len(of_complex)}: {names(of_complex, by_complex)}."]
     return "\n".join(lines)
 
 
@@ -245,10 +251,11 @@ where that error does not come, and a wrong number comes instead.
 
 **{}**
 
-Asked for may be x, as for a force or a curvature, or weights, as in a gradient penalty: net(2x)
-keeps 2x, not x, and is silent. Whether a number comes at all depends on the rest of the formula: if
-nothing else leads to x, autograd raises that nothing does; with x² beside it, or something before
-it, the number is the one without the compiled part's share.
+Asked for may be x, as for a force or a curvature: net(2x) keeps 2x, not x, and is silent with both
+backends. Or weights, as in a gradient penalty: `aot_eager` keeps a view of them and is silent, the
+default backend keeps the weights and raises. Whether a number comes at all depends on the rest of
+the formula: if nothing else leads to x, autograd raises that nothing does; with x² beside it, or
+something before it, the number is the one without the compiled part's share.
 """
 
 CURE = """
@@ -304,8 +311,8 @@ An operation is silently wrong if it is so by one argument, sample and setting o
 raises if it raises in one, because of double backward or since nothing leads to x. "Other error"
 has its texts below. "Never compiled": Dynamo made no graph of it, it ran as it is. "Not run" are
 those about which nothing can be said; `results.csv` says why. `inductor` is the default backend. It
-is asked about what `aot_eager` gets wrong on the same torch, the first such sample for each
-argument.
+is asked, with real numbers, about what `aot_eager` gets wrong on the same torch: the first such
+sample for each argument.
 """
 
 BEFORE = """

@@ -120,4 +120,4 @@ def cases(rows):
 
 
 def samples_of(row):
-    return row["samples"].split("; ")
+    return row["samples"].split("; ") if row["samples"] else []
