@@ -93,6 +93,7 @@ def collect(source, repository):
         (source / name).write_text(text, encoding="utf-8")
     for picture in (ROOT / "survey").glob("*.svg"):
         shutil.copy(picture, source / "survey")
+    shutil.copytree(ROOT / "survey" / "patches", source / "survey" / "patches")  # to download
     lessons = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
     for lesson in lessons:
         drawn = (PICTURES / f"{lesson.stem}.svg").read_text(encoding="utf-8")
