@@ -72,7 +72,8 @@ class Pair:
                     continue
                 value = _short(value.detach())
             places.append(f"{name} = {value}")
-        return f"at {', '.join(places)}{self.note}: {_both(self.yours[index], self.true[index])}"
+        where = f"at {', '.join(places)}" if places else "here"  # a number has no place
+        return f"{where}{self.note}: {_both(self.yours[index], self.true[index])}"
 
 
 def _short(value):
