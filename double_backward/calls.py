@@ -194,6 +194,8 @@ class Call:
         for place, arg in enumerate(args):
             if place in inputs:
                 args[place] = copied(inputs[place])
+                if not args[place].requires_grad:  # which forward may ask, under no_grad, too
+                    args[place].requires_grad_(inputs[place].requires_grad)
             elif isinstance(arg, torch.Tensor):
                 wide = raised and is_continuous(arg)
                 dtype = torch.promote_types(arg.dtype, torch.float64) if wide else arg.dtype

@@ -429,6 +429,34 @@ def test_what_is_not_finite_is_told_and_nobody_is_blamed_for_it():
 # A small part of the whole.
 
 
+def test_forward_may_ask_whether_its_input_requires_grad():
+    def asks(ctx, x):
+        ctx.needed = x.requires_grad
+        ctx.save_for_backward(x.cos())
+        return x.sin()
+
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0] if ctx.needed else None
+
+    found = codes_of(function(asks, backward).apply, x())
+    assert "intermediate_saved" in found and "untracked_backward" not in found
+
+
+def test_a_hard_choice_with_the_gradient_of_a_softmax():
+    def one_hot(ctx, x):
+        y = torch.nn.functional.one_hot(x.argmax(-1), x.shape[-1]).to(x)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        with torch.enable_grad():
+            return torch.autograd.grad(x.softmax(-1), x, y * g)[0]
+
+    found = codes_of(function(one_hot, backward).apply, x(0.3, 0.8, -0.2))
+    assert {"grad_out_path_cut", "untracked_backward"} <= set(found)
+
+
 def test_an_intermediate_is_blamed_however_small_its_part_is():
     def mixed(ctx, a, b):
         ctx.save_for_backward(a, b)

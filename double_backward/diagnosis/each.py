@@ -191,7 +191,10 @@ def _explained(custom, truth, inner, dtype):
         return replace(custom, checked=replace(custom.checked, by_input=again.by_input))
     if custom.lost or custom.extras:
         return custom
-    if cured or _leaves_state(truth):
+    hidden = cured
+    with suppress(Exception):  # of the Function, called without a graph
+        hidden = hidden or _leaves_state(truth)
+    if hidden:
         return replace(custom, hidden=True)
     return replace(custom, cut=tuple(_cut(truth)))
 
