@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from torch import Tensor
@@ -22,6 +22,7 @@ from torch.autograd.function import FunctionCtx
 from .methods import has_setup_context
 from .places import OURS, TORCH, Place, place_in
 
+METHODS = FunctionType, staticmethod, classmethod
 SHORT = 40  # characters of an expression that is told as a name
 
 
@@ -79,8 +80,9 @@ class Save:
 
     def is_in(self, function: type) -> bool:
         """Whether it stands in a method of the class itself, not of one that it inherits from."""
-        methods = (inspect.unwrap(getattr(m, "__func__", m)) for m in vars(function).values())
-        return any(getattr(method, "__code__", None) is self.code for method in methods)
+        methods = (value for value in vars(function).values() if isinstance(value, METHODS))
+        plain = (inspect.unwrap(m if isinstance(m, FunctionType) else m.__func__) for m in methods)
+        return any(getattr(method, "__code__", None) is self.code for method in plain)
 
     @property
     def told(self) -> str:

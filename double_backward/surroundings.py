@@ -553,8 +553,9 @@ def _class_attributes(cls):
         name: value
         for name, value in vars(cls).items()
         if not isinstance(value, (*_METHODS, types.FunctionType))
-        and not getattr(value, "is_ours", False)
-        or isinstance(getattr(value, "__func__", None), _CACHED)
+        and not getattr(type(value), "is_ours", False)  # objects answer what they like
+        or isinstance(value, _METHODS)
+        and isinstance(value.__func__, _CACHED)
     }
 
 

@@ -429,6 +429,23 @@ def test_what_is_not_finite_is_told_and_nobody_is_blamed_for_it():
 # A small part of the whole.
 
 
+class Refuses:
+    """As a driver that is not there: whatever it is asked, it raises."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"no driver, so no {name}")
+
+
+class Driven(Function):
+    driver = Refuses()
+    forward = staticmethod(lambda ctx, x: (ctx.save_for_backward(x), x**2)[1])
+    backward = staticmethod(lambda ctx, g: 2 * g * ctx.saved_tensors[0])
+
+
+def test_an_object_that_does_not_let_itself_be_asked_is_left_alone():
+    assert diagnose(lambda x: Driven.apply(x), x()).ok
+
+
 def test_forward_may_ask_whether_its_input_requires_grad():
     def asks(ctx, x):
         ctx.needed = x.requires_grad
