@@ -82,7 +82,9 @@ def slope(
     # of steps knows better.
     beyond = [((v - best.value).abs() - 5 * e).nan_to_num(0.0, 0.0, 0.0) for v, e in tried]
     error = torch.stack([best.error, *beyond]).amax(0)
-    return best._replace(error=torch.minimum(error, moves))
+    # What stood still over a step is flat there, whatever a wider step says.
+    value = torch.where(moves < error, torch.zeros_like(best.value), best.value)
+    return best._replace(value=value, error=torch.minimum(error, moves))
 
 
 def _noise(at, h):

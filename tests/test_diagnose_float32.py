@@ -162,6 +162,15 @@ def test_torch_is_right(name):
         check(TORCH[name], scale, name)
 
 
+@pytest.mark.parametrize("seed", [3, 17, 45, 56])
+def test_a_saturated_net_is_right(seed):
+    """Some gradients stand still over a small step, and not over a wide one."""
+    torch.manual_seed(seed)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+    x = (1e3 * torch.linspace(-1, 1, 12).view(3, 4)).requires_grad_()
+    assert diagnose(net, x).ok
+
+
 @pytest.mark.parametrize("scale", FEW)
 def test_some_right_functions_are_right(scale):
     for fn in RIGHT.values():
