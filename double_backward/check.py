@@ -64,6 +64,7 @@ SAME_NUMBER = 1e-6  # relative, of one number before and after something was cha
 ROUNDING = {torch.float64: (1e-9, 1e-4), torch.float32: (1e-6, 1e-3)}
 TINIEST = 1e-300
 BESIDE = 1e-3  # one of the steps that differences take
+SMALLEST = 1e-6  # of the size of the others: an element that is known to so much counts so much
 SMALL = 1e-8  # absolute: what changes by less does not change
 ORDINARY = 1e-3, 1e3  # sizes that need no unit of their own
 SHARE = 0.5  # of the elements must be known, or nothing is
@@ -350,12 +351,17 @@ def measure(
     y, by_input = (Slope(*(part[s] for part in found)) for s in (slice(n), slice(n, None)))
     g = here[n:]
     by_grad_out, linear = _by_grad_out(line, g, dtype)
+    if rounding is not None:
+        lost = torch.maximum(by_grad_out.error, rounding[n:])
+        by_grad_out = by_grad_out._replace(error=lost)
     size = torch.maximum(g.abs(), by_input.value.abs())
-    typical = size.mean() if len(size) else size.sum()
-    sure = by_input.error <= KNOWN[dtype] * (size + 1e-6 * typical)
-    known = sure & (size > 0) & g.isfinite()
+    least = SMALLEST * (size.mean() if len(size) else size.sum())
+    by_itself = by_input.error <= KNOWN[dtype] * size  # else beside the others only
+    known = by_itself | (by_input.error <= KNOWN[dtype] * least)
+    known &= (size > 0) & g.isfinite()
+    unit = torch.where(by_itself, size, torch.maximum(size, least)).clamp(min=TINIEST)
     draw = signed(g, torch.Generator().manual_seed(3))
-    weights = torch.where(known, draw / size.clamp(min=TINIEST), torch.zeros_like(g))
+    weights = torch.where(known, draw / unit, torch.zeros_like(g))
     still = (g == 0) & (by_input.value == 0)
     share = (known | still).double().mean().item() if len(g) else 1.0
     rtol = rtol or RTOL[dtype]
