@@ -355,8 +355,9 @@ def measure(
         lost = torch.maximum(by_grad_out.error, rounding[n:])
         by_grad_out = by_grad_out._replace(error=lost)
     size = torch.maximum(g.abs(), by_input.value.abs())
-    least = SMALLEST * (size.mean() if len(size) else size.sum())
     by_itself = by_input.error <= KNOWN[dtype] * size  # else beside the others only
+    told = size[by_input.error <= size]  # those of which at least the size is known
+    least = SMALLEST * (told.mean() if len(told) else size.new_zeros(()))
     known = by_itself | (by_input.error <= KNOWN[dtype] * least)
     known &= (size > 0) & g.isfinite()
     unit = torch.where(by_itself, size, torch.maximum(size, least)).clamp(min=TINIEST)

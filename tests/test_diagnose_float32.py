@@ -171,7 +171,7 @@ def test_a_saturated_net_is_right(seed):
     assert diagnose(net, x).ok
 
 
-@pytest.mark.parametrize("seed", [9, 21, 33, 39])
+@pytest.mark.parametrize("seed", [12, 13, 44, 57, 71])
 def test_a_softmax_of_which_one_number_is_left_is_right(seed):
     """The others are lost beside 1: what autograd makes of them is rounding."""
     torch.manual_seed(seed)
