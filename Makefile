@@ -1,4 +1,4 @@
-# The README names these first; on Windows it gives the same lines without make.
+# The README names these first; for Windows docs/SETUP.md has lines without make.
 PYTHON ?= python3
 RUN := .venv/bin/python
 

@@ -72,7 +72,7 @@ def _options() -> argparse.Namespace:
         usage="%(prog)s [-h] [--version] [--detect | --recompute] [--strict]\n"
         "                                 [--ignore NAME] [--json FILE] [-m] SCRIPT [ARGS ...]",
         description="Run a script, then diagnose each Function that it differentiates twice.",
-        epilog="The exit status is the script's own.",
+        epilog="The exit status is the script's own, or with --strict that of the table.",
     )
     version = f"double_backward {double_backward.__version__}, torch {torch.__version__}"
     parser.add_argument("--version", action="version", version=version)

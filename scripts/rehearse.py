@@ -66,7 +66,7 @@ def how_many(arguments):
 
 
 def make_learners(number):
-    """Learner 1 runs lesson 1, learner 6 lesson 1 again, and so on."""
+    """Learner 1 runs lesson 1, learner 7 lesson 1 again, and so on."""
     lessons = [
         (path.stem, [c for c in student(nbformat.read(path, 4)).cells if c.cell_type == "code"])
         for path in sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))

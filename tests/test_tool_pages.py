@@ -95,7 +95,7 @@ def test_commands_print_what_stands_below_them(page, tmp_path):
 
 def test_how_often_fn_is_called_is_as_the_limits_say():
     said = re.search(
-        r"a right Function about (\d+) times, a wrong one about (\d+) times",
+        r"a right Function of one input about (\d+) times, a wrong one about (\d+) times",
         (PAGES[0].parent / "limits.md").read_text(encoding="utf-8"),
     )
     for function, number in zip((Square, SinhBad), said.groups(), strict=True):

@@ -85,7 +85,7 @@ def in_short(rows, shown):
     silent, asked_nets = silent_nets(rows, shown)
     lines = [f"On torch {shown}, silently wrong in at least one of five simple formulas:", ""]
     lines.append(
-        f"- {silent} of {asked_nets} small nets, each by x with frozen and with trained weights, "
+        f"- {silent} of {asked_nets} cases of ten small nets, by x with frozen and with trained weights, "
         "with the default backend;"
     )
     for kind in KINDS:
