@@ -112,9 +112,9 @@ HEAD = """\
 # Where the lessons were run
 
 Written by `make matrix`. Each line is a run of the notebooks that there were on its day (lesson 6
-came after all of these), every output compared, and of some quick tests; on another PyTorch of all tests of the tool besides; or of the copies for Colab,
-in which nothing of the course is installed: on Linux and x86-64, with the versions of
-constraints.txt but for those named.
+came after all of these), every output compared, and of some quick tests; on another PyTorch of
+all tests of the tool besides; or of the copies for Colab, in which nothing of the course is
+installed: on Linux and x86-64, with the versions of constraints.txt but for those named.
 
 | where | outcome | detail |
 |---|---|---|

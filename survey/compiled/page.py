@@ -85,8 +85,8 @@ def in_short(rows, shown):
     silent, asked_nets = silent_nets(rows, shown)
     lines = [f"On torch {shown}, silently wrong in at least one of five simple formulas:", ""]
     lines.append(
-        f"- {silent} of {asked_nets} cases of ten small nets, by x with frozen and with trained weights, "
-        "with the default backend;"
+        f"- {silent} of {asked_nets} cases of ten small nets, by x with frozen and with trained "
+        "weights, with the default backend;"
     )
     for kind in KINDS:
         asked = table.by_operation(table.of(rows, shown, "aot_eager", kind))
