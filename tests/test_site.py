@@ -99,6 +99,10 @@ def test_no_page_is_forgotten(site):
     assert {name for name in built if "_static" not in name} - of_sphinx == set(PAGES)
 
 
+# What is opened fades in: half of the way, a colour is not yet what it will be.
+FADED_IN = "document.getAnimations().forEach(animation => animation.finish())"
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_page(name, served, opened):
     for scheme, width in (("light", 1280), ("dark", 360)):
@@ -110,6 +114,7 @@ def test_page(name, served, opened):
         assert page.evaluate(PICTURES) == images
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         page.evaluate("dispatchEvent(new Event('resize'))")
+        page.evaluate(FADED_IN)
         assert page.evaluate(UNREACHED) == 0
         assert page.evaluate(CUT_TABLES) == []
         assert violations(page) == []
