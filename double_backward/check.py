@@ -29,6 +29,7 @@ from .lines import first_line
 # Relative; a path that is lost is off by far more. bfloat16: of whatever computes in 16 bits.
 RTOL = {torch.float64: 1e-4, torch.float32: 5e-3, torch.bfloat16: 1e-1}
 EXACT = {torch.float64: 2e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # of a closed formula
+SLIGHT = 1e-2  # times EXACT: a first derivative that is off by less speaks for all of fn
 INEXACT = {torch.float64: 2e-3, torch.float32: 4e-3}  # no closed formula is further off
 ROUGH = 1e-2  # a first derivative of which nothing is lost is off by less
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
@@ -339,41 +340,30 @@ def measure(
     here, n = flat([*outs, *grads]), len(flat(outs))
     beside = _or_nan(line, BESIDE, here)
     dtype = dtype or _precision(line, beside[beside != here])
-    unit = torch.cat([_unit(here[:n]), _unit(here[n:])])  # small elements count as much
-    known_at = {0.0: here / unit, BESIDE: beside / unit}
+    sizes = torch.cat([_sizes(here[:n]), _sizes(here[n:])])  # small elements count as much
+    known_at = {0.0: here / sizes, BESIDE: beside / sizes}
     found = slope(
-        lambda h: known_at[h] if h in known_at else _or_nan(line, h, here) / unit,
+        lambda h: known_at[h] if h in known_at else _or_nan(line, h, here) / sizes,
         dtype,
         1.0,
-        None if rounding is None else rounding / unit,
+        None if rounding is None else rounding / sizes,
     )
-    found = Slope(*(part * unit for part in found))
+    found = Slope(*(part * sizes for part in found))
     y, by_input = (Slope(*(part[s] for part in found)) for s in (slice(n), slice(n, None)))
     g = here[n:]
     by_grad_out, linear = _by_grad_out(line, g, dtype)
     if rounding is not None:
         lost = torch.maximum(by_grad_out.error, rounding[n:])
         by_grad_out = by_grad_out._replace(error=lost)
-    size = torch.maximum(g.abs(), by_input.value.abs())
-    by_itself = by_input.error <= KNOWN[dtype] * size  # else beside the others only
-    told = size[by_input.error <= size]  # those of which at least the size is known
-    least = SMALLEST * (told.mean() if len(told) else size.new_zeros(()))
-    known = by_itself | (by_input.error <= KNOWN[dtype] * least)
-    known &= (size > 0) & g.isfinite()
-    unit = torch.where(by_itself, size, torch.maximum(size, least)).clamp(min=TINIEST)
-    draw = signed(g, torch.Generator().manual_seed(3))
-    weights = torch.where(known, draw / unit, torch.zeros_like(g))
-    still = (g == 0) & (by_input.value == 0)
-    share = (known | still).double().mean().item() if len(g) else 1.0
+    weights, share = _weights(g, by_input, dtype)
     rtol = rtol or RTOL[dtype]
-    sizes = tuple(real(grad).numel() for grad in grads)
     slopes = y, by_input, by_grad_out
     return Expected(
         line,
         *slopes,
         g,
         here[:n],
-        sizes,
+        tuple(real(grad).numel() for grad in grads),
         weights,
         share,
         dtype,
@@ -393,7 +383,23 @@ def _precision(line, numbers):
     return torch.float32 if single or narrow else torch.float64
 
 
-def _unit(here):
+def _weights(g, by_input, dtype):
+    """v, in proportion to the size of each element, 0 where its change is not known; and the share
+    of the elements where it is."""
+    size = torch.maximum(g.abs(), by_input.value.abs())
+    by_itself = by_input.error <= KNOWN[dtype] * size  # else beside the others only
+    told = size[by_input.error <= size]  # those of which at least the size is known
+    least = SMALLEST * (told.mean() if len(told) else size.new_zeros(()))
+    known = by_itself | (by_input.error <= KNOWN[dtype] * least)
+    known &= (size > 0) & g.isfinite()
+    counts = torch.where(by_itself, size, torch.maximum(size, least)).clamp(min=TINIEST)
+    draw = signed(g, torch.Generator().manual_seed(3))
+    still = (g == 0) & (by_input.value == 0)
+    share = (known | still).double().mean().item() if len(g) else 1.0
+    return torch.where(known, draw / counts, torch.zeros_like(g)), share
+
+
+def _sizes(here):
     """The size of each element; for those that are 0, that of the others."""
     sizes = here.abs().nan_to_num(0.0, 0.0, 0.0)
     typical = sizes.mean() if sizes.any() else torch.ones(())

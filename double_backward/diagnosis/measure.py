@@ -17,6 +17,7 @@ from double_backward.check import (
     BAD,
     EXACT,
     RTOL,
+    SLIGHT,
     SURROGATE,
     Compared,
     Expected,
@@ -224,7 +225,7 @@ def _with_doubts(probe, line, expected):
     _, first, second = found
     wrong = first.outcome is Outcome.WRONG or (second.bad and second.error is None)
     unclear = Outcome.UNCLEAR in (first.outcome, second.by_input.outcome)
-    if not (wrong or unclear or second.bad or first.relative > 1e-2 * EXACT[expected.dtype]):
+    if not (wrong or unclear or second.bad or first.relative > SLIGHT * EXACT[expected.dtype]):
         return *found, False
     in_16 = in_16_bits(line.both)
     if in_16 or ((probe.target.rtol or 0.0) >= check.COARSE and (wrong or unclear)):
