@@ -174,12 +174,13 @@ class Forever(Function):
             pass
 
 
-def sleeps(x):
-    time.sleep(60)
+def waits(x):
+    while True:
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
-    ("fn", "where"), [(Forever.apply, "backward, line "), (sleeps, "sleeps, line ")]
+    ("fn", "where"), [(Forever.apply, "backward, line "), (waits, "waits, line ")]
 )
 def test_after_a_while_it_ends_and_says_what_was_running(fn, where):
     before = time.monotonic()
@@ -193,8 +194,6 @@ class ExpBad(Function):
     @staticmethod
     def forward(ctx, x):
         ctx.e = x.exp()
-        if x.numel() > 1000:
-            time.sleep(0.3)
         return ctx.e.clone()
 
     @staticmethod
@@ -203,48 +202,11 @@ class ExpBad(Function):
 
 
 def test_what_is_known_to_be_wrong_is_told_where_time_was_too_short_for_the_rest(monkeypatch):
-    monkeypatch.setattr("double_backward.diagnosis.gather.observe", lambda *_: time.sleep(60))
+    monkeypatch.setattr("double_backward.diagnosis.gather.observe", lambda *_: waits(_))
     found = diagnose(ExpBad.apply, x(), timeout=8.0)
     codes = [finding.code for finding in found.findings]
     assert found.verdict == "silently_wrong" and codes[0] == "took_too_long"
     assert "intermediate_on_ctx" in codes and "seen before" in found.findings[0].message
-
-
-def test_where_large_inputs_take_too_long_smaller_ones_are_told_of():
-    large = torch.zeros(30_000, dtype=torch.float64, requires_grad=True)
-    found = diagnose(ExpBad.apply, large, timeout=0.5)
-    codes = [finding.code for finding in found.findings]
-    assert found.verdict == "silently_wrong" and codes[0] == "took_too_long"
-    assert "intermediate_on_ctx" in codes and "cut down" in found.findings[0].message
-    assert large.grad is None
-
-    def slow(x):
-        time.sleep(0.3 * (x.numel() > 1000))
-        return x.exp()
-
-    right = diagnose(slow, large, timeout=0.5)
-    assert right.verdict == "not_checked" and "cut down" in right.findings[0].message
-    assert all(row.outcome == "right" for row in right.settings.values())
-
-
-def test_a_number_among_inputs_that_take_too_long_is_no_tensor_to_be_cut_down():
-    def slow(k, x):
-        time.sleep(0.3 * (x.numel() > 1000))
-        return k * x.exp()
-
-    large = torch.zeros(30_000, dtype=torch.float64, requires_grad=True)
-    found = diagnose(slow, 2.0, large, timeout=0.5)
-    assert "inputs cut down (30000,) to (3,)" in found.findings[0].message
-
-
-def test_what_cannot_be_told_where_time_was_too_short_is_left_out(monkeypatch):
-    def refuses(*_):
-        raise ValueError
-
-    monkeypatch.setattr("double_backward.diagnosis.cut_down", refuses)
-    large = torch.zeros(30_000, dtype=torch.float64, requires_grad=True)
-    found = diagnose(ExpBad.apply, large, timeout=0.5)
-    assert [finding.code for finding in found.findings] == ["took_too_long"]
 
 
 def test_the_limit_holds_in_other_threads():

@@ -27,7 +27,6 @@ from .functions import Saved
 from .gather import seen
 from .prepare import NotChecked
 from .report import text_of
-from .smaller_inputs import LARGE, change_of, cut_down, elements, runs, shapes
 from .time_limit import TookTooLong, limited, no_endless_recursion
 from .verdict import Verdict
 
@@ -156,8 +155,7 @@ def diagnose(
             is not the derivative of forward is no error then. The second derivative is judged, as
             the derivative of what backward returns.
         timeout: seconds, after which it is "not_checked", and what was running is told; None for
-            no limit. A single call of compiled code is waited for. Of large inputs, what is wrong
-            with smaller ones is told then, for which some seconds are added.
+            no limit. A single call of compiled code is waited for.
 
     Returns:
         `Diagnosis`; nothing is raised, whatever fn and the inputs are, except what is no
@@ -180,37 +178,9 @@ def diagnose(
         with suppress(Exception):  # of objects that fn or inputs are
             if known and known[-1].bad:
                 return _so_far(name, ended, known[-1])
-            options = {"order": order, "rtol": rtol, "atol": atol, "ignore": tuple(ignore)}
-            smaller = _of_less(fn, inputs, timeout=LESS, **options)
-            return _too_late(_not_checked(name, ended), smaller)
         return _not_checked(name, ended)
     except Exception as error:  # of objects that fn or inputs are, which do what they like
         return _not_checked(name, NotChecked("beyond_diagnose", described(error)))
-
-
-LESS = 10.0  # seconds for smaller inputs, where time was too short for those given
-
-
-def _of_less(fn, inputs, **options):
-    """(what is said of inputs that are cut down, how they are), None where fn takes no such."""
-    if elements(inputs) <= LARGE:
-        return None
-    for smaller in cut_down(list(inputs)):
-        if runs(fn, smaller):
-            found, change = diagnose(fn, *smaller, **options), change_of(shapes(inputs), smaller)
-            return None if found.verdict is Verdict.NOT_CHECKED else (found, change)
-    return None
-
-
-def _too_late(late, smaller):
-    """What is known all the same: of inputs that are cut down, unless all is right there."""
-    if smaller is None:
-        return late
-    found, change = smaller
-    said = f"{late.findings[0].message} What stands here is of inputs cut down {change}."
-    first = replace(late.findings[0], message=said)
-    verdict = Verdict.NOT_CHECKED if found.ok else found.verdict
-    return replace(found, name=late.name, verdict=verdict, findings=[first, *found.findings])
 
 
 def _so_far(name, reason, evidence):

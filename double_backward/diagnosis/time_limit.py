@@ -3,12 +3,11 @@
 import ctypes
 import functools
 import os
-import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -46,16 +45,15 @@ def limited(seconds: float | None) -> Iterator[None]:
     limit = _Limit(threading.get_ident())
     timer = threading.Timer(seconds, limit.end)
     timer.daemon = True
-    with _signal_raises(limit):
-        timer.start()
-        try:
-            yield
-        except TookTooLong as error:
-            error.running = limit.running
-            raise
-        finally:
-            timer.cancel()
-            limit.over()
+    timer.start()
+    try:
+        yield
+    except TookTooLong as error:
+        error.running = limit.running
+        raise
+    finally:
+        timer.cancel()
+        limit.over()
 
 
 class _Limit:
@@ -78,9 +76,6 @@ class _Limit:
             self.ended = True
             for thread in [*others, self.thread]:
                 _raise_in(thread, TookTooLong)
-            if self.thread == threading.main_thread().ident:
-                with suppress(Exception):  # wakes one that sleeps; not on every system
-                    signal.pthread_kill(self.thread, signal.SIGALRM)
 
     def over(self) -> None:
         """What was sent and has not come is taken back."""
@@ -100,25 +95,6 @@ def _backward(frame: FrameType | None) -> bool:
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:
     wanted = ctypes.py_object(error) if error else None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), wanted)
-
-
-@contextmanager
-def _signal_raises(limit: _Limit) -> Iterator[None]:
-    """In the main thread, where nobody else uses it, SIGALRM wakes a sleeping call."""
-
-    def wake(*_: Any) -> None:
-        if limit.ended and not limit.is_over:
-            raise TookTooLong
-
-    usable = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
-    if not usable or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGALRM, wake)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 @contextmanager
