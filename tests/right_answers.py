@@ -85,17 +85,6 @@ RIGHT = {
         - return -grad_out / x**2
         + return (-grad_out / x**2,)
     """,
-    "reciprocal, save twice both": """
-        - ctx.save_for_backward(x)
-        - return 1 / x
-        + out = 1 / x
-        + ctx.save_for_backward(x, out)
-        + return out
-        - (x,) = ctx.saved_tensors
-        - return -grad_out / x**2
-        + x, out = ctx.saved_tensors
-        + return -grad_out * out / x
-    """,
     "reciprocal, assert on detached": """
           (x,) = ctx.saved_tensors
         + assert x.detach().isfinite().all()
@@ -114,18 +103,6 @@ RIGHT = {
         - return grad_out * ctx.n * x ** (ctx.n - 1), None
         + x, n = ctx.saved_tensors
         + return grad_out * n * x ** (n - 1), None
-    """,
-    "power, loop": """
-        - return x**n
-        + out = torch.ones_like(x)
-        + for _ in range(n):
-        +     out = out * x
-        + return out
-        - return grad_out * ctx.n * x ** (ctx.n - 1), None
-        + lower = torch.ones_like(x)
-        + for _ in range(ctx.n - 1):
-        +     lower = lower * x
-        + return grad_out * ctx.n * lower, None
     """,
     "power, trailing none": """
         - ctx.n = n
@@ -156,33 +133,6 @@ RIGHT = {
         - return grad_out * b, grad_out * a
         + return (None if b is None else grad_out * b), (None if a is None else grad_out * a)
     """,
-    "product, list unpack": """
-        - return a * b
-        + return torch.mul(a, b)
-        - a, b = ctx.saved_tensors
-        - return grad_out * b, grad_out * a
-        + saved = ctx.saved_tensors
-        + return grad_out * saved[1], grad_out * saved[0]
-    """,
-    "sigmoid, via tanh": """
-        - out = 1 / (1 + torch.exp(-x))
-        + out = 0.5 * (1 + torch.tanh(x / 2))
-        - return grad_out * out * (1 - out)
-        + return grad_out * (out - out * out)
-    """,
-    "sigmoid, torch sigmoid x saved": """
-        + class Sigmoid(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         ctx.save_for_backward(x)
-        +         return torch.sigmoid(x)
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (x,) = ctx.saved_tensors
-        +         s = x.sigmoid()
-        +         return s * (1 - s) * grad_out
-    """,
     "sigmoid, stable where": """
         - out = 1 / (1 + torch.exp(-x))
         + z = torch.exp(-x.abs())
@@ -205,64 +155,11 @@ RIGHT = {
         + def answer(x):
         +     return Sigmoid.apply(x)[0]
     """,
-    "softplus, stable": """
-        + class Softplus(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         ctx.save_for_backward(x)
-        +         return torch.clamp(x, min=0) + torch.log1p(torch.exp(-x.abs()))
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (x,) = ctx.saved_tensors
-        +         return grad_out * torch.sigmoid(x)
-    """,
-    "softplus, f softplus": """
-        + class Softplus(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         ctx.save_for_backward(x)
-        +         return torch.nn.functional.softplus(x)
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (x,) = ctx.saved_tensors
-        +         return grad_out / (1 + torch.exp(-x))
-    """,
     "softplus, logaddexp": """
         - out = torch.log(1 + torch.exp(x))
         + out = torch.logaddexp(x, torch.zeros_like(x))
         - return grad_out * (1 - torch.exp(-out))
         + return grad_out * -torch.expm1(-out)
-    """,
-    "softplus, where 20": """
-        + class Softplus(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         ctx.save_for_backward(x)
-        +         return torch.where(x > 20, x, torch.log1p(torch.exp(x)))
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (x,) = ctx.saved_tensors
-        +         return grad_out * torch.sigmoid(x)
-    """,
-    "tanh_exp, quotient": """
-        + class TanhExp(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         p, m = torch.exp(x), torch.exp(-x)
-        +         ctx.save_for_backward(p, m)
-        +         return (p - m) / (p + m), p, m
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, gp, gm):
-        +         p, m = ctx.saved_tensors
-        +         return grad_out * ((p + m) ** 2 - (p - m) ** 2) / (p + m) ** 2 + gp * p - gm * m
-        +
-        +
-        + def tanh_exp(x):
-        +     return TanhExp.apply(x)[0]
     """,
     "tanh_exp, out saved": """
         + class TanhExp(Function):
@@ -334,23 +231,6 @@ RIGHT = {
         +         y = x / r
         +         return (grad_out - y * (grad_out * y).sum()) / r
     """,
-    "normalise, r2": """
-        + class Normalise(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         r2 = (x * x).sum()
-        +         ctx.save_for_backward(x, r2)
-        +         return x / r2.sqrt(), r2
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, gr):
-        +         x, r2 = ctx.saved_tensors
-        +         return grad_out / r2.sqrt() - x * (grad_out * x).sum() / r2**1.5 + 2 * x * gr
-        +
-        +
-        + def normalise(x):
-        +     return Normalise.apply(x)[0]
-    """,
     "normalise, inv": """
         + class Normalise(Function):
         +     @staticmethod
@@ -368,20 +248,6 @@ RIGHT = {
         +
         + def normalise(x):
         +     return Normalise.apply(x)[0]
-    """,
-    "standardise, recompute": """
-        + class Standardise(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         ctx.save_for_backward(x)
-        +         return (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (x,) = ctx.saved_tensors
-        +         s = torch.sqrt(x.var(unbiased=False) + 1e-5)
-        +         y = (x - x.mean()) / s
-        +         return (grad_out - grad_out.mean() - y * (grad_out * y).mean()) / s
     """,
     "standardise, enable grad": """
         + class Standardise(Function):
@@ -453,23 +319,6 @@ RIGHT = {
         + inside = (x.abs() < 1 - 1e-6).to(grad_out.dtype)
         + return grad_out * inside / (1 - c**2)
     """,
-    "artanh, return both": """
-        + class Artanh(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         c = x.clamp(-1 + 1e-6, 1 - 1e-6)
-        +         ctx.save_for_backward(c)
-        +         return torch.atanh(c), c
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, gc):
-        +         (c,) = ctx.saved_tensors
-        +         return grad_out / (1 - c**2) + gc
-        +
-        +
-        + def answer(x):
-        +     return Artanh.apply(x)[0]
-    """,
     "swish, silu": """
         - x = x.contiguous()
         - return x * torch.sigmoid(x)
@@ -499,19 +348,6 @@ RIGHT = {
         +
         + def answer(x):
         +     return Swish.apply(x.contiguous())
-    """,
-    "learned_power, log": """
-        + class LearnedPower(Function):
-        +     @staticmethod
-        +     def forward(ctx, x, alpha):
-        +         out = torch.exp(alpha * torch.log(x))
-        +         ctx.save_for_backward(x, alpha, out)
-        +         return out
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         x, alpha, out = ctx.saved_tensors
-        +         return grad_out * alpha * out / x, (grad_out * out * x.log()).sum()
     """,
     "learned_power, expand in backward": """
         - return x**alpha
@@ -600,20 +436,6 @@ RIGHT = {
         - return DawsonBackward.apply(grad_out, x)
         + return grad_out * D1.apply(x)
     """,
-    "dawson_twice, guards": """
-        - def backward(ctx, grad_grad_x):
-        + def backward(ctx, h):
-        - return (
-        -     grad_grad_x * in_numpy(dawson_first, x),
-        -     grad_grad_x * grad_out * in_numpy(dawson_second, x),
-        - )
-        + a = b = None
-        + if ctx.needs_input_grad[0]:
-        +     a = h * in_numpy(dawson_first, x)
-        + if ctx.needs_input_grad[1]:
-        +     b = h * grad_out * in_numpy(dawson_second, x)
-        + return a, b
-    """,
     "growth, all numpy": """
         + def first(grad_out, a, b):
         +     return np.stack([grad_out * np.exp(b), grad_out * a * np.exp(b)])
@@ -642,27 +464,6 @@ RIGHT = {
         +     def backward(ctx, grad_out):
         +         return GrowthBackward.apply(grad_out, *ctx.saved_tensors)
     """,
-    "growth, gradients in the other order": """
-        - def forward(ctx, grad_out, a, b):
-        + def forward(ctx, b, a, grad_out):
-        - exp = in_numpy(np.exp, b)
-        - return grad_out * exp, grad_out * a * exp
-        + return grad_out * a * in_numpy(np.exp, b), grad_out * in_numpy(np.exp, b)
-        - def backward(ctx, h_a, h_b):
-        + def backward(ctx, h_b, h_a):
-        - exp = in_numpy(np.exp, b)
-        - for_grad_out = (h_a + h_b * a) * exp
-        - for_a = h_b * grad_out * exp
-        - for_b = (h_a + h_b * a) * grad_out * exp
-        - return for_grad_out, for_a, for_b
-        + along = (h_a + h_b * a) * in_numpy(np.exp, b)
-        + return along * grad_out, h_b * grad_out * in_numpy(np.exp, b), along
-        - return a * in_numpy(np.exp, b)
-        + return a * in_numpy(np.exp, b)
-        - return GrowthBackward.apply(grad_out, a, b)
-        + grad_b, grad_a = GrowthBackward.apply(b, a, grad_out)
-        + return grad_a, grad_b
-    """,
     "growth, only what is needed": """
         - exp = in_numpy(np.exp, b)
         - return grad_out * exp, grad_out * a * exp
@@ -684,79 +485,6 @@ RIGHT = {
         - a, b = ctx.saved_tensors
         - return GrowthBackward.apply(grad_out, a, b)
         + return GrowthBackward.apply(grad_out, *ctx.saved_tensors)
-    """,
-    "growth, by a function for the exponential": """
-        + class Exp(Function):
-        +     @staticmethod
-        +     def forward(ctx, b):
-        +         out = in_numpy(np.exp, b)
-        +         ctx.save_for_backward(out)
-        +         return out
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (out,) = ctx.saved_tensors
-        +         return grad_out * out
-        +
-        + class Growth(Function):
-        +     @staticmethod
-        +     def forward(ctx, a, b):
-        +         ctx.save_for_backward(a, b)
-        +         return a * in_numpy(np.exp, b)
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         a, b = ctx.saved_tensors
-        +         return grad_out * Exp.apply(b), grad_out * a * Exp.apply(b)
-    """,
-    "growth, with setup context": """
-        + class GrowthBackward(Function):
-        +     @staticmethod
-        +     def forward(grad_out, a, b):
-        +         return grad_out * in_numpy(np.exp, b), grad_out * a * in_numpy(np.exp, b)
-        +
-        +     @staticmethod
-        +     def setup_context(ctx, inputs, output):
-        +         ctx.save_for_backward(*inputs)
-        +
-        +     @staticmethod
-        +     def backward(ctx, h_a, h_b):
-        +         grad_out, a, b = ctx.saved_tensors
-        +         exp = in_numpy(np.exp, b)
-        +         along = h_a * exp + h_b * a * exp
-        +         return along, h_b * grad_out * exp, along * grad_out
-        +
-        + class Growth(Function):
-        +     @staticmethod
-        +     def forward(a, b):
-        +         return a * in_numpy(np.exp, b)
-        +
-        +     @staticmethod
-        +     def setup_context(ctx, inputs, output):
-        +         ctx.save_for_backward(*inputs)
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         a, b = ctx.saved_tensors
-        +         grad_a, grad_b = GrowthBackward.apply(grad_out, a, b)
-        +         return grad_a, grad_b
-    """,
-    "solve, with the inverse as output": """
-        + class Inverse(Function):
-        +     @staticmethod
-        +     def forward(ctx, A):
-        +         out = in_numpy(np.linalg.inv, A)
-        +         ctx.save_for_backward(out)
-        +         return out
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (out,) = ctx.saved_tensors
-        +         return -out.t() @ grad_out @ out.t()
-        +
-        +
-        + def answer(A, b):
-        +     return Inverse.apply(A) @ b
     """,
     "solve, asks what is needed": """
         - u = in_numpy(linalg.solve, A, b)
@@ -788,24 +516,6 @@ RIGHT = {
         +     def backward(ctx, grad_out):
         +         (x,) = ctx.saved_tensors
         +         return -grad_out * x * torch.exp(-x * x / 2)
-    """,
-    "library, minus x returned": """
-        + class Mended(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         minus_x = -x
-        +         out = torch.exp(minus_x * x / 2)
-        +         ctx.save_for_backward(minus_x, out)
-        +         return out, minus_x
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, g_minus_x):
-        +         minus_x, out = ctx.saved_tensors
-        +         return grad_out * minus_x * out - g_minus_x
-        +
-        +
-        + def answer(x):
-        +     return Mended.apply(x)[0]
     """,
     "library, minus taken before": """
         + class Mended(Function):
@@ -852,46 +562,6 @@ RIGHT = {
         + def answer(x):
         +     return Reciprocal.apply(x)[0]
     """,
-    "tanh_exp, e to the 2x": """
-        - expx = torch.exp(x)
-        - expnegx = torch.exp(-x)
-        - ctx.save_for_backward(expx, expnegx)
-        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
-        + e = torch.exp(2 * x)
-        + ctx.save_for_backward(e)
-        + return (e - 1) / (e + 1), e
-        - def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        -     expx, expnegx = ctx.saved_tensors
-        -     grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        -     grad_x = grad_x + grad_expx * expx
-        -     grad_x = grad_x - grad_expnegx * expnegx
-        -     return grad_x
-        + def backward(ctx, grad_out, grad_e):
-        +     (e,) = ctx.saved_tensors
-        +     return grad_out * 4 * e / (e + 1) ** 2 + grad_e * 2 * e
-        - out, _expx, _expnegx = TanhExp.apply(x)
-        + out, _e = TanhExp.apply(x)
-    """,
-    "tanh_exp, recomputed": """
-        - expx = torch.exp(x)
-        - expnegx = torch.exp(-x)
-        - ctx.save_for_backward(expx, expnegx)
-        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
-        + ctx.save_for_backward(x)
-        + return torch.sinh(x) / torch.cosh(x)
-        - def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        -     expx, expnegx = ctx.saved_tensors
-        -     grad_x = grad_out * 4 / (expx + expnegx) ** 2
-        -     grad_x = grad_x + grad_expx * expx
-        -     grad_x = grad_x - grad_expnegx * expnegx
-        -     return grad_x
-        + def backward(ctx, grad_out):
-        +     (x,) = ctx.saved_tensors
-        +     return grad_out * 4 / (torch.exp(x) + torch.exp(-x)) ** 2
-        - out, _expx, _expnegx = TanhExp.apply(x)
-        - return out
-        + return TanhExp.apply(x)
-    """,
     "sigmoid, setup_context": """
         - def forward(ctx, x):
         -     out = 1 / (1 + torch.exp(-x))
@@ -903,49 +573,6 @@ RIGHT = {
         + @staticmethod
         + def setup_context(ctx, inputs, output):
         +     ctx.save_for_backward(output)
-    """,
-    "power, in NumPy, each backward a Function": """
-        + class PowerBackward(Function):
-        +     @staticmethod
-        +     def forward(ctx, grad_out, x, n):
-        +         ctx.save_for_backward(grad_out, x)
-        +         ctx.n = n
-        +         return grad_out * n * torch.as_tensor(np.power(x.detach().numpy(), n - 1))
-        +
-        +     @staticmethod
-        +     def backward(ctx, h):
-        +         grad_out, x = ctx.saved_tensors
-        +         first, second = (np.power(x.detach().numpy(), ctx.n - k) for k in (1, 2))
-        +         first, second = torch.as_tensor(first), torch.as_tensor(second)
-        +         return h * ctx.n * first, h * grad_out * ctx.n * (ctx.n - 1) * second, None
-        +
-        + class Power(Function):
-        +     @staticmethod
-        +     def forward(ctx, x, n):
-        +         ctx.save_for_backward(x)
-        +         ctx.n = n
-        +         return torch.as_tensor(np.power(x.detach().numpy(), n))
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         return PowerBackward.apply(grad_out, *ctx.saved_tensors, ctx.n), None
-    """,
-    "softplus, an extra output": """
-        - out = torch.log(1 + torch.exp(x))
-        - ctx.save_for_backward(out)
-        - return out
-        + expx = torch.exp(x)
-        + ctx.save_for_backward(expx)
-        + return torch.log(1 + expx), expx
-        - def backward(ctx, grad_out):
-        -     (out,) = ctx.saved_tensors
-        -     return grad_out * (1 - torch.exp(-out))
-        + def backward(ctx, grad_out, grad_expx):
-        +     (expx,) = ctx.saved_tensors
-        +     return grad_out * expx / (1 + expx) + grad_expx * expx
-
-        + def softplus(x):
-        +     return Softplus.apply(x)[0]
     """,
     "dawson_twice, by its output, in torch": """
         - return in_numpy(dawsn, x)
@@ -979,54 +606,11 @@ RIGHT = {
         - return size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
         + return torch.logaddexp(x, -x) - math.log(2)
     """,
-    "log_cosh, softplus": """
-        - size = x.abs()
-        - return size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
-        + return torch.nn.functional.softplus(2 * x, threshold=40) - x - math.log(2)
-        - return grad_out * torch.tanh(x)
-        + return grad_out * (2 * torch.sigmoid(2 * x) - 1)
-    """,
-    "log_cosh, tanh returned": """
-        + class LogCosh(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         slope = torch.tanh(x)
-        +         ctx.save_for_backward(slope)
-        +         size = x.abs()
-        +         return size + torch.log1p(torch.exp(-2 * size)) - math.log(2), slope
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, grad_slope):
-        +         (slope,) = ctx.saved_tensors
-        +         return grad_out * slope + grad_slope * (1 - slope**2)
-        +
-        +
-        + def answer(x):
-        +     return LogCosh.apply(x)[0]
-    """,
     "soft_round, by sin squared": """
         - return torch.round(x)
         + return torch.floor(x + 0.5)
         - return grad_out * (1 - torch.cos(2 * torch.pi * x))
         + return grad_out * 2 * torch.sin(torch.pi * x) ** 2
-    """,
-    "soft_round, slope returned": """
-        + class SoftRound(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         slope = 1 - torch.cos(2 * torch.pi * x)
-        +         ctx.save_for_backward(x, slope)
-        +         return torch.round(x), slope
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, grad_slope):
-        +         x, slope = ctx.saved_tensors
-        +         by_slope = 2 * torch.pi * torch.sin(2 * torch.pi * x)
-        +         return grad_out * slope + grad_slope * by_slope
-        +
-        +
-        + def answer(x):
-        +     return SoftRound.apply(x)[0]
     """,
     "log_det, solve": """
         - return torch.linalg.slogdet(A)[1]

@@ -6,7 +6,9 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
+import test_diagnosis_facts as facts
 import torch
+from made_functions import function, same, saving
 from scipy.special import dawsn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -17,7 +19,6 @@ from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh, sinh
 from lessons_src.saving_outputs import Exp
 from lessons_src.untracked_backward import (
-    CubeBackward,
     CubeNumPy,
     Solve,
     in_numpy,
@@ -62,160 +63,23 @@ def rows():
 TABLE = rows()
 
 
-class SquareCopy(Square):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x.clone())
-        return x**2
-
-
-class SquareContiguous(Square):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x.contiguous())
-        return x**2
-
-
-class SquareOnCtx(Square):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.x = x
-        return x**2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * 2 * ctx.x
-
-
-class ExpOnCtx(Exp):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.out = torch.exp(x)
-        return ctx.out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.out
-
-
-class ExpView(ExpOnCtx):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.exp(x)
-        ctx.out = out.view(-1)
-        return out
-
-
-class Dawson(Function):
-    """A formula in the input and the result: D' = 1 - 2 x D."""
-
-    @staticmethod
-    def forward(ctx, x):
-        out = in_numpy(dawsn, x)
-        ctx.save_for_backward(x, out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, out = ctx.saved_tensors
-        return grad_out * (1 - 2 * x * out)
-
-
-class SinhSaved(Function):
-    @staticmethod
-    def forward(ctx, x):
-        expx = torch.exp(x)
-        ctx.save_for_backward(expx)
-        return (expx - 1 / expx) / 2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (expx,) = ctx.saved_tensors
-        return grad_out * (expx + 1 / expx) / 2
-
-
-class SinhRecomputed(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.sinh(x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * torch.cosh(x)
-
-
-class SinhFused(Function):
+def fused(ctx, x):
     """As a kernel that computes value and derivative in one go."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x, torch.cosh(x))
-        return torch.sinh(x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, cosh = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            cosh = torch.cosh(x)
-        return grad_out * cosh
+    ctx.save_for_backward(x, torch.cosh(x))
+    return torch.sinh(x)
 
 
-class SinhAlwaysFused(SinhFused):
-    @staticmethod
-    def backward(ctx, grad_out):
-        _, cosh = ctx.saved_tensors
-        return grad_out * cosh
+def computed_again_where_recorded(ctx, g):
+    x, cosh = ctx.saved_tensors
+    return g * (torch.cosh(x) if torch.is_grad_enabled() else cosh)
 
 
-class SinhFusedOnCtx(SinhRecomputed):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.cosh = torch.cosh(x)
-        return torch.sinh(x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.cosh
+def cosh_on_ctx(ctx, x):
+    ctx.cosh = torch.cosh(x)
+    return torch.sinh(x)
 
 
-class SinhForgets(Sinh):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        return grad_out * (expx + expnegx) / 2
-
-
-class SinhHalf(Sinh):
-    @staticmethod
-    def backward(ctx, grad_out, grad_expx, grad_expnegx):
-        expx, expnegx = ctx.saved_tensors
-        return Sinh.backward(ctx, grad_out, grad_expx / 2, grad_expnegx)
-
-
-class Length(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        ctx.r = x.norm().item()
-        return x / ctx.r
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out / ctx.r - x * (grad_out * x).sum() / ctx.r**3
-
-
-class LengthInTorch(Length):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        r = x.norm()
-        return grad_out / r - x * (grad_out * x).sum() / r**3
-
-
-class OnTheClass(SinhRecomputed):
+class OnTheClass(Function):
     @staticmethod
     def forward(ctx, x):
         OnTheClass.cosh = torch.cosh(x.detach())
@@ -226,33 +90,48 @@ class OnTheClass(SinhRecomputed):
         return grad_out * OnTheClass.cosh
 
 
-class Masked(Function):
-    @staticmethod
-    def forward(ctx, x, power):
-        ctx.mask, ctx.power = x > 0.7, power
-        ctx.save_for_backward(x)
-        return torch.where(ctx.mask, x**power, 0.0)
+def unit(ctx, x):
+    ctx.save_for_backward(x)
+    ctx.r = x.norm().item()
+    return x / ctx.r
 
-    @staticmethod
-    def backward(ctx, grad_out):
+
+def of_unit(length):
+    """The backward of x / |x|, with the length that ctx or x has."""
+
+    def backward(ctx, g):
         (x,) = ctx.saved_tensors
-        return grad_out * ctx.mask * ctx.power * x ** (ctx.power - 1), None
+        r = length(ctx, x)
+        return g / r - x * (g * x).sum() / r**3
+
+    return function(unit, backward).apply
 
 
-class SolveDetached(Solve):
-    @staticmethod
-    def backward(ctx, grad_out):
-        values, u, row, col = ctx.saved_tensors
-        w = sparse_solve(values, grad_out, col, row)
-        return -w[row] * u[col], w, None, None
+def dawson(ctx, x):
+    """A formula in the input and the result: D' = 1 - 2 x D."""
+    out = in_numpy(dawsn, x)
+    ctx.save_for_backward(x, out)
+    return out
 
 
-class SolveAsksNumPy(Solve):
-    @staticmethod
-    def backward(ctx, grad_out):
-        values, u, row, col = ctx.saved_tensors
-        w = torch.from_numpy(grad_out.numpy() / values.numpy())  # A is diagonal in this test
-        return -w[row] * u[col], w, None, None
+def dawson_backward(ctx, g):
+    x, out = ctx.saved_tensors
+    return g * (1 - 2 * x * out)
+
+
+def masked(ctx, x, power):
+    ctx.mask, ctx.power = x > 0.7, power
+    ctx.save_for_backward(x)
+    return torch.where(ctx.mask, x**power, 0.0)
+
+
+def masked_backward(ctx, g):
+    (x,) = ctx.saved_tensors
+    return g * ctx.mask * ctx.power * x ** (ctx.power - 1), None
+
+
+def halves(ctx, g, h, k):
+    return Sinh.backward(ctx, g, h / 2, k)
 
 
 def solved_by(function):
@@ -261,200 +140,133 @@ def solved_by(function):
     return lambda x: function.apply(x + 2, x * y.detach(), places, places)
 
 
-class CubeDetached(CubeNumPy):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * in_numpy(lambda x: 3 * x**2, x)
+def solved_with(solve):
+    """A Solve whose backward solves in this way, outside torch."""
+
+    def backward(ctx, g):
+        values, u, row, col = ctx.saved_tensors
+        w = solve(values, g, col, row)
+        return -w[row] * u[col], w, None, None
+
+    return solved_by(function(Solve.forward, backward))
 
 
-class CubeAsksNumPy(CubeNumPy):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * torch.from_numpy(3 * np.square(x.numpy()))
+def diagonal_by_numpy(values, g, col, row):
+    return torch.from_numpy(g.numpy() / values.numpy())
 
 
-class CubeNoGradOut(CubeNumPy):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return NoGradOut.apply(grad_out, x)
+def numpy_cube(backward):
+    """x**3 in NumPy, with a given backward(grad_out, x)."""
+    return function(CubeNumPy.forward, lambda ctx, g: backward(g, *ctx.saved_tensors)).apply
 
 
-class NoGradOut(CubeBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        return None, CubeBackward.backward(ctx, grad_grad_x)[1]
+def detached_slope(g, x):
+    return g * in_numpy(lambda x: 3 * x**2, x)
 
 
-class CubeGuarded(CubeDetached):
-    backward = staticmethod(once_differentiable(CubeDetached.backward))
-
-
-class CubeCutGradOut(CubeNumPy):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out.detach() * 3 * x**2
-
-
-def hardsigmoid_of_cube(x):
-    return torch.nn.functional.hardsigmoid(Square.apply(x) * x)
-
-
-class CubeNested(CubeNumPy):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return NestedBackward.apply(grad_out, x)
-
-
-class NestedBackward(CubeBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        grad_out, x = ctx.saved_tensors
-        with torch.enable_grad():
-            grad_x = grad_out * 3 * x**2
-        return torch.autograd.grad(grad_x, (grad_out, x), grad_grad_x, create_graph=True)
-
-
-class ProductNested(Function):
-    @staticmethod
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return a * b**2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        with torch.enable_grad():
-            out = a * b**2
-        return torch.autograd.grad(out, (a, b), grad_out, create_graph=True)
-
-
-def alias(tensor):
-    tensor = tensor.view_as(tensor)
-    return tensor if tensor.requires_grad else tensor.requires_grad_()
-
-
-class CubeAlias(CubeNumPy):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return AliasBackward.apply(grad_out, x)
-
-
-class AliasBackward(CubeBackward):
-    @staticmethod
-    def backward(ctx, grad_grad_x):
-        with torch.enable_grad():
-            grad_out, x = map(alias, ctx.saved_tensors)
-            grad_x = grad_out * 3 * x**2
-        recorded = torch.is_grad_enabled()
-        return torch.autograd.grad(grad_x, (grad_out, x), grad_grad_x, create_graph=recorded)
-
-
-class ExpInPlace(Function):
-    @staticmethod
-    def forward(ctx, x):
-        x.exp_()
-        ctx.save_for_backward(x)
-        return x
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (out,) = ctx.saved_tensors
-        return grad_out * out
-
-
-class ExpDirty(ExpInPlace):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.mark_dirty(x)
-        return ExpInPlace.forward(ctx, x)
+@once_differentiable
+def guarded(ctx, g):
+    return detached_slope(g, *ctx.saved_tensors)
 
 
 matrix = torch.tensor([[0.5, 1.0], [2.0, 1.5]], dtype=torch.float64, requires_grad=True)
+SAVED = facts.SinhSaved.apply
 # What backward uses: a Function that follows the row, and for each code one that does not.
 KINDS = {
     "an input": (
         Square.apply,
         {
-            "input_copy_saved": (SquareCopy.apply, x),
-            "noncontiguous_input": (SquareContiguous.apply, matrix),
-            "input_on_ctx": (SquareOnCtx.apply, x),
+            "input_copy_saved": (facts.copying(torch.clone), x),
+            "noncontiguous_input": (facts.copying(torch.Tensor.contiguous), matrix),
+            "input_on_ctx": (facts.SquareOnCtx.apply, x),
         },
     ),
     "the result": (
         Exp.apply,
         {
-            "output_on_ctx": (ExpOnCtx.apply, x),
-            "reference_cycle": (ExpOnCtx.apply, x),
-            "memory_leak": (ExpView.apply, x),
+            "output_on_ctx": (facts.ExpOnCtx.apply, x),
+            "reference_cycle": (facts.ExpOnCtx.apply, x),
+            "memory_leak": (facts.ExpView.apply, x),
         },
     ),
-    "an input and the result in one formula": (Dawson.apply, {}),
+    "an input and the result in one formula": (function(dawson, dawson_backward).apply, {}),
     "an intermediate that torch computes quickly": (
-        SinhRecomputed.apply,
-        {"intermediate_saved": (SinhSaved.apply, x), "intermediate_on_ctx": (SinhBad.apply, x)},
+        saving(torch.sinh, same, lambda g, x: g * torch.cosh(x)),
+        {"intermediate_saved": (SAVED, x), "intermediate_on_ctx": (SinhBad.apply, x)},
     ),
     "an intermediate that is slow": (
         sinh,
         {
-            "intermediate_saved": (SinhSaved.apply, x),
+            "intermediate_saved": (SAVED, x),
             "intermediate_on_ctx": (SinhBad.apply, x),
-            "extra_output_gradient_ignored": (lambda x: SinhForgets.apply(x)[0], x),
-            "extra_output_gradient_wrong": (lambda x: SinhHalf.apply(x)[0], x),
+            "extra_output_gradient_ignored": (lambda x: facts.SinhForgotten.apply(x)[0], x),
+            "extra_output_gradient_wrong": (
+                lambda x: function(Sinh.forward, halves).apply(x)[0],
+                x,
+            ),
         },
     ),
     "the gradient itself, computed by forward (a fused kernel)": (
-        SinhFused.apply,
+        function(fused, computed_again_where_recorded).apply,
         {
-            "intermediate_saved": (SinhAlwaysFused.apply, x),
-            "intermediate_on_ctx": (SinhFusedOnCtx.apply, x),
+            "intermediate_saved": (
+                function(fused, lambda ctx, g: g * ctx.saved_tensors[1]).apply,
+                x,
+            ),
+            "intermediate_on_ctx": (function(cosh_on_ctx, lambda ctx, g: g * ctx.cosh).apply, x),
         },
     ),
     "a number or an array computed from an input": (
-        LengthInTorch.apply,
-        {"intermediate_on_ctx": (Length.apply, x), "state_outside_ctx": (OnTheClass.apply, x)},
+        of_unit(lambda ctx, x: x.norm()),
+        {
+            "intermediate_on_ctx": (of_unit(lambda ctx, x: ctx.r), x),
+            "state_outside_ctx": (OnTheClass.apply, x),
+        },
     ),
     "a shape, a flag, an exponent, a mask, an index, random numbers as they were drawn": (
-        lambda x: Masked.apply(x, 3),
+        lambda x: function(masked, masked_backward).apply(x, 3),
         {},
     ),
     "the Function itself, as a solve does": (
         solved_by(Solve),
         {
-            "untracked_backward": (solved_by(SolveDetached), x),
-            "numpy_in_backward": (solved_by(SolveAsksNumPy), x),
+            "untracked_backward": (solved_with(sparse_solve), x),
+            "numpy_in_backward": (solved_with(diagonal_by_numpy), x),
         },
     ),
     "other code that is not torch, and you can write its derivative": (
         CubeNumPy.apply,
         {
-            "untracked_backward": (CubeDetached.apply, x),
-            "numpy_in_backward": (CubeAsksNumPy.apply, x),
-            "grad_out_path_cut": (CubeCutGradOut.apply, x),
-            "second_function_gradient": (CubeNoGradOut.apply, x),
-            "once_differentiable": (CubeGuarded.apply, x),
+            "untracked_backward": (numpy_cube(detached_slope), x),
+            "numpy_in_backward": (
+                numpy_cube(lambda g, x: g * torch.from_numpy(3 * np.square(x.numpy()))),
+                x,
+            ),
+            "grad_out_path_cut": (numpy_cube(lambda g, x: g.detach() * 3 * x**2), x),
+            "second_function_gradient": (facts.cube_with(facts.without_grad_out), x),
+            "once_differentiable": (function(CubeNumPy.forward, guarded).apply, x),
         },
     ),
     "code that is not torch, and you cannot": (None, {}),  # no second derivative to be right
     "a torch operation that has no derivative": (
         lambda x: (x * Square.apply(x) / 6 + 0.5).clamp(0, 1),
-        {"no_derivative_formula": (hardsigmoid_of_cube, x)},
+        {
+            "no_derivative_formula": (
+                lambda x: torch.nn.functional.hardsigmoid(Square.apply(x) * x),
+                x,
+            )
+        },
     ),
     "`autograd.grad`, called inside backward": (
-        CubeAlias.apply,
+        facts.nested(True),
         {
-            "path_counted_twice": (CubeNested.apply, x),
-            "inputs_of_one_another": (ProductNested.apply, x, y),
+            "path_counted_twice": (facts.nested(False), x),
+            "inputs_of_one_another": (facts.of_two(facts.by_autograd), x, y),
         },
     ),
     "an input that forward overwrote with the result": (
-        ExpDirty.apply,
-        {"in_place_without_mark_dirty": (ExpInPlace.apply, x)},
+        facts.exp_in_place(True),
+        {"in_place_without_mark_dirty": (facts.exp_in_place(False), x)},
     ),
 }
 
@@ -469,8 +281,8 @@ def test_the_table_has_these_rows_and_codes():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_cures_what_its_codes_say(kind):
     cured, broken = KINDS[kind]
-    for code, (function, *inputs) in broken.items():
-        assert code in {f.code for f in diagnose(function, *inputs).findings}, code
+    for code, (wrong, *inputs) in broken.items():
+        assert code in {f.code for f in diagnose(wrong, *inputs).findings}, code
     if cured is not None:
         diagnosis = diagnose(cured, x)
         assert diagnosis.verdict == "supported", str(diagnosis)

@@ -6,6 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
+from made_functions import of_inputs
 from torch.autograd import Function
 
 from double_backward import diagnose
@@ -113,16 +114,8 @@ class OffBy(Function):
         return grad_out * torch.cos(x) * (1 + cls.part * torch.sin(40 * x))
 
 
-class IdentityWithPenalty(Function):
-    """What backward adds does not depend on grad_out."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out + 0.25
+# What backward adds does not depend on grad_out.
+IdentityWithPenalty = of_inputs(lambda x: x.clone(), lambda g, x: g + 0.25, "IdentityWithPenalty")
 
 
 def in_float32(x):

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from made_functions import of_inputs
 from test_ignore import Clips
 from torch.autograd import Function
 
@@ -124,30 +125,14 @@ def test_a_mask_in_integers_is_a_constant():
 # What the caller says: how exact fn is, what is meant.
 
 
-class Halved(Function):
-    """A first derivative that is off by 1.3 %, in a way that scatters as an iteration's does."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * 3 * x**2 * (1 + 0.013 * torch.sin(1e5 * x.detach()))
+# A first derivative that is off by 1.3 %, in a way that scatters as an iteration's does.
+Halved = of_inputs(
+    lambda x: x**3, lambda g, x: g * 3 * x**2 * (1 + 0.013 * torch.sin(1e5 * x.detach()))
+)
 
 
-class Clipped(Function):
-    """Meant: a gradient that is clipped."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out.clamp(-0.1, 0.1)
+# Meant: a gradient that is clipped.
+Clipped = of_inputs(lambda x: x.view_as(x), lambda g, x: g.clamp(-0.1, 0.1))
 
 
 class SinhBad(Function):
@@ -309,15 +294,7 @@ def test_the_answer_goes_through_json():
 # Sentences that are true of what was seen.
 
 
-class IgnoresGradOut(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return (x**2).sum()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return 2 * ctx.saved_tensors[0]
+IgnoresGradOut = of_inputs(lambda x: (x**2).sum(), lambda g, x: 2 * x)
 
 
 class StopsEarly(Function):
@@ -401,18 +378,8 @@ def test_a_sparse_matrix_that_loses_its_values_needs_no_function():
     )
 
 
-class Scaled(Function):
-    """x * exp(y); y has no gradient."""
-
-    @staticmethod
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x, y)
-        return x * y.exp()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, y = ctx.saved_tensors
-        return grad_out * y.exp(), None
+# x * exp(y); y has no gradient.
+Scaled = of_inputs(lambda x, y: x * y.exp(), lambda g, x, y: (g * y.exp(), None))
 
 
 def test_an_argument_that_the_caller_detached_is_not_told_as_made_in_forward():
@@ -655,16 +622,7 @@ def test_what_is_wrong_with_an_extra_output_is_what_is_told():
     assert "an extra output is wrong: cosine." in wrong
 
 
-class ReturnsAList(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, y = ctx.saved_tensors
-        return [grad_out * y, grad_out * x]
+ReturnsAList = of_inputs(lambda x, y: x * y, lambda g, x, y: [g * y, g * x])
 
 
 def test_a_list_of_gradients_is_told():
@@ -791,18 +749,10 @@ def test_a_line_of_backward_itself_comes_before_the_one_that_calls_it(tmp_path, 
     assert "in solver" not in told
 
 
-class NarrowStep(Function):
-    """A step in float32, whose slope backward takes for narrow: it is small where it is asked."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return (x > 0).float()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out / (1 + 25 * x.abs()) ** 2 * (x.abs() < 1.6)
+# A step in float32, whose slope backward takes for narrow: it is small where it is asked.
+NarrowStep = of_inputs(
+    lambda x: (x > 0).float(), lambda g, x: g / (1 + 25 * x.abs()) ** 2 * (x.abs() < 1.6)
+)
 
 
 def test_a_step_does_not_change_where_it_stands_still():

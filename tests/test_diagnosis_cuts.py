@@ -1,7 +1,7 @@
 """Steps of backward: each stands in the finding about what is lost by it, and nowhere else."""
 
 import torch
-from test_diagnosis_facts import cubic, function, save_x, x
+from made_functions import cubic, function, save_x, x
 
 from double_backward import diagnose
 

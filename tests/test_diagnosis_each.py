@@ -1,32 +1,11 @@
-"""What is known of each Function by itself: how its backward is differentiated, and what is to
-blame."""
+"""What is known of each Function by itself, as far as no report shows it: how its backward is
+differentiated, what is handed to it, and what becomes of the rows where fn cannot judge."""
 
 import pytest
 import torch
 from made_evidence import RAISES, RIGHT, WRONG, custom, cutting, extra, measured, rows, sound
-from test_diagnosis_facts import (
-    Once,
-    SinhForgotten,
-    cube_with,
-    cubic,
-    function,
-    nested,
-    without_grad_out,
-    without_x,
-    wrong_second_formula,
-    x,
-)
-from test_diagnosis_functions import (
-    KEPT,
-    OnClass,
-    complete,
-    halves_up,
-    ignores_down,
-    multiplies,
-    normalising,
-    part,
-    sinh_with,
-)
+from made_functions import cubic, function, x
+from test_diagnosis_functions import complete, sinh_with
 from torch.autograd import Function
 
 from double_backward import diagnose
@@ -37,7 +16,6 @@ from double_backward.diagnosis.functions import Custom
 from double_backward.diagnosis.measure import measure
 from double_backward.diagnosis.prepare import prepare
 from double_backward.diagnosis.steps_undone import with_steps
-from double_backward.untracked_steps import STEPS
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
 
@@ -54,7 +32,15 @@ def one(fn, *inputs):
     return found
 
 
-# By inputs and by grad_out.
+def blame_of(found):
+    return [*dict.fromkeys(s.title for s in found.lost), *found.cut]
+
+
+def test_each_of_several_functions():
+    last, first = judged(lambda x: Cube.apply(SinhBad.apply(x)), x())
+    assert (last.name, last.by_input, last.inner) == ("Cube", RIGHT, ("CubeBackward",))
+    assert (first.name, first.by_input, first.inner) == ("SinhBad", WRONG, ())
+    assert blame_of(last) == [] and blame_of(first) == ["ctx.expx", "ctx.expnegx"]
 
 
 def keeping(keep, backward):
@@ -65,126 +51,6 @@ def keeping(keep, backward):
         return x**3
 
     return function(forward, backward).apply
-
-
-def keep_square(ctx, x):
-    ctx.square = x**2
-
-
-def keep_list(ctx, x):
-    ctx.things = [x, x**2]
-
-
-def keep_among_none(ctx, x):
-    ctx.save_for_backward(None, torch.ones_like(x), None, x)
-
-
-def with_random_numbers(g, x):
-    noise = torch.rand_like(x)
-    return g * 3 * x**2 + 0 * noise if g.requires_grad else g * (3 * x**2 + noise) - g * noise
-
-
-def writing(g, x):
-    return g.mul_(3).mul_(x).mul_(x)
-
-
-class VectorJacobian(Function):
-    """Its backward is called vjp."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def vjp(ctx, g):
-        return g * 3 * ctx.saved_tensors[0].detach() ** 2
-
-
-BY = {  # fn, by input, by grad_out, what is to blame
-    "right": (cubic(lambda g, x: g * 3 * x**2), RIGHT, RIGHT, []),
-    "input detached": (cubic(lambda g, x: g * 3 * x.detach() ** 2), WRONG, RIGHT, ["x"]),
-    "a factor detached": (cubic(lambda g, x: g * 3 * x * x.detach()), WRONG, RIGHT, ["x"]),
-    "grad_out detached": (cubic(lambda g, x: g.detach() * 3 * x**2), RIGHT, WRONG, []),
-    "half of grad_out detached": (
-        cubic(lambda g, x: (g + g.detach()) * 1.5 * x**2),
-        RIGHT,
-        WRONG,
-        [],
-    ),
-    "intermediate": (
-        keeping(keep_square, lambda ctx, g: g * 3 * ctx.square),
-        WRONG,
-        RIGHT,
-        ["ctx.square"],
-    ),
-    "list": (
-        keeping(keep_list, lambda ctx, g: g * (ctx.things[0] ** 2 + 2 * ctx.things[1])),
-        WRONG,
-        RIGHT,
-        ["ctx.things"],
-    ),
-    "beside None": (
-        keeping(keep_among_none, lambda ctx, g: g * 3 * ctx.saved_tensors[3].detach() ** 2),
-        WRONG,
-        RIGHT,
-        ["x"],
-    ),
-    "does not depend on x": (cubic(lambda g, x: g * torch.ones_like(x)), RIGHT, RIGHT, []),
-    "asks ctx": (
-        keeping(
-            keep_square, lambda ctx, g: g * 3 * ctx.square if ctx.needs_input_grad[0] else None
-        ),
-        WRONG,
-        RIGHT,
-        ["ctx.square"],
-    ),
-    "guarded": (Once.apply, RIGHT, RIGHT, []),
-    "vjp": (VectorJacobian.apply, WRONG, RIGHT, ["x"]),
-    "random numbers": (cubic(with_random_numbers), RIGHT, RIGHT, []),
-    "second Function": (Cube.apply, RIGHT, RIGHT, []),
-    "without grad_out": (cube_with(without_grad_out), RIGHT, WRONG, ["None for grad_out"]),
-    "without x": (cube_with(without_x), WRONG, RIGHT, ["None for x", "x"]),
-    "wrong formula": (cube_with(wrong_second_formula), WRONG, RIGHT, ["wrong for x", "x"]),
-}
-
-
-@pytest.mark.parametrize("name", BY)
-def test_how_a_backward_is_differentiated(name):
-    fn, by_input, by_grad_out, blame = BY[name]
-    found = one(fn)
-    assert (found.by_input, found.by_grad_out) == (by_input, by_grad_out), found
-    assert blame_of(found) == blame
-    assert found.moves == (name != "does not depend on x")
-    second = name.startswith(("second", "without", "wrong formula"))
-    assert bool(found.inner) == second
-    assert (found.hidden, found.extras, found.handed, found.refused) == (False, (), (), "")
-    assert not found.counts_twice
-
-
-def blame_of(found):
-    seconds = [
-        f"{how} for {name}"
-        for second in found.seconds
-        for how, names in (("None", second.none), ("0", second.zero), ("wrong", second.wrong))
-        for name in names
-    ]
-    return [*seconds, *dict.fromkeys(s.title for s in found.lost), *found.cut]
-
-
-def test_each_of_several_functions():
-    last, first = judged(lambda x: Cube.apply(SinhBad.apply(x)), x())
-    assert (last.name, last.by_input, last.inner) == ("Cube", RIGHT, ("CubeBackward",))
-    assert (first.name, first.by_input, first.inner) == ("SinhBad", WRONG, ())
-    assert blame_of(last) == [] and blame_of(first) == ["ctx.expx", "ctx.expnegx"]
-
-
-@pytest.mark.parametrize("name", ["text", "function"])
-def test_what_on_ctx_is_neither_tensor_nor_number_is_found(name):
-    found = one(normalising(*KEPT[name]), x(0.5, -0.4))
-    (kept,) = [s for s in found.saved if s.name == "r"]
-    assert (kept.used, kept.slot, kept.holder) == (True, "r", name == "function")
-    assert blame_of(found) == ["ctx.r"]
 
 
 def test_what_a_backward_uses_that_returns_something_else_each_time_is_not_known():
@@ -230,67 +96,6 @@ def test_a_backward_that_takes_no_leaf_is_not_known():
     assert "Can't call numpy()" in found.refused and blame_of(found) == []
 
 
-# What was seen in backward, in words.
-
-
-def in_inference_mode(g, x):
-    with torch.inference_mode():
-        slope = 3 * x**2
-    return g * slope.clone()
-
-
-def enabling(g, x):
-    with torch.enable_grad():
-        return g * 3 * x**2
-
-
-def asking_autograd(g, x):
-    with torch.enable_grad():
-        alias = x.view_as(x)
-        return torch.autograd.grad(alias**3, alias, g, create_graph=True)[0]
-
-
-CALLS = [
-    (lambda g, x: g * 3 * x.clone().detach_() ** 2, (".detach()",)),
-    (lambda g, x: g * 3 * x * torch.stack([x[0] * 0 + float(x[0]), x[1]]), ("float()",)),
-    (lambda g, x: g * 3 * x.new_tensor(x.tolist()) ** 2, (".tolist()",)),
-    (lambda g, x: g * 3 * torch.tensor(x.tolist()) ** 2, (".tolist()",)),
-    (in_inference_mode, ("torch.inference_mode()",)),
-    (asking_autograd, ()),
-    (enabling, ()),
-]
-
-
-@pytest.mark.filterwarnings("ignore:Converting")
-@pytest.mark.parametrize("backward, seen", CALLS)
-def test_what_a_backward_calls(backward, seen):
-    assert _called(one(cubic(backward))) == seen
-
-
-def _called(found):
-    return tuple(STEPS[step.kind] for step in found.untracked_calls)
-
-
-# State that is not on ctx.
-
-seen_by_both = {}
-
-
-def keep_outside(ctx, x):
-    seen_by_both["x"] = x.detach()
-    ctx.save_for_backward(x)
-    return x**3
-
-
-def test_state_that_is_not_on_ctx():
-    assert one(OnClass.apply).hidden
-    uses_it = function(keep_outside, lambda ctx, g: g * 3 * seen_by_both["x"] ** 2)
-    assert one(uses_it.apply).hidden
-    does_not = function(keep_outside, lambda ctx, g: g * 3 * ctx.saved_tensors[0].detach() ** 2)
-    found = one(does_not.apply)
-    assert not found.hidden and found.cut == ("x",)
-
-
 # Arguments without a graph.
 
 
@@ -327,33 +132,13 @@ def test_arguments_that_change_and_have_no_graph(make, handed):
     assert [tuple(h) for h in one(scaled_by(make)).handed] == handed
 
 
-# Extra outputs and paths that count twice.
-
-
-def squares_up(ctx, g, h, k):
-    first, up, down = part(ctx, g)
-    return first + h * up**2 - k * down
-
-
-WRONG_EXTRAS = [  # title, whether it is ignored
-    (sinh_with(complete), []),
-    (sinh_with(ignores_down), [("down", True)]),
-    (sinh_with(halves_up), [("up", False)]),
-    (sinh_with(squares_up), [("up", False)]),
-    (sinh_with(multiplies), [("up", False)]),
-]
-
-
-@pytest.mark.parametrize("fn, extras", WRONG_EXTRAS)
-def test_wrong_parts_for_extra_outputs(fn, extras):
-    assert [tuple(extra) for extra in one(fn).extras] == extras
+# Extra outputs.
 
 
 def test_extra_outputs_are_judged_where_nothing_before_them_spoils_the_comparison():
     reversal = function(lambda ctx, x: x.view_as(x), lambda ctx, g: -g).apply
     before = judged(lambda x: sinh_with(complete)(reversal(x)), x())
     assert [found.extras for found in before] == [(), ()]
-    assert [e.title for e in one(SinhForgotten.apply).extras] == ["expx", "expnegx"]
 
 
 def test_extra_outputs_of_which_backward_returns_another_derivative():
@@ -372,11 +157,6 @@ def test_extra_outputs_of_which_backward_returns_another_derivative():
     wrong, right = (one(function(halves, backward).apply) for backward in (of_half, of_up))
     assert [e.title for e in wrong.extras] == ["down"] and wrong.by_input is WRONG
     assert right.extras == () and right.by_input is RIGHT
-
-
-def test_paths_that_count_twice():
-    assert one(nested(False)).counts_twice
-    assert not one(nested(True)).counts_twice
 
 
 # Where the first derivative is no judge.

@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import torch
+from made_functions import cubic, function, x
 from test_diagnosis_facts import (
     Cube,
     NoneUnchecked,
@@ -15,12 +16,9 @@ from test_diagnosis_facts import (
     SinhBad,
     Square,
     cube_op,
-    cubic,
     flattening,
-    function,
     matrix,
     sum_of_rows,
-    x,
 )
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.nn import functional

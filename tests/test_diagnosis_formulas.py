@@ -68,12 +68,6 @@ def test_two_inputs_one_of_which_is_not_used_again():
     assert "appears to not have been used" in got.text
 
 
-def test_an_input_that_is_not_used_at_all():
-    got = reported(probe_of(lambda a, b: a**3, [1.0], [2.0]), AFTER)
-    assert got.first.tolist() == [3.0, 0.0]
-    assert got.vector.tolist() == [15.0, 0.0] and got.missing.tolist() == [False, True]
-
-
 def test_nothing_depends_on_the_input_any_more():
     got = reported(probe_of(lambda x: 2 * x, [1.0]), ALONE)
     assert got.vector.tolist() == [0.0] and got.missing.tolist() == [True]
@@ -98,26 +92,7 @@ def test_an_error_is_the_answer():
     assert reported(probe_of(refuses, [1.0]), ALONE).vector.tolist() == [6.0]
 
 
-# What a reader is told to type. That it gives the numbers is tried with diagnose.
-
-SUMS = "(g,) = grad(z.sum(), {0}, create_graph=True), then grad(g.sum(), {0})"
-WEIGHTED = "(g,) = grad((w * z).sum(), x, create_graph=True), then grad((d * g).sum(), x)"
-MANY = (
-    "gs = grad(sum(z.sum() for z in zs), {0}, create_graph=True), "
-    "g = torch.cat([g.reshape(-1) for g in gs]), then grad(g.sum(), {0})"
-)
-
-
-def test_the_recipe():
-    recipe, formulas = typed(probe_of(cube, [0.5, 1.0]))
-    assert recipe == SUMS.format("x") + ", where z is" and formulas == FORMULAS
-    uneven_one = probe_of(cube, [0.5, 1.0], w=[torch.tensor([1.0, 2.0])])
-    assert typed(uneven_one)[0] == (
-        WEIGHTED + ", with w = 1.5 + torch.arange(z.numel()).cos().view_as(z), "
-        "d = 1.5 + (2 * torch.arange(g.numel())).sin().view_as(g), where z is"
-    )
-    two = probe_of(lambda a, b: a * b, [0.5], [1.0])
-    assert typed(two)[0] == MANY.format("inputs") + ", where each z in zs is"
+# That what a reader is told to type gives the numbers is tried in `test_diagnosis_functions`.
 
 
 @pytest.mark.parametrize(

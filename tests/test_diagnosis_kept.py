@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from test_diagnosis_facts import function, x
+from made_functions import function, x
 from torch.autograd import Function
 
 from double_backward import diagnose

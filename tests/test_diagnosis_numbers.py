@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_diagnosis_facts import function
+from made_functions import function, of_inputs
 from torch.autograd import Function
 
 from double_backward import diagnose
@@ -201,18 +201,8 @@ def test_elements_at_a_kink_are_counted():
     assert said.startswith("1 of 3 elements not checked")
 
 
-class FreesAtTheLastStep(Function):
-    """Its second backward works only while the first graph is retained."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return Once.apply(grad_out, x)
+# Its second backward works only while the first graph is retained.
+FreesAtTheLastStep = of_inputs(lambda x: x**3, lambda g, x: Once.apply(g, x))
 
 
 class Once(Function):
@@ -237,18 +227,11 @@ def test_an_error_that_a_reader_gets_is_a_row():
     assert found.verdict == "raises"
 
 
-class SquareOfBits(Function):
-    """Takes float32 apart as pairs; of float64 there would be twice as many, and other numbers."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.view_as_real(x.view(torch.complex64)) ** 2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out.reshape(x.shape) * 2 * x
+# Takes float32 apart as pairs; of float64 there would be twice as many, and other numbers.
+SquareOfBits = of_inputs(
+    lambda x: torch.view_as_real(x.view(torch.complex64)) ** 2,
+    lambda g, x: g.reshape(x.shape) * 2 * x,
+)
 
 
 def test_bits_seen_as_another_dtype_are_not_converted():
@@ -262,16 +245,7 @@ def test_bits_seen_as_another_dtype_are_not_converted():
 z = torch.tensor([0.3 + 0.4j, -0.5 + 1.1j], dtype=torch.complex128, requires_grad=True)
 
 
-class ComplexCube(Function):
-    @staticmethod
-    def forward(ctx, z):
-        ctx.save_for_backward(z)
-        return z**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (z,) = ctx.saved_tensors
-        return grad_out * (3 * z**2).conj()
+ComplexCube = of_inputs(lambda z: z**3, lambda g, z: g * (3 * z**2).conj())
 
 
 class ComplexCubeKept(ComplexCube):
@@ -297,23 +271,14 @@ def sparse(layout):
     return dense.to_sparse(layout=layout).requires_grad_()
 
 
-class SparseTimes(Function):
-    @staticmethod
-    def forward(ctx, s, d):
-        ctx.save_for_backward(s, d)
-        return s.to_dense() @ d
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        s, d = ctx.saved_tensors
-        return grad_out @ d.t(), s.to_dense().t() @ grad_out
+SparseTimes = of_inputs(
+    lambda s, d: s.to_dense() @ d, lambda g, s, d: (g @ d.t(), s.to_dense().t() @ g)
+)
 
 
-class SparseTimesDetached(SparseTimes):
-    @staticmethod
-    def backward(ctx, grad_out):
-        s, d = ctx.saved_tensors
-        return grad_out @ d.t(), s.detach().to_dense().t() @ grad_out
+SparseTimesDetached = of_inputs(
+    lambda s, d: s.to_dense() @ d, lambda g, s, d: (g @ d.t(), s.detach().to_dense().t() @ g)
+)
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
@@ -422,18 +387,8 @@ def test_what_fn_holds_is_as_before():
 weight = torch.tensor([1.5, 0.5, 2.0], dtype=torch.float64, requires_grad=True)
 
 
-class Weighted(Function):
-    """Wrong at second order in the weight only."""
-
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return x * w**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, w = ctx.saved_tensors
-        return grad_out * w**3, grad_out * x * 3 * w.detach() ** 2
+# Wrong at second order in the weight only.
+Weighted = of_inputs(lambda x, w: x * w**3, lambda g, x, w: (g * w**3, g * x * 3 * w.detach() ** 2))
 
 
 class Net(torch.nn.Module):
@@ -608,30 +563,12 @@ def test_a_function_that_takes_no_point_but_the_given_one():
     assert diagnose(fn, torch.ones(2, dtype=torch.float64, requires_grad=True))
 
 
-class Forgets(Function):
-    """sin(x) + 0.05 sin(20 x) / 20, whose backward forgets the small term."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x.sin() + 0.05 * (20 * x).sin() / 20
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.saved_tensors[0].cos()
+# sin(x) + 0.05 sin(20 x) / 20, whose backward forgets the small term.
+Forgets = of_inputs(lambda x: x.sin() + 0.05 * (20 * x).sin() / 20, lambda g, x: g * x.cos())
 
 
-class Rounds(Function):
-    """x**3, whose backward rounds to 1/64."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ((3 * ctx.saved_tensors[0] ** 2 * 64).round() / 64)
+# x**3, whose backward rounds to 1/64.
+Rounds = of_inputs(lambda x: x**3, lambda g, x: g * ((3 * x**2 * 64).round() / 64))
 
 
 def test_a_first_derivative_that_is_off_is_no_solver():
@@ -818,16 +755,9 @@ class BroadenedEigh(Function):
         return v @ (torch.diag(grad_w) + between) @ v.mT
 
 
-class OffSlightly(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3 / 3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * (x**2 * (1 - 1e-3) + 1e-3 * x.detach() ** 2)
+OffSlightly = of_inputs(
+    lambda x: x**3 / 3, lambda g, x: g * (x**2 * (1 - 1e-3) + 1e-3 * x.detach() ** 2)
+)
 
 
 def test_digits_that_quotients_of_small_numbers_lose_are_no_error():
@@ -841,17 +771,8 @@ def test_digits_that_quotients_of_small_numbers_lose_are_no_error():
     assert diagnose(OffSlightly.apply, x).verdict == "silently_wrong"
 
 
-class Forgetful(Function):
-    """x**2 * weight, where weight is no argument."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**2 * weight
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return 2 * grad_out * ctx.saved_tensors[0] * weight
+# x**2 * weight, where weight is no argument.
+Forgetful = of_inputs(lambda x: x**2 * weight, lambda g, x: 2 * g * x * weight, "Forgetful")
 
 
 class ForgetfulKeeping(Forgetful):
@@ -859,6 +780,10 @@ class ForgetfulKeeping(Forgetful):
     def forward(ctx, x):
         ctx.save_for_backward(x, weight)
         return x**2 * weight
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return 2 * grad_out * ctx.saved_tensors[0] * weight
 
 
 class Accumulating(Forgetful):

@@ -34,51 +34,26 @@ def function(forward):
     return type(forward.__name__, (Function,), {"forward": staticmethod(forward)})
 
 
-@function
-def SavesIntermediate(ctx, x):
-    e = torch.exp(x)
-    ctx.save_for_backward(e)
-    return e * 2
+def saving(value):
+    """Saves value(x), and returns its double."""
+
+    def saves(ctx, x):
+        kept = value(x)
+        ctx.save_for_backward(kept)
+        return kept * 2
+
+    return function(saves)
 
 
-@function
-def StashesInput(ctx, x):
-    ctx.x = x
-    return x * x
+def returning(value, keep):
+    """Returns value(x), and keeps keep(value(x)) on ctx."""
 
+    def returns(ctx, x):
+        y = value(x)
+        ctx.y = keep(y)
+        return y
 
-@function
-def StashesOutput(ctx, x):
-    ctx.y = torch.exp(x)
-    return ctx.y
-
-
-@function
-def StashesDetachedOutput(ctx, x):
-    y = torch.exp(x)
-    ctx.y = y.detach()
-    return y
-
-
-@function
-def StashesViewOfOutput(ctx, x):
-    y = torch.exp(x)
-    ctx.y = y.view(-1)
-    return y
-
-
-@function
-def SavesClamped(ctx, x):
-    x = x.clamp(min=0.0)
-    ctx.save_for_backward(x)
-    return x.sqrt()
-
-
-@function
-def SavesContiguous(ctx, x):
-    x = x.contiguous()
-    ctx.save_for_backward(x)
-    return x * 2
+    return function(returns)
 
 
 @function
@@ -123,13 +98,6 @@ def EditsInPlace(ctx, x):
     return x
 
 
-@function
-def EditsInPlaceUnmarked(ctx, x):
-    x.exp_()
-    ctx.save_for_backward(x)
-    return x
-
-
 class SetsUpContext(Function):
     @staticmethod
     def forward(x):
@@ -165,14 +133,12 @@ SAVED = [
     (Sinh.apply, [x], [("", False, OUTPUT, 1), ("", False, OUTPUT, 2)]),
     (Cube.apply, [x], [("", False, INPUT, 0)]),
     (SinhBad.apply, [x], [(n, True, INTERMEDIATE, None) for n in ("expx", "expnegx")]),
-    (SavesIntermediate.apply, [x], [("", False, INTERMEDIATE, None)]),
-    (StashesInput.apply, [x], [("x", True, INPUT, 0)]),
-    (StashesOutput.apply, [x], [("y", True, OUTPUT, 0)]),
-    (StashesDetachedOutput.apply, [x], [("y", True, INTERMEDIATE, None)]),
-    (StashesViewOfOutput.apply, [x], [("y", True, INTERMEDIATE, None)]),
-    (SavesClamped.apply, [x], [("", False, INTERMEDIATE, None)]),
-    (SavesContiguous.apply, [x], [("", False, INPUT, 0)]),
-    (SavesContiguous.apply, [x.t()], [("", False, INTERMEDIATE, None)]),
+    (saving(torch.exp).apply, [x], [("", False, INTERMEDIATE, None)]),
+    (saving(torch.Tensor.contiguous).apply, [x], [("", False, INPUT, 0)]),
+    (saving(torch.Tensor.contiguous).apply, [x.t()], [("", False, INTERMEDIATE, None)]),
+    (returning(torch.exp, lambda y: y).apply, [x], [("y", True, OUTPUT, 0)]),
+    (returning(torch.exp, torch.detach).apply, [x], [("y", True, INTERMEDIATE, None)]),
+    (returning(torch.exp, torch.ravel).apply, [x], [("y", True, INTERMEDIATE, None)]),
     (ReturnsClone.apply, [x], [("", False, INTERMEDIATE, None)]),
     (MarksNonDifferentiable.apply, [x], [("", False, INTERMEDIATE, None)]),
     (SavesMask.apply, [x, x > 1], [("", False, INPUT, 0), ("", False, NO_GRAPH, None)]),
@@ -183,7 +149,6 @@ SAVED = [
         [("things", True, INPUT, 0), ("things", True, INTERMEDIATE, None)],
     ),
     (EditsInPlace.apply, [point()], [("", False, OUTPUT, 0)]),
-    (EditsInPlaceUnmarked.apply, [point()], [("", False, INPUT, 0)]),
     (
         SetsUpContext.apply,
         [x],

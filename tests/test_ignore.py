@@ -5,6 +5,7 @@ Surrogates, right and wrong, in each verb that a reader calls.
 
 import pytest
 import torch
+from made_functions import of_inputs
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
@@ -46,54 +47,23 @@ class SpikeBad(Spike):
         return grad_out * 4 * ctx.s * (1 - ctx.s)
 
 
-class StraightThrough(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.round()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out
+StraightThrough = of_inputs(lambda x: x.round(), lambda g, x: g)
 
 
-class StraightThroughBad(StraightThrough):
-    @staticmethod
-    def backward(ctx, grad_out):
-        return 1 * grad_out.detach()
+StraightThroughBad = of_inputs(lambda x: x.round(), lambda g, x: 1 * g.detach())
 
 
-class Reversal(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return -0.5 * grad_out
+Reversal = of_inputs(lambda x: x.view_as(x), lambda g, x: -0.5 * g)
 
 
-class ReversalBad(Reversal):
-    @staticmethod
-    def backward(ctx, grad_out):
-        return -0.5 * grad_out.data
+ReversalBad = of_inputs(lambda x: x.view_as(x), lambda g, x: -0.5 * g.data)
 
 
-class Clips(Function):
-    """A gradient that is no larger than 0.1: backward is not linear, and that is meant."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out.clamp(-0.1, 0.1)
+# A gradient that is no larger than 0.1: backward is not linear, and that is meant.
+Clips = of_inputs(lambda x: x.clone(), lambda g, x: g.clamp(-0.1, 0.1))
 
 
-class ClipsBad(Clips):
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out.detach().clamp(-0.1, 0.1)
+ClipsBad = of_inputs(lambda x: x.clone(), lambda g, x: g.detach().clamp(-0.1, 0.1))
 
 
 class Guarded(StraightThrough):
@@ -103,23 +73,11 @@ class Guarded(StraightThrough):
         return grad_out
 
 
-class Cube(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * 3 * ctx.saved_tensors[0] ** 2
+Cube = of_inputs(lambda x: x**3, lambda g, x: g * 3 * x**2, "Cube")
 
 
-class CubeWrong(Cube):
-    """Its first derivative is wrong, and nobody meant that."""
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * 2 * ctx.saved_tensors[0] ** 2
+# Its first derivative is wrong, and nobody meant that.
+CubeWrong = of_inputs(lambda x: x**3, lambda g, x: g * 2 * x**2, "CubeWrong")
 
 
 RIGHT = [Spike, StraightThrough, Reversal, Clips]
@@ -192,23 +150,11 @@ def test_the_row_of_the_first_derivative_says_that_it_is_meant():
     assert row == ("first derivative    meant   forward's is 1.0000, backward's -0.5000 at x = 0.3")
 
 
-class Rectified(Function):
-    """As guided backpropagation has it: what comes back is never negative."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x.clamp(min=0)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out.clamp(min=0) * (ctx.saved_tensors[0] > 0)
+# As guided backpropagation has it: what comes back is never negative.
+Rectified = of_inputs(lambda x: x.clamp(min=0), lambda g, x: g.clamp(min=0) * (x > 0))
 
 
-class Writes(StraightThrough):
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out.mul_(2)
+Writes = of_inputs(lambda x: x.round(), lambda g, x: g.mul_(2), "Writes")
 
 
 def test_a_gradient_that_looks_at_its_sign_is_meant_one_that_writes_into_others_is_not():

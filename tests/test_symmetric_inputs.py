@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from made_functions import of_inputs
 from torch.autograd import Function
 
 from double_backward import (
@@ -55,16 +56,11 @@ class DetachedCholeskySolve(CholeskySolve):
         return by_b, -by_b @ x.detach().mT
 
 
-class LogDet(Function):
-    @staticmethod
-    def forward(ctx, a):
-        ctx.save_for_backward(a)
-        return 2 * torch.linalg.cholesky(a).diagonal(dim1=-2, dim2=-1).log().sum()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (a,) = ctx.saved_tensors
-        return grad_out * torch.linalg.inv(a)
+LogDet = of_inputs(
+    lambda a: 2 * torch.linalg.cholesky(a).diagonal(dim1=-2, dim2=-1).log().sum(),
+    lambda g, a: g * torch.linalg.inv(a),
+    "LogDet",
+)
 
 
 class LogDetBad(LogDet):
@@ -232,16 +228,7 @@ def test_symmetry_is_not_spoken_of_where_it_does_not_matter():
 
 
 def test_numbers_that_are_all_alike_are_not_meant_as_symmetric():
-    class Transposed(Function):
-        @staticmethod
-        def forward(ctx, a):
-            ctx.save_for_backward(a)
-            return a**2
-
-        @staticmethod
-        def backward(ctx, grad_out):
-            (a,) = ctx.saved_tensors
-            return 2 * a * grad_out.mT
+    Transposed = of_inputs(lambda a: a**2, lambda g, a: 2 * a * g.mT)
 
     ones = torch.ones(3, 3, dtype=torch.float64, requires_grad=True)
     assert diagnose(Transposed.apply, ones).verdict == "surrogate_gradient"

@@ -8,6 +8,7 @@ import torch
 from test_check import cubic, x
 from torch.autograd import Function
 
+from double_backward import diagnose
 from double_backward.diagnosis.time_limit import EndlessRecursion, no_endless_recursion
 from double_backward.untracked_steps import STEPS, UNDOABLE, Watch, told, watched
 
@@ -16,6 +17,12 @@ def no_grad(g, x):
     with torch.no_grad():
         slope = 3 * x**2
     return g * slope
+
+
+def in_inference_mode(g, x):
+    with torch.inference_mode():
+        slope = 3 * x**2
+    return g * slope.clone()
 
 
 def inner_grad(g, x):
@@ -34,6 +41,7 @@ def inner_backward(g, x):
 BACKWARDS = {  # the step, and a backward that takes it
     "detach": lambda g, x: g * 3 * x.detach() ** 2,
     "data": lambda g, x: g * 3 * x.data**2,
+    "inference": in_inference_mode,
     "no_grad": no_grad,
     "grad": inner_grad,
     "backward": inner_backward,
@@ -61,6 +69,25 @@ def test_a_step_is_seen_with_its_line(kind):
     last = steps[-1]
     assert last.kind == kind and "line " in last.where and "`" in last.where, steps
     assert STEPS[kind] in told(steps)
+    message = {f.code: f.message for f in diagnose(fn, x().requires_grad_()).findings}
+    assert STEPS[kind] in message["untracked_backward"], message
+
+
+def test_every_kind_of_step_is_tried():
+    assert set(BACKWARDS) == set(STEPS)
+
+
+@pytest.mark.parametrize(
+    "kind, detached",
+    [("detach", torch.Tensor.detach_), ("tolist", lambda x: x.new_tensor(x.tolist()))],
+)
+def test_a_step_by_another_name_is_seen(kind, detached):
+    fn = cubic(lambda g, x: g * 3 * detached(x.clone()) ** 2)
+    with watched([fn.__self__]) as steps:
+        second(fn)
+    assert [step.kind for step in steps] == [
+        {True: "detach", False: "tolist"}[detached is torch.Tensor.detach_]
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:To copy construct")
@@ -144,10 +171,16 @@ def test_a_line_elsewhere_has_its_file_and_the_line_that_led_there(tmp_path):
 
 
 def test_nothing_is_seen_in_a_backward_that_autograd_follows():
-    fn = cubic(lambda g, x: g * 3 * x**2 + torch.zeros(1).item() + x.new_zeros(()).detach())
-    with watched([fn.__self__]) as steps:
-        second(fn)
-    assert not steps
+    def differentiating(g, x):
+        with torch.enable_grad():
+            alias = x.view_as(x)
+            return torch.autograd.grad(alias**3, alias, g, create_graph=True)[0]
+
+    constants = lambda g, x: g * 3 * x**2 + torch.zeros(1).item() + x.new_zeros(()).detach()  # noqa: E731
+    for fn in (cubic(constants), cubic(differentiating)):
+        with watched([fn.__self__]) as steps:
+            second(fn)
+        assert not steps
 
 
 def test_the_class_is_as_before():
