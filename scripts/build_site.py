@@ -16,6 +16,7 @@ from pathlib import Path
 import nbformat
 from chinese_pages import LINK, in_chinese, linked, page_of, texts_in_chinese
 from editions import address, close_ups, colab, minutes
+from editions.folds import in_one_fold
 from editions.languages import WORDS, language_of
 from editions.packages import package
 from editions.slides import words
@@ -159,7 +160,8 @@ def texts():
 def page(lesson, repository):
     """The lesson as Sphinx reads it: each picture with its words as alternative text.
 
-    What a prediction asks for is folded; below the title stands how to run the lesson.
+    A prediction is in a frame, its output and answer in one fold; below the title stands how to
+    run the lesson.
     """
     notebook = nbformat.read(lesson, as_version=4)
     colab.take_badge_out(notebook)
@@ -168,14 +170,13 @@ def page(lesson, repository):
     for cell in notebook.cells:
         if language and cell.cell_type == "markdown":
             cell.source = linked(cell.source, lesson.relative_to(ROOT).as_posix())
-        if "expected" in cell.metadata:
-            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-output"]
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "image/svg+xml" in data:
                 cell.metadata["mystnb"] = {"image": {"alt": words(output, language)}}
             if stepper.STEPS in data:
                 data["text/html"] = stepper.page(data["image/svg+xml"], data[stepper.STEPS])
+    notebook.cells = list(in_one_fold(notebook.cells, WORDS[language]["reveal"]))
     return nbformat.writes(notebook)
 
 

@@ -129,12 +129,14 @@ def calls(rows, numbers, folders):
 def at_first_order(rows, numbers, folders):
     """The calls with a wrong first derivative, in the same form, their programs in a fold."""
     listed = first_order()
+    counted = len(table.read_as(rows, FIRST))
     lines = [
         "## Wrong at first order already",
         "",
-        f"In {len(listed)} of the Functions something comes before the second derivative: backward "
-        "does not return the first one, and nothing says that this is meant. A training by first "
-        "derivatives is concerned.",
+        f"In {len(listed)} of the Functions ({counted} of the {len(table.counted(rows))}, and "
+        f"{len(listed) - counted} that are set apart below) something comes before the second "
+        "derivative: backward does not return the first one, and nothing says that this is meant. "
+        "A training by first derivatives is concerned.",
         "",
         "| call | autograd's first derivative | the right one | what to call instead |",
         "|---|---:|---:|---|",
@@ -261,7 +263,7 @@ def mended_in(lines):
 
 def every(rows, folders):
     """The rows, folded by package; surrogates in one fold of their own."""
-    lines = ["## Every Function", ""]
+    lines = ["## Every Function", "", beside_the_counted(rows), ""]
     plain = [row for row in rows if row["reading"] != SURROGATE]
     plain = sorted(plain, key=lambda row: (row["package"].lower(), row["function"]))
     for package, listed in groupby(plain, key=lambda row: row["package"]):
@@ -271,47 +273,66 @@ def every(rows, folders):
         lines += folded(f"{package} {listed[0]['version']}: {said}", listed, folders)
     surrogates = [row for row in rows if row["reading"] == SURROGATE]
     surrogates = sorted(surrogates, key=lambda row: (row["package"].lower(), row["function"]))
-    summary = f"{len(surrogates)} surrogates: backward is no derivative of forward, by design"
+    summary = (
+        f"{len(surrogates)} of the surrogates: backward is no derivative of forward, by design"
+    )
     lines += folded(summary, surrogates, folders)
     return "\n".join(lines)
 
 
+def beside_the_counted(rows):
+    """Why the numbers of the folds add up to more than the table of what is counted."""
+    counted, said = table.counted(rows), []
+    for reading in READINGS:
+        here = [row for row in rows if row["reading"] == reading and row not in counted]
+        surrogates = sum(bool(row["surrogate"]) for row in here)
+        others = [f"{len(here) - surrogates} that are set apart"] * (len(here) > surrogates)
+        others += [f"{surrogates} surrogates"] * bool(surrogates)
+        if others and reading != SURROGATE:
+            of_table = table.counts(counted)[reading]
+            parts = " and ".join([f"the table's {of_table}", *others])
+            said.append(f"{of_table + len(here)} *{reading}* are {parts}")
+    return (
+        f"These lines hold all {len(rows)}, so they count more than the table above: "
+        f"{'; '.join(said)}. The last line has all other surrogates."
+    )
+
+
 def folded(summary, rows, folders):
-    lines = [
-        f"<details><summary>{summary}</summary>",
-        "",
-        "| Function | reading | setting | right | autograd | agrees | reached by, when, why "
-        "| all findings |",
-        "|---|---|---|---:|---:|---|---|---|",
-    ]
-    for row in rows:
-        name = f"{row['package']}:{row['function'].rsplit('.', 1)[1]}"
-        address = published.link(row["source"], row["package"], row["version"], folders)
-        cells = [
-            f"`{name}`<br>[{row['source']}]({address})",
-            row["reading"]
-            + (", surrogate" if row["surrogate"] and row["reading"] != SURROGATE else ""),
-            row["setting"] + (", by .backward()" if row["route"] == "backward" else ""),
-            row["expected"],
-            row["got"],
-            row["agrees"],
-            notes(name, row),
-            ", ".join(f"`{code}`" for code in table.codes(row)),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, "", "</details>", ""]
+    lines = [line_of(row, folders) for row in rows]
+    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>", ""]
 
 
-def notes(name, row):
+def line_of(row, folders):
+    """A row: what came out and why, the numbers, then where it is."""
+    name = f"{row['package']}:{row['function'].rsplit('.', 1)[1]}"
     known = KNOWN.get(name, Known())
-    said = [f"`{row['reached']}`" if row["reached"] else ""]
-    said += [known.where, f"not counted: {known.apart}" if known.apart else ""]
+    reading = row["reading"]
+    if row["surrogate"] and reading != SURROGATE:
+        reading += ", surrogate"
+    because = "; ".join(filter(None, why(row, known)))
+    outcome = f"{reading}: {because}" if because else reading
+    where = row["setting"] + (", by .backward()" if row["route"] == "backward" else "")
+    differs = ", which `diagnose` does not say" if row["agrees"] == "no" else ""
+    numbers = f"Autograd {row['got']}, right {row['expected']} ({where}){differs}."
+    address = published.link(row["source"], row["package"], row["version"], folders)
+    source = f"[{row['source']}]({address})" + (
+        f"; reached by `{row['reached']}`" if row["reached"] else ""
+    )
+    found = ", ".join(f"`{code}`" for code in table.codes(row) if code != row["cause"])
+    said = [f"- **`{name}`** {outcome}.", numbers, f"{source}."]
+    said += [f"Also found: {found}."] if found and row["reading"] != SURROGATE else []
+    said += [f"[Thread]({known.thread})."] if known.thread else []
+    return " ".join(said)
+
+
+def why(row, known):
+    """The cause, and the conditions; a surrogate is what it is by design."""
     if row["reading"] not in (RIGHT, SURROGATE):
-        said += [conditions.sentence(row["arguments"])]
-    if row["reading"] != RIGHT:
-        said += [known.why or (f"`{row['cause']}`" if row["cause"] else "cause not known")]
-    said += [f"[thread]({known.thread})" if known.thread else ""]
-    return "; ".join(part for part in said if part)
+        yield known.why or (f"`{row['cause']}`" if row["cause"] else "cause not known")
+        yield conditions.sentence(row["arguments"])
+    yield known.where
+    yield f"not counted: {known.apart}" if known.apart else ""
 
 
 HOW = """
@@ -343,8 +364,8 @@ fn, inputs = call("gpytorch:RBFCovariance")
 print(diagnose(fn, *inputs))
 ```
 
-The reading and the cause are what `diagnose` says, unless a note says what the source shows. The
-last column has the codes of all that it found, `findings.csv` its words.
+The reading and the cause are what `diagnose` says, unless a note says what the source shows. Codes
+of all that it found stand in the row, their words in `findings.csv`.
 `right` and `autograd` are a second opinion that uses nothing of it (`survey/compare.py`): one
 number uᵀHv with fixed u and v, H the second derivative of a loss made from fn `alone`, or with a
 `graph after` it, a `graph before` it, or `both`; the first setting where the two differ is shown.
@@ -355,6 +376,6 @@ that is wrong by some of them only says by which.
 
 `right` is autograd through plain PyTorch operations that compute the same, or else central
 differences of the Function's own first derivative, which is first compared with differences of its
-value. `agrees` says whether the second opinion comes to the same as `diagnose`. File and
+value. A row says so where the second opinion does not come to the same as `diagnose`. File and
 line lead to the source of that version, as PyPI or, for torch, GitHub shows it.
 """

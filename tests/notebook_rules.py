@@ -10,6 +10,7 @@ ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 TIME = re.compile(r"\d\s*(s|ms|µs|us|ns|secs?|seconds|milliseconds|minutes)\b")
 BARE_REPR = re.compile(r"<[^<>]*>\Z")
 HTML_BLOCK = re.compile(r"^(?:> ?)?<details>(?:(?!\n(?:> ?)?\n).)*", re.MULTILINE | re.DOTALL)
+NAME_AS_TEXT = re.compile(r"\\text\{[^}]*\\_[^}]*\}")  # shown with its backslash
 MARKDOWN_IMAGE = re.compile(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"]+)")
 
 
@@ -82,6 +83,12 @@ def folds_are_read_as_markdown(notebook):
                     yield f"cell {n} has Markdown in the HTML of a fold: {block[:60]}"
 
 
+def names_in_formulas_are_shown(notebook):
+    for n, cell in enumerate(notebook.cells):
+        for name in NAME_AS_TEXT.findall(cell.source if cell.cell_type == "markdown" else ""):
+            yield f"cell {n} shows the backslash of {name}: it is a name, \\mathrm"
+
+
 def strictly_compared(notebook):
     for n, cell in code_cells(notebook):
         marks = [mark for mark in RELAXED if mark in tags(cell) or f"# {mark}" in cell.source]
@@ -131,6 +138,7 @@ RULES = (
     outputs_are_the_same_everywhere,
     pictures_are_told,
     folds_are_read_as_markdown,
+    names_in_formulas_are_shown,
     strictly_compared,
     outputs_outlive_their_nodes,
     cells_are_small,

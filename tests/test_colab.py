@@ -116,10 +116,13 @@ def test_modules_are_carried_as_far_as_the_wrong_answers(lesson):
 
 
 @each_lesson
-def test_a_copy_is_short_to_read_and_its_modules_are_one_line(lesson):
+def test_a_copy_is_short_to_read_and_opens_on_the_lesson(lesson):
     copy = nbformat.read(colab.copy_of(lesson), as_version=4)  # packed as readers have it
     assert len(copy.cells[2].source.splitlines()) < 25
     assert len(copy.cells[2].source) < 250_000  # the source is twice as long
+    for cell in copy.cells[1:3]:
+        assert cell.source.startswith("#@title ") and cell.metadata["cellView"] == "form", "Colab"
+        assert cell.metadata["jupyter"] == {"source_hidden": True}, "JupyterLab"
 
 
 @each_lesson

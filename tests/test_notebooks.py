@@ -72,6 +72,7 @@ BREAKAGES = {
     "Markdown in the HTML of a fold": lambda cells: cells[3].update(
         source="> <details><summary>Answer</summary>Run `x`.\n> More.</details>\n\n`y`"
     ),
+    "a name in a formula as text": lambda cells: cells[3].update(source=r"$\text{grad\_x} = g$"),
     "an ignored output": lambda cells: cells[2].metadata.update(tags=["nbval-ignore-output"]),
     "an ignored output by comment": lambda cells: cells[2].update(source="# NBVAL_SKIP\n1 / 2"),
     "a node without its output": lambda cells: cells[2].update(

@@ -2,14 +2,17 @@
 
 import functools
 import http.server
+import io
 import re
 import threading
+import unicodedata
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import build_site
 import chinese_pages
 import nbformat
+import pypdf
 import pytest
 from browsing import PICTURES, TYPESET, formulas, pictures, violations
 from editions.languages import language_of, lessons_in
@@ -37,6 +40,14 @@ UNREACHED = """[...document.querySelectorAll("pre, table")].filter(
     e => e.clientWidth && e.scrollWidth > e.clientWidth && e.tabIndex < 0).length"""
 CUT_TABLES = """[...document.querySelectorAll("article table")].filter(t => t.clientWidth
     && t.rows[0].cells.length <= 4 && t.scrollWidth > t.clientWidth + 1).map(t => t.innerText)"""
+# Reports have lines of up to 88 columns.
+WRAPPED = """[...document.querySelectorAll(".cell_output pre, .highlight-none pre")].filter(e => {
+    if (Math.max(...e.innerText.split("\\n").map(line => line.length)) > 88) return false;
+    e.style.whiteSpace = "pre";
+    const wide = e.scrollWidth > e.clientWidth;
+    e.style.whiteSpace = "";
+    return wide;
+}).map(e => e.innerText.slice(0, 80))"""
 pytestmark = pytest.mark.slow
 
 
@@ -120,6 +131,9 @@ def test_page(name, served, opened):
         assert violations(page) == []
         assert page.evaluate(SIDEWAYS) <= 0
         assert page.troubles == []
+        for wider in (1024, 1280) if width == 1280 else ():
+            page.set_viewport_size({"width": wider, "height": 800})
+            assert page.evaluate(WRAPPED) == []
 
 
 def address(lesson):
@@ -148,13 +162,54 @@ def test_no_output_of_a_prediction_is_seen_before_it_is_opened(lesson, served, o
     cells = nbformat.read(lesson, as_version=4).cells
     asked = sum("expected" in cell.metadata for cell in cells)
     page = opened(served + address(lesson))
-    folds = page.query_selector_all(".cell.tag_hide-output details")
+    folds = page.query_selector_all(".prediction > .answer")
     assert len(folds) == asked > 5
     for fold in folds:
-        output = fold.query_selector(".cell_output")
-        assert not output.is_visible()
+        output, answer = fold.query_selector(".cell_output"), fold.query_selector("p:last-of-type")
+        assert not output.is_visible() and not answer.is_visible()
         fold.query_selector("summary").click()
-        assert output.is_visible()
+        assert output.is_visible() and answer.is_visible()
+
+
+# Pieces of text that a fold holds; a formula is a picture, and so is a stepper on paper.
+FOLDED = """[...document.querySelectorAll("details")].flatMap(fold => {
+    const walk = document.createTreeWalker(fold, NodeFilter.SHOW_TEXT), found = [];
+    while (walk.nextNode())
+        if (!walk.currentNode.parentElement.closest("mjx-container, svg, .stepper, style, script"))
+            found.push(walk.currentNode.data);
+    return found;
+})"""
+
+
+@every_lesson
+def test_on_paper_nothing_folded_is_lost(lesson, served, opened):
+    page = opened(served + address(lesson))
+    assert lost(page, printed(page)) == []
+
+
+def test_the_survey_is_ten_sheets_at_most(served, opened):
+    page = opened(f"{served}survey/RESULTS.html")
+    sheets = printed(page)
+    assert len(sheets) <= 10
+    assert lost(page, sheets) == []
+
+
+def printed(page):
+    """The sheets of A4, each as its text."""
+    sheets = pypdf.PdfReader(io.BytesIO(page.pdf(format="A4"))).pages
+    return [sheet.extract_text() for sheet in sheets]
+
+
+def lost(page, sheets):
+    """The pieces of the page's folds that are on no sheet."""
+    paper, pieces = squeezed(*sheets), page.evaluate(FOLDED)
+    assert len(pieces) > 50
+    return [piece for piece in pieces if squeezed(piece) not in paper]
+
+
+def squeezed(*texts):
+    """Without spaces and line ends, and without what paper writes in one sign, such as fi."""
+    return unicodedata.normalize("NFKC", "".join("".join(texts).split()))
 
 
 def test_front_page(served, opened):
@@ -241,6 +296,8 @@ def test_a_page_says_its_language_and_leads_to_its_twin(name, site):
     assert said(site / f"{name}.html") == ("zh-CN" if chinese else "en")
     if name.removeprefix("zh_CN/") not in CHINESE:
         assert switches(site / f"{name}.html") == []
+        text = (site / f"{name}.html").read_text(encoding="utf-8")
+        assert text.count("English only · ") == 1, "one line says so"
         return
     ((twin, shown),) = switches(site / f"{name}.html")
     assert shown == ("English" if chinese else "中文")
@@ -342,6 +399,8 @@ def test_on_paper_the_folds_are_open(served, opened):
     assert page.evaluate("document.querySelectorAll('details:not([open])').length") > 0
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.querySelectorAll('details:not([open])').length") == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.querySelectorAll('details[open]').length") == 0
 
 
 def test_with_the_addresses(tmp_path):

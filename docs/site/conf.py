@@ -14,10 +14,8 @@ english = {
     "description": "A course in six executable notebooks, and a tool: PyTorch autograd Functions "
     "whose second derivative is right, and how to find those that are silently wrong.",
     "headline": "Double backward: second derivatives that are silently wrong",
-    "author": "the authors of the course",
-    "show": "Show what it prints",
-    "hide": "Hide what it prints",
-    "other": {"folder": "zh_CN/", "lang": "zh-CN", "name": "中文"},
+    "license": "MIT License",
+    "other": {"folder": "zh_CN/", "lang": "zh-CN", "name": "中文", "front": "中文首页"},
 }
 chinese = {
     "title": "双重反向传播",
@@ -25,15 +23,12 @@ chinese = {
     "description": "六课可以运行的 notebook，加上一个工具：写出二阶导数正确的 PyTorch autograd "
     "Function，找出悄悄算错的 Function。",
     "headline": "双重反向传播：悄悄算错的二阶导数",
-    "author": "课程的作者",
-    "show": "显示输出",
-    "hide": "收起输出",
+    "license": "MIT 许可证",
     "other": {"folder": "../", "lang": "en", "name": "English"},
 }
 words = {"en": english, "zh_CN": chinese}[language]
 
 project = words["title"]
-author = words["author"]
 release = importlib.metadata.version("double-backward")
 html_title = words["title"]
 myst_html_meta = {
@@ -61,7 +56,6 @@ exclude_patterns = ["_build"]
 
 nb_execution_mode = "off"  # the outputs are those that the tests have compared
 nb_merge_streams = True
-nb_code_prompt_show, nb_code_prompt_hide = words["show"], words["hide"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 suppress_warnings = [
@@ -92,6 +86,8 @@ html_theme_options = {
     "article_header_end": ["language-switch.html", "article-header-buttons.html"],
     "use_download_button": False,  # a lesson links the copy that brings all it needs
     "use_fullscreen_button": False,
+    "footer_content_items": ["extra-footer.html"],
+    "extra_footer": f"{words['title']} {release} · {words['license']}",
     "navbar_persistent": [],  # the search is in the menu and beside the title
     "show_toc_level": 2,
     "secondary_sidebar_items": {

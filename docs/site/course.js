@@ -18,6 +18,12 @@ addEventListener("load", () => {
 });
 addEventListener("resize", reachWhatScrolls);
 addEventListener("toggle", reachWhatScrolls, true); // what a fold held
+// On paper everything is open; afterwards the reader's folds are as they were.
+let closed = [];
 addEventListener("beforeprint", () => {
-  for (const fold of document.querySelectorAll("details")) fold.open = true;
+  closed = [...document.querySelectorAll("details:not([open])")];
+  for (const fold of closed) fold.open = true;
+});
+addEventListener("afterprint", () => {
+  for (const fold of closed) fold.open = false;
 });

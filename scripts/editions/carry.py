@@ -25,7 +25,7 @@ PRESET = 9  # of lzma: the smallest archive
 BYTES = "surrogateescape"  # a file that is no text, as text
 
 SET_UP = """\
-# Set-up: installs what is missing here; the second time there is nothing to do.
+#@title Set-up: run this cell; it installs what is missing here
 import importlib.metadata, re, shutil, subprocess, sys
 
 
@@ -56,7 +56,7 @@ if missing:
         raise SystemExit("Installing failed: check the network, then run this cell again. "
                          "pip says: " + (done.stderr.strip().splitlines() or ["nothing"])[-1])
     importlib.invalidate_caches()
-print(f"Ready, with PyTorch {found('torch')}. Now the folded cell, then the lesson.")
+print(f"Ready, with PyTorch {found('torch')}. Now the next cell, then the lesson.")
 """
 
 MODULES = """\
@@ -90,7 +90,7 @@ if numbers(found("double-backward")) < numbers("VERSION"):
 
 
 def carry(notebook, language="", end=WRONG_ANSWERS, repository=""):
-    """Put the set-up and the modules that the lesson imports below its title, in place.
+    """Put the set-up and the modules that the lesson imports below its title, folded, in place.
 
     A module that has the line `end` is carried as far as that. With a `repository`, owner/name on
     GitHub, the tool is installed from there and not carried. With them comes what hint and check
@@ -105,7 +105,7 @@ def carry(notebook, language="", end=WRONG_ANSWERS, repository=""):
         catalogue = (ROOT / EVERYWHERE).with_name(f"{language}.mo")
         texts[EVERYWHERE] = catalogue.read_bytes().decode(errors=BYTES)
     notebook.cells[1:1] = [
-        new_code_cell(set_up(repository), id="set-up"),
+        new_code_cell(set_up(repository), id="set-up", metadata=folded),
         new_code_cell(modules_cell(texts), id="modules", metadata=folded),
     ]
 

@@ -22,6 +22,7 @@ WORDS = {
         "edit": "Edit",
         "lessons": "The lessons",
         "pages": "To look things up",
+        "reveal": "Output and answer",
     },
     "zh_CN": {
         "lang": "zh-CN",
@@ -39,6 +40,7 @@ WORDS = {
         "edit": "修改译文",
         "lessons": "六课",
         "pages": "查阅",
+        "reveal": "输出和答案",
     },
 }
 
