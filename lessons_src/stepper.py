@@ -1,4 +1,4 @@
-"""Pictures of `draw_backward` that a reader steps through, or changes with sliders.
+"""Pictures beside each other, and such that a reader steps through, or changes with sliders.
 
 One output of HTML with the SVG in it and a few lines of script: it needs no network and no package.
 Where no script runs, the whole pictures stay; where there is no HTML, the SVG or the text.
@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from html import escape, unescape
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 from double_backward.graphs import Drawing
@@ -23,8 +23,9 @@ class Stepper:
     Attributes:
         words: str, the steps as text.
         svg: str, the pictures, one below the other.
-        data: dict of what the script goes by: "titles", and "steps" or "sliders". It is stored
-            beside the picture, so that a test compares it, and the website makes its page of both.
+        data: dict of what the script goes by: "titles", and "steps" or "sliders", as lists where
+            the order counts. It is stored beside the picture, so that a test compares it, and the
+            website makes its page of both.
     """
 
     def __init__(self, words: str, svg: str, data: dict[str, Any]):
@@ -51,27 +52,32 @@ def step_through(**drawings: Drawing) -> Stepper:
     Raises:
         ValueError: a drawing has no picture, or no pass was recorded in it.
     """
-    titles = [name.replace("_", " ") for name in drawings]
-    return _stepper(titles, list(drawings.values()), together=False)
+    for name, drawing in drawings.items():
+        if not drawing.steps:
+            raise ValueError(f"{name}: give a drawing by draw_backward that has a picture.")
+    return _stepper(drawings, together=False)
 
 
 def side_by_side(**drawings: Drawing) -> Stepper:
-    """Backward passes through several graphs at the same time; as `step_through` otherwise."""
-    titles = [name.replace("_", " ") for name in drawings]
-    return _stepper(titles, list(drawings.values()), together=True)
+    """Pictures beside each other where there is room, else one below the other.
+
+    What came back along their arrows, if they say it, is gone through in all of them at once.
+
+    Args:
+        **drawings: by the name of the Function; with `steps`, or without.
+    """
+    return _stepper(drawings, together=True)
 
 
-def _stepper(titles: list[str], drawings: list[Drawing], together: bool) -> Stepper:
-    for title, drawing in zip(titles, drawings, strict=True):
-        if drawing.svg is None or not drawing.steps:
-            raise ValueError(f"{title}: give a drawing by draw_backward that has a picture.")
-    lines = []
-    for title, drawing in zip(titles, drawings, strict=True):
-        lines += [title, *drawing.outline.splitlines()[:2]]
+def _stepper(drawings: dict[str, Drawing], together: bool) -> Stepper:
+    titles, lines = [name.replace("_", " ") for name in drawings], []
+    for title, drawing in zip(titles, drawings.values(), strict=True):
+        told = drawing.outline.splitlines()
+        lines += [title, *(told[:2] if drawing.steps else told)]
         lines += [f"  {number}. {words}" for number, (words, _) in enumerate(drawing.steps, 1)]
-    steps = [[[words, parts] for words, parts in drawing.steps] for drawing in drawings]
-    data = {"titles": titles, "together": together, "steps": steps}
-    return Stepper("\n".join(lines), stacked(titles, [d.svg or "" for d in drawings]), data)
+    steps = [[[words, parts] for words, parts in d.steps] for d in drawings.values()]
+    svg = arranged(titles, [d.svg or "" for d in drawings.values()], together)
+    return Stepper("\n".join(lines), svg, {"titles": titles, "together": together, "steps": steps})
 
 
 def sliders(
@@ -101,9 +107,8 @@ def sliders(
         raise ValueError(f"Two numbers are the same at first: {first}. Take other values.")
     data = {
         "titles": [""],
-        "sliders": values,
-        "products": {name: list(factors) for name, factors in products.items()},
-        "first": first,
+        "sliders": [[name, value] for name, value in values.items()],
+        "products": [[name, list(factors), first[name]] for name, factors in products.items()],
     }
     lines = [drawing.outline]
     lines += [f"{_spelled(name, products[name])} = {first[name]}" for name in products]
@@ -114,24 +119,28 @@ def _spelled(name: str, factors: Sequence[str | float]) -> str:
     return f"comes back to {name}: {' · '.join(map(str, factors))}"
 
 
-def stacked(titles: list[str], svgs: list[str]) -> str:
+def arranged(titles: list[str], svgs: list[str], beside: bool) -> str:
     """Several finished pictures as one, each below its title."""
     sizes = [tuple(map(int, _size(svg).groups())) for svg in svgs]
-    width, top, parts = max(w for w, _ in sizes), 0, []
-    for title, svg, (_, height) in zip(titles, svgs, sizes, strict=True):
+    left, top, parts = 0, 0, []
+    for title, svg, (width, height) in zip(titles, svgs, sizes, strict=True):
         parts.append(
-            f'<text x="4" y="{top + 18}" font-family="sans-serif" font-size="15" '
+            f'<text x="{left + 4}" y="{top + 18}" font-family="sans-serif" font-size="15" '
             f'font-weight="bold">{escape(title)}</text>'
         )
         inner = re.sub(r' id="[^"]*"', "", svg)  # which are those of the other pictures, too
-        parts.append(inner.replace("<svg ", f'<svg x="0" y="{top + 24}" ', 1))
-        top += height + 34
+        if beside:  # then a slide shows them as one
+            inner = inner.replace(' class="graph"', ' class="graph beside"')
+        parts.append(inner.replace("<svg ", f'<svg x="{left}" y="{top + 24}" ', 1))
+        left, top = (left + width + 10, 0) if beside else (0, top + height + 34)
+    widths, heights = zip(*sizes, strict=True)
+    width, height = (left, max(heights) + 34) if beside else (max(widths), top)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{top}" '
-        f'viewBox="0 0 {width} {top}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}">'
     )
     name = escape(", ".join(titles))
-    ground = f'<rect width="{width}" height="{top}" fill="white"/>'
+    ground = f'<rect width="{width}" height="{height}" fill="white"/>'
     return "\n".join([head, f"<title>{name}</title>", ground, *parts, "</svg>\n"])
 
 
@@ -141,29 +150,50 @@ def _size(svg: str) -> re.Match[str]:
     return size
 
 
-def unstacked(svg: str) -> list[str]:
-    """The pictures that were stacked, or the one that there is."""
-    inner = re.findall(r'<svg x="0" y="\d+" (.*?</svg>)', svg, re.DOTALL)
+def taken_apart(svg: str) -> list[str]:
+    """The pictures that were arranged, or the one that there is."""
+    inner = re.findall(r'<svg x="\d+" y="\d+" (.*?</svg>)', svg, re.DOTALL)
     return [f"<svg {picture}" for picture in inner] or [svg]
 
 
 def page(svg: str, data: dict[str, Any]) -> str:
     """The HTML of a `Stepper`, from its picture and its data."""
     pictures = []
-    for title, picture in zip(data["titles"], unstacked(svg), strict=True):
+    for title, picture in zip(data["titles"], taken_apart(svg), strict=True):
         heading = f"<strong>{escape(title)}</strong>" if title else ""
-        words = '<p class="words" role="status"></p>'
-        pictures.append(f'<div class="picture">{heading}{words}{inline(_marked(picture))}</div>')
+        words = '<p class="words" role="status"></p>' if _moves(data) else ""
+        least, shown = _widths(picture)
+        sized = picture.replace(
+            "<svg ", f'<svg style="min-width: {least}px; max-width: {shown}px" ', 1
+        )
+        pictures.append(
+            f'<div class="picture" style="flex-basis: {least}px">'
+            f"{heading}{words}{inline(_marked(sized))}</div>"
+        )
+    together = " together" if data.get("together") else ""
     told = escape(json.dumps(data, ensure_ascii=False))
     return (
         f'<div class="stepper" data-told="{told}">\n'
         f'<style>{STYLE}</style>\n<div class="controls" hidden></div>\n'
-        f'<div class="pictures">{"".join(pictures)}</div>\n<script>{SCRIPT}</script>\n</div>'
+        f'<div class="pictures{together}">{"".join(pictures)}</div>\n'
+        f"<script>{SCRIPT}</script>\n</div>"
     )
 
 
+def _moves(data: dict[str, Any]) -> bool:
+    return "sliders" in data or any(data["steps"])
+
+
+def _widths(svg: str) -> tuple[int, str]:
+    """In pixels: with letters as small as they may be, and as the picture is shown with room."""
+    box = re.search(r'viewBox="\S+ \S+ ([\d.]+)', svg)
+    shown = _size(svg)[1]
+    return min(ceil(float(box[1])) if box else 0, int(shown)), shown
+
+
 def _marked(svg: str) -> str:
-    """With the name of each element where a script finds it; of two lines the first, an arrow."""
+    """With the name of each element where a script finds it, of two lines the first, an arrow; and
+    with what comes back as a class of text."""
     seen = set()
 
     def mark(match: re.Match[str]) -> str:
@@ -173,30 +203,31 @@ def _marked(svg: str) -> str:
         seen.add(name)
         return f'<g class="{match[1]}" data-part="{escape(name)}">'
 
+    svg = re.sub(rf"<text ([^>]*>\s*{BACK})", r'<text class="back" \1', svg)
     return re.sub(r'<g(?: id="[^"]*")? class="(node|edge)">\s*<title>([^<]*)</title>', mark, svg)
 
 
 STYLE = """
-.stepper { background: white; color: black; padding: 8px; font-family: sans-serif; }
+.stepper { padding: 8px 0; font-family: sans-serif; }
 .stepper .controls { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; }
-.stepper .controls[hidden] { display: none; }
+.stepper .controls { position: sticky; top: 0; padding: 4px 0; z-index: 1; }
+.stepper .controls { background: var(--jp-layout-color0, var(--pst-color-background, white)); }
+.stepper .controls[hidden], .stepper .picture[hidden] { display: none; }
 .stepper button, .stepper input { font-size: 15px; min-height: 28px; }
-.stepper .controls { position: sticky; top: 0; background: white; padding: 4px 0; }
-.stepper .pictures { display: flex; flex-wrap: wrap; gap: 16px; }
-.stepper .picture { flex: 1 1 400px; min-width: 0; max-width: 800px; }
-.stepper .picture[hidden] { display: none; }
+.stepper output { display: inline-block; min-width: 3em; }
+.stepper .pictures { display: flex; flex-wrap: wrap; gap: 8px 16px; }
+.stepper .picture { flex-grow: 1; min-width: 0; max-width: 800px; }
+.stepper .together .picture { max-width: 420px; }
 .stepper .words { min-height: 2.6em; margin: 4px 0; max-width: 60em; line-height: 1.3; }
-.stepper svg { max-width: 100%; height: auto; }
-.stepper .later { opacity: 0.3; }
+.stepper .words { white-space: pre-line; }
+.stepper svg { width: 100%; height: auto; }
+.stepper .later .back { visibility: hidden; }
 .stepper .now path, .stepper .now polygon { stroke: #0b57a4; stroke-width: 3; }
-@media (max-width: 600px) { .stepper svg { max-width: none; } }
+:is([data-jp-theme-light="false"], [data-theme="dark"]) .stepper { color-scheme: dark; }
 @media print {
   .stepper .controls, .stepper .words { display: none !important; }
   .stepper .picture[hidden] { display: block !important; }
-  .stepper .later { opacity: 1; }
-}
-@media screen and (prefers-reduced-motion: no-preference) {
-  .stepper [data-part] { transition: opacity .2s; }
+  .stepper .later .back { visibility: visible; }
 }
 """
 
@@ -219,9 +250,10 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
     const [there, here] = [now.getBoundingClientRect(), frame.getBoundingClientRect()];
     frame.scrollLeft += there.left + there.width / 2 - here.left - here.width / 2;
   }
-  controls.hidden = false;
+  const lengths = (told.steps || []).map((steps) => steps.length);
+  controls.hidden = !told.sliders && !lengths.some(Boolean);
+  if (controls.hidden) return;
   if (told.steps) {
-    const lengths = told.steps.map((steps) => steps.length);
     const all = told.together ? Math.max(...lengths) : lengths.reduce((a, b) => a + b);
     const back = add("button", controls, { textContent: "Back", type: "button" });
     const range = add("input", controls, { type: "range", min: 1, max: all, value: 1 });
@@ -261,23 +293,23 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
     next.addEventListener("click", () => move(1));
     show();
   } else {
-    const values = Object.assign({}, told.sliders);
+    const values = Object.fromEntries(told.sliders);
     const texts = [...box.querySelectorAll("svg text")].map(function (text) {
       const shown = text.textContent.trim();
-      return [text, Object.keys(told.first).find((name) => shown === "ARROW" + told.first[name])];
+      return [text, (told.products.find(([, , first]) => shown === "ARROW" + first) || [])[0]];
     }).filter(([, name]) => name);
     function short(number) { return String(Number(number.toPrecision(4))); }
     function show() {
       const numbers = {}, words = [];
-      Object.entries(told.products).forEach(function ([name, factors]) {
+      told.products.forEach(function ([name, factors]) {
         const known = factors.map((factor) => typeof factor === "string" ? values[factor] : factor);
         numbers[name] = short(known.reduce((a, b) => a * b, 1));
         words.push(name + " gets " + factors.join(" · ") + " = " + numbers[name]);
       });
       texts.forEach(([text, name]) => { text.textContent = "ARROW" + numbers[name]; });
-      say(0, words.join(";  "));
+      say(0, words.join("\\n"));
     }
-    Object.keys(values).forEach(function (name) {
+    told.sliders.forEach(function ([name]) {
       const label = add("label", controls, { textContent: name + " " });
       const settings = { type: "range", min: -10, max: 10, step: 0.5, value: values[name] };
       const range = add("input", label, settings);

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from editions import close_ups, slides
 
-from lessons_src.stepper import unstacked
+from lessons_src.stepper import taken_apart
 
 ROOT = Path(__file__).resolve().parent.parent
 HEIGHT = 740  # px
@@ -21,7 +21,7 @@ def graphs():
             for output in cell.get("outputs", []):
                 svg = output.get("data", {}).get("image/svg+xml", "")
                 if close_ups.is_graph(svg):
-                    for number, each in enumerate(unstacked(svg)):
+                    for number, each in enumerate(taken_apart(svg)):
                         yield pytest.param(each, id=f"{path.name[0]}-{cell.id}-{number}")
 
 

@@ -242,7 +242,7 @@ def test_what_can_have_no_path_is_told_and_not_drawn(function, row):
     sketch = sketch_of(lambda x: function.apply(x) ** 2)
     assert verdict(sketch) == ("grad_x leads back to x, but a path is missing", WRONG)
     drawing = draw(**sketch.tensors)
-    assert row in str(drawing).splitlines() and "color=red " not in drawing.dot
+    assert row in str(drawing).splitlines() and "color=red3 " not in drawing.dot
     assert verdict(sketch_of(lambda x: function.apply(x) ** 2, leaf(torch.float32)))[1] == WRONG
 
 

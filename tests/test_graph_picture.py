@@ -5,13 +5,14 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 from torch.autograd import Function, grad
 
 from double_backward import draw
 from double_backward.graphs import layout
 from double_backward.graphs.flow import record
 from double_backward.graphs.layout import LayoutError
-from double_backward.graphs.picture import PAGE, PANE, dot_text, finish, quoted
+from double_backward.graphs.picture import DARK, PAGE, PANE, dot_text, finish, quoted
 from double_backward.graphs.sketch import Sketch
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh
@@ -31,9 +32,9 @@ def sketch_of(fn, x):
 
 
 SETTINGS = [
-    "graph [fontname=monospace fontsize=10 labelloc=t nodesep=0.2 ranksep=0.22]",
-    'node [fontname=monospace fontsize=10 height=0.2 margin="0.1,0.05"]',
-    "edge [fontname=monospace fontsize=9 arrowsize=0.7]",
+    "graph [fontname=monospace fontsize=11 labelloc=t nodesep=0.2 ranksep=0.22]",
+    'node [fontname=monospace fontsize=11 height=0.2 margin="0.1,0.05"]',
+    "edge [fontname=monospace fontsize=11 arrowsize=0.7]",
 ]
 
 
@@ -53,15 +54,13 @@ NAMED = 'shape=box style="filled" fillcolor="darkolivegreen1"'
 LEAF = 'shape=box style="filled" fillcolor="lightblue"'
 KEPT = 'shape=box style="filled" fillcolor="orange"'
 NO_GRAPH = 'shape=box style="filled,dashed" fillcolor="orange"'
-CUT_OFF = 'shape=box color=red penwidth=2 style="filled,dashed" fillcolor="white"'
-SAVED_LEAF = 'shape=box margin="0.3,0.05" style="striped" fillcolor="lightblue;0.1:orange"'
-MISSING = "style=dashed color=red penwidth=2 fontcolor=red"
-KEEPS = "dir=none style=dashed color=orangered"
+CUT_OFF = 'shape=box color=red3 penwidth=2 style="filled,dashed" fillcolor="white"'
+MISSING = "style=dashed color=red3 penwidth=2 fontcolor=red3"
+KEEPS = "dir=none style=dotted color=grey40 penwidth=1.5"
 
 
 def test_intermediates_and_a_gradient_that_is_cut_off():
-    on_ctx = "(2,)\\nintermediate of\\nSinhBad,\\non ctx as"
-    end = "\\nno graph leads on\\nfrom here"
+    on_ctx = "(2,)\\nintermediate,\\non ctx of SinhBad\\nno graph leads on"
     assert statements(sketch_of(SinhBad.apply, leaf().clone())) == [
         "subgraph cluster_0 {",
         'label="forward" labelloc=b labeljust=l color=grey peripheries=1',
@@ -69,9 +68,9 @@ def test_intermediates_and_a_gradient_that_is_cut_off():
         f'n1 [{FUNCTION} label="SinhBad"]',
         f'n3 [{NAMED} label="x (2,)"]',
         f'n4 [{NAMED} label="out (2,)"]',
-        f'n5 [{LEAF} label="leaf (2,)\\n(AccumulateGrad)"]',
-        f'n6 [{NO_GRAPH} label="expx {on_ctx} expx{end}"]',
-        f'n7 [{NO_GRAPH} label="expnegx {on_ctx} expnegx{end}"]',
+        f'n5 [{LEAF} label="leaf (2,)"]',
+        f'n6 [{NO_GRAPH} label="expx {on_ctx}"]',
+        f'n7 [{NO_GRAPH} label="expnegx {on_ctx}"]',
         "}",
         "subgraph cluster_1 {",
         'label="first backward" labelloc=b labeljust=l color=grey peripheries=1',
@@ -105,19 +104,18 @@ def test_inputs_constants_and_numbers_that_came_back():
     x, mask = leaf(), torch.tensor([1.0, 0.0], dtype=torch.float64)
     sketch = Sketch({"y": Masked.apply(x, mask) * mask, "x": x, "mask": mask})
     sketch.flow = record(sketch.graph, sketch.tensors["y"], [x], None)
-    saved_leaf = "x (2,)\\nleaf (AccumulateGrad)\\n↑ 1, 0\\ninput 0 of Masked,\\nsaved"
     assert statements(sketch) == [
         f'n0 [{FUNCTION} label="Masked"]',
         f'n1 [{OPERATION} label="MulBackward0"]',
         f'n2 [{NAMED} label="y (2,)\\n↑ 1"]',
-        f'n3 [{SAVED_LEAF} label="{saved_leaf}"]',
-        f'n4 [{NO_GRAPH} label="mask (2,)\\nsaved by Masked\\nno graph leads on\\nfrom here"]',
+        f'n3 [{KEPT} label="x (2,)\\n↑ 1, 0\\nleaf, saved by Masked"]',
+        f'n4 [{NO_GRAPH} label="mask (2,)\\nsaved by Masked\\nno graph leads on"]',
         'n3 -> n0 [label=" ↑ 1, 0 "]',
         f"n3 -> n0 [{KEEPS}]",
         f"n0 -> n4 [{KEEPS}]",
         "n1 -> n2",
         'n0 -> n1 [label=" ↑ 1, 0 "]',
-        "n4 -> n1 [style=dotted]",
+        "n4 -> n1",
     ]
 
 
@@ -137,7 +135,7 @@ def test_passes_are_framed_apart_and_what_belongs_to_none_stands_outside():
 def test_an_output_that_is_saved_is_drawn_between():
     """The line to what keeps it runs beside the arrow, not against it."""
     lines = statements(Sketch({"out": Sinh.apply(leaf())[0]}))
-    (box,) = [line.split()[0] for line in lines if "output 1 of Sinh" in line]
+    box = next(line.split()[0] for line in lines if "output, saved by Sinh" in line)
     assert KEPT in next(line for line in lines if line.startswith(box))
     assert [line for line in lines if box in line.split(" [")[0].split(" -> ")[1:]] == [
         f"n0 -> {box}",
@@ -158,14 +156,13 @@ def test_caption():
         ["A note."],
         ["operation", "custom Function", "leaf", "kept for backward"],
         ["no graph"],
-        ["arrow: goes into, dashed line: kept by, red: should be there"],
+        ["arrow: goes into, dotted line: kept by, red: should be there"],
     ]
     x, mask = leaf(), torch.ones(2, dtype=torch.float64)
     sketch = Sketch({"out": x * mask, "x": x, "mask": mask})
-    styles = "arrow: goes into, dotted: as a constant"
-    assert caption(sketch) == [["operation", "leaf", "no graph"], [styles]]
+    assert caption(sketch) == [["operation", "leaf", "no graph"], ["arrow: goes into"]]
     sketch.flow = record(sketch.graph, sketch.tensors["out"], [x], None)
-    assert caption(sketch)[-1] == [f"{styles}, ↑ number: comes back"]
+    assert caption(sketch)[-1] == ["arrow: goes into, ↑ number: comes back"]
 
 
 def test_the_legend_shows_the_looks_of_this_picture():
@@ -200,8 +197,8 @@ def test_names_and_numbers_are_not_torn_apart():
     x = leaf()
     lines = statements(Sketch({"out": fn(x) + Square.apply(x) + Square.apply(x), "x": x}))
     (label,) = [line for line in lines if 'label="x (2,)' in line]
-    assert f"\\ninput of\\n{name},\\nsaved" in label
-    assert "input of Square #1,\\nsaved" in label
+    assert f"\\nleaf, saved by\\n{name}\\n" in label
+    assert "\\nsaved by Square #1\\n" in label
 
 
 @pytest.mark.parametrize(
@@ -250,3 +247,43 @@ def test_a_drawing_that_cannot_be_saved_says_why(tmp_path, monkeypatch):
     with pytest.raises(LayoutError, match="this Graphviz writes no PNG"):
         picture.save(tmp_path / "graph.png")
     assert list(tmp_path.iterdir()) == []
+
+
+def luminance(rgb):
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(*colours):
+    dark, light = sorted(map(luminance, colours))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def in_the_dark(colour):
+    """What `invert(0.95) hue-rotate(180deg)` makes of it, by the matrix of the standard."""
+    red, green, blue = (0.95 - 0.9 * c for c in to_rgb(colour))
+    turned = (
+        -0.574 * red + 1.430 * green + 0.144 * blue,
+        0.426 * red + 0.430 * green + 0.144 * blue,
+        0.426 * red + 1.430 * green - 0.856 * blue,
+    )
+    return [min(1, max(0, c)) for c in turned]
+
+
+def test_words_are_told_from_their_ground_in_the_light_and_in_the_dark():
+    assert DARK == "filter: invert(0.95) hue-rotate(180deg)"
+    x = leaf()
+    bad = SinhBad.apply(x) ** 2
+    (grad_x,) = grad(bad.sum(), x, create_graph=True)
+    seen = set()
+    for drawing in (draw(grad_x=grad_x, x=x, out=bad), draw(out=Sinh.apply(x)[0], x=x.clone())):
+        for group in ElementTree.fromstring(drawing.svg).iter("{http://www.w3.org/2000/svg}g"):
+            grounds = [each.get("fill") for each in group if each.tag.endswith(("polygon", "path"))]
+            ground = next((g for g in grounds if g and g != "none"), "white")
+            ground = ground if group.get("class") == "node" else "white"
+            words = [each.get("fill", "black") for each in group if each.tag.endswith("text")]
+            seen |= {(ground, colour) for colour in words}
+    assert {("orange", "black"), ("white", "#cd0000"), ("lightgrey", "black")} <= seen
+    for ground, colour in seen:
+        assert contrast(to_rgb(ground), to_rgb(colour)) >= 4.5
+        assert contrast(in_the_dark(ground), in_the_dark(colour)) >= 4.5, (ground, colour)

@@ -13,8 +13,9 @@ from same_outputs import differences
 from torch.autograd import grad
 
 from double_backward import draw, draw_backward
+from lessons_src.pair import draw_square
 from lessons_src.saving_intermediates import Sinh
-from lessons_src.stepper import STEPS, page, side_by_side, sliders, step_through
+from lessons_src.stepper import STEPS, page, side_by_side, sliders, step_through, taken_apart
 from lessons_src.untracked_backward import CubeBackward
 from lessons_src.what_not_to_do import SinhBad
 
@@ -32,16 +33,9 @@ def two_passes():
     return {"first_backward": first, "second_backward": second}
 
 
-def two_functions():
-    drawings = {}
-    for function in (Sinh, SinhBad):
-        x = leaf(0.5, 1.0)
-        y = function.apply(x)
-        y = y[0] if isinstance(y, tuple) else y
-        out = y**2
-        (grad_x,) = grad(out.sum(), x, create_graph=True)
-        drawings[function.__name__] = draw_backward(grad_x=grad_x, x=x, y=y, out=out)
-    return drawings
+def pair(numbers=True):
+    functions = {"Sinh": Sinh, "SinhBad": SinhBad}
+    return {name: draw_square(function, 0.5, numbers) for name, function in functions.items()}
 
 
 def cube(g=5.0, x=2.0, h=7.0):
@@ -76,22 +70,61 @@ def test_every_part_that_a_step_names_is_in_the_picture():
 
 
 def test_the_right_number_and_the_wrong_one_stand_beside_each_other():
-    shown = side_by_side(**two_functions())
-    right, wrong = (steps[-1][0] for steps in shown.data["steps"])
-    assert right.endswith("sends 3.086, 7.524 to x.")  # 2 cosh 2x
-    assert wrong == "SinhBad sends 2.543, 4.762 to x."  # 2 cosh² x
+    shown = side_by_side(**pair())
+    right, wrong = ([words for words, _ in steps] for steps in shown.data["steps"])
+    assert right[1:] == [
+        "The first backward sends 2.255 to y, 0.5211 to expx and 0.5211 to expnegx.",
+        "Sinh sends 3.086 to x.",  # 2 cosh 2x
+    ]
+    assert wrong[1:] == [
+        "The first backward sends 2.255 to y. No path leads to expx and expnegx.",
+        "SinhBad sends 2.543 to x.",  # 2 cosh² x
+    ]
     assert "grad_x leads back to x, but 2 paths are missing" in str(shown)
-    assert shown.svg.count("no path:") == 1
+    assert len(re.findall(r">\s*no path:", shown.svg)) == 1  # and once in its description
+
+
+def test_both_have_the_same_names_and_without_numbers_they_are_told_in_full():
+    shown = side_by_side(**pair(numbers=False))
+    for svg in taken_apart(shown.svg):
+        texts = [element.text for element in ElementTree.fromstring(svg).iter() if element.text]
+        assert {"x", "y", "expx", "expnegx", "grad_x"} <= set(texts)
+        assert not [text for text in texts if "↑" in text]
+    assert str(shown).splitlines() == [
+        "Sinh",
+        "Sinh(x)² at x = 0.5: second derivative 3.0862, right",
+        "grad_x leads back to x",
+        "  y, returned: leads into the first backward",
+        "  expx, returned: leads into the first backward",
+        "  expnegx, returned: leads into the first backward",
+        "SinhBad",
+        "SinhBad(x)² at x = 0.5: second derivative 2.5431, wrong: it is 3.0862",
+        "grad_x leads back to x, but 2 paths are missing",
+        "  y, returned: leads into the first backward",
+        "  expx, on ctx only: no path: taken for a constant",
+        "  expnegx, on ctx only: no path: taken for a constant",
+    ]
+
+
+def inner_pictures(svg):
+    root = ElementTree.fromstring(svg)
+    inner = [child for child in root if child.tag.endswith("svg")]
+    sizes = [[float(svg.get(name)) for name in ("x", "y", "width", "height")] for svg in inner]
+    return root, sizes
 
 
 def test_the_picture_alone_holds_all_of_them():
-    shown = side_by_side(**two_functions())
-    root = ElementTree.fromstring(shown.svg)
-    inner = [child for child in root if child.tag.endswith("svg")]
-    assert len(inner) == 2 and root[0].text == "Sinh, SinhBad"
-    bottoms = [float(svg.get("y")) + float(svg.get("height")) for svg in inner]
-    assert bottoms[0] < float(inner[1].get("y")) and bottoms[1] <= float(root.get("height"))
+    shown = step_through(**two_passes())
+    root, (first, second) = inner_pictures(shown.svg)
+    assert root[0].text == "first backward, second backward"
+    assert first[1] + first[3] < second[1]
+    assert second[1] + second[3] <= float(root.get("height"))
     assert not re.search(r' id="', shown.svg)
+
+    shown = side_by_side(**pair())
+    root, (first, second) = inner_pictures(shown.svg)
+    assert first[0] + first[2] < second[0] and first[1] == second[1]
+    assert second[0] + second[2] <= float(root.get("width"))
 
 
 @pytest.mark.parametrize("values", [(5.0, 2.0, 7.0), (-1.5, 3.0, 0.5)])
@@ -155,7 +188,7 @@ def opened(browser, tmp_path):
 @pytest.mark.slow
 def test_the_keyboard_goes_through_the_steps(opened):
     shown = step_through(**two_passes())
-    window = opened(shown, reduced_motion="reduce")
+    window = opened(shown)
     said = lambda: [w.inner_text() for w in window.locator(".words:visible").all()]  # noqa: E731
     assert said() == ["The pass starts at out with 1."]
     window.keyboard.press("Tab")  # Back is disabled
@@ -165,11 +198,6 @@ def test_the_keyboard_goes_through_the_steps(opened):
         assert said() == [words]
     assert window.locator("svg:visible .now").count() == 3  # Sinh, its arrow, x
     assert window.locator("svg:visible .later").count() == 0
-    assert window.evaluate("getComputedStyle(document.querySelector('.now')).transition") in (
-        "all",
-        "all 0s ease 0s",
-        "none",
-    )
     window.get_by_role("button", name="Back").click()
     assert said() == [all_steps[-2]]
     assert window.get_by_role("slider", name="Step").get_attribute("aria-valuetext") == (
@@ -178,14 +206,50 @@ def test_the_keyboard_goes_through_the_steps(opened):
 
 
 @pytest.mark.slow
-def test_both_pictures_go_on_together_and_the_shorter_one_waits(opened):
-    window = opened(side_by_side(**two_functions()))
+def test_both_pictures_go_on_together(opened):
+    window = opened(side_by_side(**pair()))
+    hidden = window.locator("svg text").filter(has_text="↑")
+    assert [number.is_visible() for number in hidden.all()] == [False] * 6
     window.get_by_role("slider").focus()
+    window.keyboard.press("ArrowRight")
+    assert [number.is_visible() for number in hidden.all()].count(True) == 4  # all but those of x
     window.keyboard.press("End")
     said = [words.inner_text() for words in window.locator(".words").all()]
-    assert said[0].endswith("sends 3.086, 7.524 to x.")
-    assert said[1] == "SinhBad sends 2.543, 4.762 to x."
+    assert said == ["Sinh sends 3.086 to x.", "SinhBad sends 2.543 to x."]
+    assert [number.is_visible() for number in hidden.all()] == [True] * 6
     assert window.get_by_role("img").count() == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width, beside", [(1000, True), (580, True), (500, False), (390, False)])
+def test_the_pair_is_beside_each_other_or_one_picture_fits_a_window(opened, width, beside):
+    window = opened(side_by_side(**pair()), viewport={"width": width, "height": 720})
+    left, right = (picture.bounding_box() for picture in window.locator(".picture").all())
+    assert (left["y"] == right["y"]) is beside
+    assert max(left["height"], right["height"]) < 600
+    letters = """() => [...document.querySelectorAll("svg text")].map(text =>
+        parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)"""
+    assert min(window.evaluate(letters)) >= 11
+
+
+@pytest.mark.slow
+def test_a_pair_without_numbers_has_nothing_to_press(opened):
+    window = opened(side_by_side(**pair(numbers=False)))
+    assert not window.locator(".controls, .words").is_visible()
+    assert window.get_by_role("img").count() == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mark", ["data-theme='dark'", "data-jp-theme-light='false'"])
+def test_in_a_dark_page_black_is_white(opened, mark):
+    window = opened(side_by_side(**pair()))
+    colour = "getComputedStyle(document.querySelector('svg')).filter"
+    assert window.evaluate(colour) == "none"
+    name, value = mark.replace("'", "").split("=")
+    window.evaluate("([name, value]) => document.body.setAttribute(name, value)", [name, value])
+    assert window.evaluate(colour) == "invert(0.95) hue-rotate(180deg)"
+    window.emulate_media(media="print")
+    assert window.evaluate(colour) == "none"
 
 
 @pytest.mark.slow
@@ -205,6 +269,24 @@ def test_a_slider_writes_the_products_on_the_arrows(opened):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_moves_while_a_slider_is_dragged(opened, width):
+    shown = sliders(cube(), PRODUCTS, g=5.0, x=2.0, h=7.0)
+    shown.data = json.loads(json.dumps(shown.data, sort_keys=True))  # as a notebook stores it
+    window = opened(shown, viewport={"width": width, "height": 800})
+    labels = [label.inner_text().split()[0] for label in window.locator("label").all()]
+    assert labels == ["g", "x", "h"]
+    places = """() => [...document.querySelectorAll("input, svg")].map(
+        each => JSON.stringify(each.getBoundingClientRect()))"""
+    before = window.evaluate(places)
+    for name in labels:
+        window.get_by_role("slider", name=name).focus()
+        for key in ("Home", "ArrowRight", "End"):
+            window.keyboard.press(key)
+            assert window.evaluate(places) == before
+
+
+@pytest.mark.slow
 def test_without_scripts_the_whole_pictures_stay(opened):
     window = opened(step_through(**two_passes()), scripts=False)
     assert window.get_by_role("img").count() == 2
@@ -217,8 +299,8 @@ def test_on_paper_there_are_the_whole_pictures(opened):
     assert window.get_by_role("img").count() == 1 and window.locator(".controls").is_visible()
     window.emulate_media(media="print")
     assert window.get_by_role("img").count() == 2 and not window.locator(".controls").is_visible()
-    faded = "[...document.querySelectorAll('.later')].map(e => getComputedStyle(e).opacity)"
-    assert set(window.evaluate(faded)) == {"1"}
+    numbers = window.locator("svg text").filter(has_text="↑").all()
+    assert numbers and all(number.is_visible() for number in numbers)
 
 
 @pytest.mark.slow
@@ -230,16 +312,17 @@ def test_nothing_is_wider_than_a_phone(opened):
 
 @pytest.mark.slow
 def test_on_a_phone_words_keep_their_size_and_the_step_is_in_view(opened):
-    shown = side_by_side(**two_functions())
+    shown = step_through(**two_passes())
     window = opened(shown, viewport={"width": 390, "height": 800})
     slider = window.get_by_role("slider")
     for _ in range(9):
         place = """() => {
-            const frame = document.querySelector(".picture > div").getBoundingClientRect();
-            const now = document.querySelector(".picture .now").getBoundingClientRect();
-            const text = document.querySelector(".picture svg text").getBoundingClientRect();
+            const picture = document.querySelector(".picture:not([hidden])");
+            const frame = picture.querySelector("div").getBoundingClientRect();
+            const now = picture.querySelector(".now").getBoundingClientRect();
+            const text = picture.querySelector("svg text").getBoundingClientRect();
             return [now.left >= frame.left && now.right <= frame.right, text.height];
         }"""
         in_view, height = window.evaluate(place)
-        assert in_view and height >= 10
+        assert in_view and height >= 11
         slider.press("ArrowRight")

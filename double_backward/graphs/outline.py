@@ -154,24 +154,21 @@ def shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
-def kept_words(sketch: Sketch, node: Node, kept: Kept) -> tuple[str, str]:
-    """Two phrases on a tensor that `node` keeps: what it is to it, and where that leaves autograd.
-
-    The second is empty for an input or an output, whose graph leads on.
-    """
+def _kept_words(sketch: Sketch, node: Node, kept: Kept) -> str:
+    """What a tensor that `node` keeps is to it, and where that leaves autograd."""
     where = "saved" if not kept.on_ctx else f"on ctx as {kept.name}"
     if kept.role == walk.INPUT:
-        return f"{_one_of('input', kept.position, len(node.inputs))}, {where}", ""
+        return f"{_one_of('input', kept.position, len(node.inputs))}, {where}"
     if kept.role == walk.OUTPUT:
-        return f"{_one_of('output', kept.position, sketch.outputs(node))}, {where}", ""
+        return f"{_one_of('output', kept.position, sketch.outputs(node))}, {where}"
     if kept.role == walk.ELSEWHERE:
-        return f"neither input nor output, {where}", "it has a graph of its own"
+        return f"neither input nor output, {where}; it has a graph of its own"
     on = "no graph leads on from here"
     if kept.role == walk.INTERMEDIATE:
-        return f"intermediate, {where}", on
+        return f"intermediate, {where}; {on}"
     if sketch.box_of(kept.tensor).names:
-        return where, on  # the reader knows what it is
-    return where, f"{on}: an input that needs no gradient, or an intermediate"
+        return f"{where}; {on}"  # the reader knows what it is
+    return f"{where}; {on}: an input that needs no gradient, or an intermediate"
 
 
 def kept_name(sketch: Sketch, kept: Kept) -> str:
@@ -236,7 +233,7 @@ def _node_rows(sketch: Sketch, node: Node) -> list[Row]:
     rows: list[Row] = [(names or sketch.title(node), f"{by} {_sources(sketch, node)}")]
     for kept in node.kept if node.custom else ():
         if kept.tensor is not None:
-            words = "; ".join(filter(None, kept_words(sketch, node, kept)))
+            words = _kept_words(sketch, node, kept)
             rows.append(f"    keeps {kept_name(sketch, kept)}: {words}")
     missing = [missing for missing in sketch.findings.missing if missing.to is node]
     return rows + _missing_rows(sketch, missing) + _pass_rows(sketch, node)

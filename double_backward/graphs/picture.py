@@ -1,8 +1,8 @@
 """A graph as DOT text and as a finished SVG.
 
-Written from our own walk rather than by torchviz, whose colours and arrows it keeps: torchviz
-recurses, raises on a graph that was freed, shows a saved output twice and a tensor stored on ctx
-never.
+Red is what is wrong, and nothing else is red. Written from our own walk rather than by torchviz,
+whose colours and arrows it keeps: torchviz recurses, raises on a graph that was freed, shows a
+saved output twice and a tensor stored on ctx never.
 """
 
 import re
@@ -20,7 +20,6 @@ from double_backward.graphs.outline import (
     cut_off_words,
     is_circle,
     joined,
-    kept_words,
     leaf_name,
     pass_name,
     reference,
@@ -29,22 +28,30 @@ from double_backward.graphs.outline import (
     verdict,
 )
 from double_backward.graphs.sketch import Sketch, TensorBox
-from double_backward.graphs.walk import Node
+from double_backward.graphs.walk import INTERMEDIATE, OUTPUT, Kept, Node
 
 OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
 FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'
-GUARD = 'shape=box style="filled,bold" peripheries=2 color=red fillcolor=mistyrose'
+GUARD = 'shape=box style="filled,bold" peripheries=2 fillcolor=white'
 LEAF, KEPT, NAMED = "lightblue", "orange", "darkolivegreen1"
-KEPT_LINE = "dir=none style=dashed color=orangered"
-CIRCLE_LINE = "color=orangered fontcolor=orangered"
-CONSTANT_LINE = "style=dotted"
-MISSING_LINE = "style=dashed color=red penwidth=2 fontcolor=red"
+KEPT_LINE = "dir=none style=dotted color=grey40 penwidth=1.5"
+CIRCLE_LINE = "penwidth=2"
+MISSING_LINE = "style=dashed color=red3 penwidth=2 fontcolor=red3"
 COLOURS: dict[Colour, str] = {RIGHT: "darkgreen", WRONG: "red3", OPEN: "black"}
+LETTERS = 11  # points, of which one is a pixel at least: none is smaller
 BACK = "\N{UPWARDS ARROW} "  # before a number that a backward pass brought back
-WRAP = 20  # characters in a line of a box
+WRAP = 22  # characters in a line of a box
 CAPTION = 60  # and in a line below the graph
 PAGE = 800  # px: a wider picture is scaled down to what JupyterLab shows beside its file browser
 PANE = 600  # px: a higher one is scaled down to what a laptop shows at once, if that can be read
+
+# For a page that is dark: black turns white, white a dark grey, and each colour stays itself.
+DARK = "filter: invert(0.95) hue-rotate(180deg)"
+STYLE = f"""
+.graph-picture {{ overflow-x: auto; }}
+:is([data-jp-theme-light="false"], [data-theme="dark"]) .graph-picture svg {{ {DARK}; }}
+@media print {{ .graph-picture svg {{ filter: none !important; }} }}
+"""
 
 
 def dot_text(sketch: Sketch, notes: Iterable[str] = (), legend: bool = True) -> str:
@@ -117,13 +124,14 @@ def finish(svg: str, title: str, description: str) -> str:
 
 
 def inline(svg: str) -> str:
-    """A finished SVG as part of a page: a picture with a name and a description, and no ids, which
-    would be those of the next picture, too. In a file of its own JupyterLab gives it no name."""
+    """A finished SVG as part of a page, light or dark: a picture with a name and a description, and
+    no ids, which would be those of the next picture, too. In a file of its own JupyterLab gives it
+    no name."""
     start = svg.index("<g ")  # behind the picture's own title and desc
     title = re.search("<title>(.*?)</title>", svg[:start])
     head = svg[:start].replace('role="img"', f'role="img" aria-label="{title[1] if title else ""}"')
     body = re.sub(r"<!--.*?-->\n?|\s*<title>[^<]*</title>| id=\"[^\"]*\"", "", svg[start:])
-    return f'<div style="overflow-x: auto">{head}{body}</div>'
+    return f'<div class="graph-picture">{head}{body}<style>{STYLE}</style></div>'
 
 
 _CELL = '<TD><TABLE CELLBORDER="0" CELLSPACING="0" {look}><TR><TD>{words}</TD></TR></TABLE></TD>'
@@ -166,9 +174,10 @@ class _Dot:
         )
 
     def _settings(self) -> Iterator[str]:
-        yield "graph [fontname=monospace fontsize=10 labelloc=t nodesep=0.2 ranksep=0.22]"
-        yield 'node [fontname=monospace fontsize=10 height=0.2 margin="0.1,0.05"]'
-        yield "edge [fontname=monospace fontsize=9 arrowsize=0.7]"
+        font = f"fontname=monospace fontsize={LETTERS}"
+        yield f"graph [{font} labelloc=t nodesep=0.2 ranksep=0.22]"
+        yield f'node [{font} height=0.2 margin="0.1,0.05"]'
+        yield f"edge [{font} arrowsize=0.7]"
         words, colour = verdict(self.sketch)
         if words:
             lines = "<BR/>".join(map(escape, _wrapped(words, CAPTION)))
@@ -221,7 +230,7 @@ class _Dot:
                 ends = (self._id(box), me) if from_above else (me, self._id(box))
                 self.lines.append(f"{' -> '.join(ends)} [{KEPT_LINE}]")
             if node in box.fed:
-                self.lines.append(f"{self._id(box)} -> {me} [{CONSTANT_LINE}]")
+                self.lines.append(f"{self._id(box)} -> {me}")
 
     def _missing(self) -> None:
         """The paths that should be there; the words stand once at each end."""
@@ -270,9 +279,7 @@ class _Dot:
         boxes = self.sketch.boxes.values()
         yield "arrow: goes into"
         if any(box.keepers for box in boxes):
-            yield "dashed line: kept by"
-        if any(box.fed for box in boxes):
-            yield "dotted: as a constant"
+            yield "dotted line: kept by"
         if self.sketch.findings.missing:
             yield "red: should be there"
         if self.sketch.flow.arrived:
@@ -281,13 +288,10 @@ class _Dot:
 
 def _look(sketch: Sketch, box: TensorBox) -> str:
     """The DOT attributes of a tensor."""
-    fill, style, border = KEPT if box.keepers else NAMED, "filled", ""
-    if box.leaf:
-        fill = LEAF
-        if box.keepers:  # a leaf that is saved: a blue band beside the words, on orange
-            fill, style, border = f"{LEAF};0.1:{KEPT}", "striped", 'margin="0.3,0.05" '
+    fill = KEPT if box.keepers else LEAF if box.leaf else NAMED  # as torchviz, whose orange wins
+    style, border = "filled", ""
     if set(box.names) & set(sketch.cut_off):
-        fill, border = "white", "color=red penwidth=2 "
+        fill, border = "white", "color=red3 penwidth=2 "
     if box.maker is None:
         style += ",dashed"
     words = quoted("\n".join(_label(sketch, box)))
@@ -296,22 +300,31 @@ def _look(sketch: Sketch, box: TensorBox) -> str:
 
 def _label(sketch: Sketch, box: TensorBox) -> list[str]:
     """The lines in the box of a tensor."""
-    lines = [f"{_heading(sketch, box)} {shape(box.tensor)}".strip()]
-    if box.leaf:
-        lines.append("leaf (AccumulateGrad)" if box.names else "(AccumulateGrad)")
+    heading = _heading(sketch, box)
+    lines = [f"{heading} {shape(box.tensor)}".strip()]
     number_back = sketch.came_back(box)
     if number_back is not None:
         lines.append(f"{BACK}{number_back}")
-    for node, kept in box.keepers:
-        role, rest = kept_words(sketch, node, kept)
-        first, _, where = role.rpartition(", ")
-        title = sketch.title(node)
-        lines += _wrapped(f"{first} of {title}, {where}" if first else f"{where} by {title}")
-        lines += _wrapped(rest)
+    roles = [_role(sketch, node, kept, heading) for node, kept in box.keepers]
+    if box.leaf and box.names:
+        roles[:1] = [", ".join(["leaf", *roles[:1]])]
+    if box.keepers and box.maker is None:
+        roles.append("no graph leads on")
+    for role in roles:
+        lines += _wrapped(role)
     for name in box.names:
         if name in sketch.cut_off:
             lines += _wrapped(cut_off_words(sketch, name).removeprefix(f"{name} is "))
     return lines
+
+
+def _role(sketch: Sketch, node: Node, kept: Kept, heading: str) -> str:
+    """ "saved by Square", "output, saved by Exp", "intermediate, on ctx of SinhBad"."""
+    what = f"{kept.role}, " if kept.role in (OUTPUT, INTERMEDIATE) else ""
+    if not kept.on_ctx:
+        return f"{what}saved by {sketch.title(node)}"
+    other_name = "" if kept.name == heading else f" as {kept.name}"
+    return f"{what}on ctx of {sketch.title(node)}{other_name}"
 
 
 def _heading(sketch: Sketch, box: TensorBox) -> str:
@@ -324,7 +337,7 @@ def _heading(sketch: Sketch, box: TensorBox) -> str:
 
 
 def _wrapped(words: str, width: int = WRAP) -> list[str]:
-    kept_together = words.replace(" #", "\0#").replace("on ctx as ", "on\0ctx\0as\0")
+    kept_together = words.replace(" #", "\0#").replace("on ctx of ", "on\0ctx\0of\0")
     lines = textwrap.wrap(kept_together, width, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines]
 

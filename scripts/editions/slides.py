@@ -19,7 +19,7 @@ from nbconvert import SlidesExporter
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from traitlets.config import Config
 
-from lessons_src.stepper import STEPS, unstacked
+from lessons_src.stepper import STEPS, taken_apart
 
 from .close_ups import close_ups, is_graph, sentences
 from .folds import ANSWER
@@ -108,7 +108,7 @@ def picture_pieces(output, language=""):
         yield piece(new_code_cell(outputs=[output]), "picture")
         return
     steps, say = output.data.get(STEPS, {}), WORDS[language]
-    graphs = unstacked(output.data[SVG])
+    graphs = taken_apart(output.data[SVG])
     titles = steps.get("titles") or [""] * len(graphs)
     passes = steps.get("steps") or [[] for _ in graphs]
     for title, svg, way in zip(titles, graphs, passes, strict=True):

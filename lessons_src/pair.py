@@ -1,0 +1,143 @@
+"""F(x)² as a picture in which a right Function and a wrong one are told apart at a glance.
+
+All that the first backward computed is one box. What leads where is asked of the sketch that `draw`
+makes its pictures from.
+"""
+
+import textwrap
+from collections.abc import Iterator
+
+import torch
+from torch.autograd import Function, grad
+
+from double_backward.graphs import Drawing
+from double_backward.graphs import picture as looks
+from double_backward.graphs.flow import record
+from double_backward.graphs.layout import to_svg
+from double_backward.graphs.outline import NO_PATH, PATHS_ONLY, joined, verdict
+from double_backward.graphs.sketch import Sketch, TensorBox
+from lessons_src.derivatives import second
+
+NAMES = "y", "expx", "expnegx"  # what Sinh returns
+
+
+def draw_square(function: type[Function], at: float, numbers: bool = False) -> Drawing:
+    """The graph of F(x)² with its first backward, and the second derivative that it gives.
+
+    Args:
+        function: computes sinh; returns y alone, or the two exponentials, too.
+        at: x.
+        numbers: whether each arrow says what comes back along it in the second backward; `steps`
+            then tells of that pass.
+    """
+    x = torch.tensor([at], dtype=torch.float64, requires_grad=True)
+    outputs = function.apply(x)
+    named = dict(zip(NAMES, outputs if isinstance(outputs, tuple) else [outputs], strict=False))
+    out = named["y"] ** 2
+    (grad_x,) = grad(out.sum(), x, create_graph=True)
+    sketch = Sketch({"grad_x": grad_x, "x": x, **named, "out": out})
+    (found,) = grad(grad_x, x, retain_graph=True)
+    right = second(lambda x: torch.sinh(x) ** 2, x)
+    judged = "right" if torch.allclose(found, right) else f"wrong: it is {right.item():.4f}"
+    number = f"second derivative {found.item():.4f}, {judged}"
+    if numbers:
+        sketch.flow = record(sketch.graph, grad_x, [x, *named.values()], None)
+    square = _Square(sketch)
+    title, dot = f"{function.__name__}(x)² at x = {at}: {number}", square.dot(number)
+    lines = [title, square.verdict, *(f"  {words}" for words in square.told())]
+    svg = looks.finish(to_svg(dot), title, "\n".join(lines))
+    return Drawing("\n".join(lines), dot, svg, square.steps() if numbers else ())
+
+
+class _Square:
+    """x, the Function, what it returns or keeps, the first backward as one box, grad_x."""
+
+    def __init__(self, sketch: Sketch):
+        (self.function,) = [node for node in sketch.shown if node.custom]
+        self.sketch = sketch
+        self.title = sketch.title(self.function)
+        self.backward = {node for node, phase in sketch.phase.items() if phase}
+        self.boxes: dict[str, TensorBox] = {}  # by name, what the Function returns or keeps
+        for box in sketch.boxes.values():
+            if self.function in (box.maker, *(keeper for keeper, _ in box.keepers)):
+                self.boxes[box.called or box.keepers[0][1].name] = box
+        words, self.colour = verdict(sketch)
+        self.verdict = words.removesuffix(PATHS_ONLY)
+        missing = [path.kept for path in sketch.findings.missing]
+        lost = {id(kept.tensor) for kept in missing if not isinstance(kept, str)}
+        self.lost = [name for name, box in self.boxes.items() if id(box.tensor) in lost]
+
+    def told(self) -> Iterator[str]:
+        """A line for each tensor that the Function returns or keeps."""
+        for name, box in self.boxes.items():
+            leads = NO_PATH if name in self.lost else "leads into the first backward"
+            yield f"{name}, {'returned' if box.maker else 'on ctx only'}: {leads}"
+
+    def steps(self) -> list[tuple[str, list[str]]]:
+        """As those of `draw_backward`, with the first backward as one."""
+        came = {name: self._back(name) for name in self.boxes if name not in self.lost}
+        sent = joined(f"{number} to {name}" for name, number in came.items())
+        nothing = f" No path leads to {joined(self.lost)}." if self.lost else ""
+        arrows = [part for name in came for part in (f"{name}->backward", name)]
+        return [
+            ("The second backward starts at grad_x with 1.", ["grad_x"]),
+            (f"The first backward sends {sent}.{nothing}", ["backward", *arrows]),
+            (f"{self.title} sends {self._back('x')} to x.", ["function", "x->function", "x"]),
+        ]
+
+    def dot(self, number: str) -> str:
+        font = f"fontname=monospace fontsize={looks.LETTERS}"
+        colour = looks.COLOURS[self.colour]
+        above, below = (_two_lines(words, colour) for words in (self.verdict, number))
+        return "\n".join(
+            [
+                "digraph {",
+                f"graph [{font} nodesep=0.1 ranksep=0.2]",
+                f'node [{font} height=0.3 margin="0.07,0.04"]',
+                f"edge [{font} arrowsize=0.7]",
+                f"labelloc=t label={above}",
+                f"subgraph cluster {{ labelloc=b peripheries=0 margin=2 label={below}",
+                *self._statements(),
+                "}}\n",
+            ]
+        )
+
+    def _statements(self) -> Iterator[str]:
+        backward = f"first backward of y²:\n{len(self.backward)} operations"
+        yield _box("x", "x", looks.LEAF)
+        yield f"function [{looks.FUNCTION} label={looks.quoted(self.title)}]"
+        yield f"backward [{looks.OPERATION} label={looks.quoted(backward)}]"
+        yield _box("grad_x", "grad_x", looks.NAMED)
+        yield f'x -> function [label="{self._number("x")}"]'
+        no_path = [f" {line} " for line in textwrap.wrap(NO_PATH, 10)]
+        room = [" "] * (len(no_path) // 2)  # as much as these words need
+        for name, box in self.boxes.items():
+            where = "" if not box.keepers else "\nreturned" if box.maker else "\non ctx only"
+            yield _box(name, name + where, looks.KEPT if where else looks.NAMED, bool(box.maker))
+            yield f"function -> {name}" + ("" if box.maker else f" [{looks.KEPT_LINE}]")
+            words = [*room, self._number(name), *room]
+            if name in self.lost:
+                words, no_path = no_path, []  # once
+            look = looks.MISSING_LINE if name in self.lost else ""
+            yield f"{name} -> backward [{look} label={looks.quoted(chr(10).join(words))}]"
+        yield "backward -> grad_x"
+
+    def _number(self, name: str) -> str:
+        number = self._back(name)
+        return f" {looks.BACK}{number} " if number else ""
+
+    def _back(self, name: str) -> str | None:
+        box = self.boxes.get(name) or self.sketch.box_of(self.sketch.tensors[name])
+        return self.sketch.came_back(box)
+
+
+def _two_lines(words: str, colour: str) -> str:
+    """A label; of two lines, so that two pictures beside each other are of one height."""
+    first, comma, rest = words.partition(", ")
+    lines = f"{first}{comma}<BR/>{rest or ' '}"
+    return f'<<FONT COLOR="{colour}" POINT-SIZE="12"><B>{lines}</B></FONT>>'
+
+
+def _box(name: str, words: str, colour: str, has_graph: bool = True) -> str:
+    style = "filled" if has_graph else "filled,dashed"
+    return f'{name} [shape=box style="{style}" fillcolor={colour} label={looks.quoted(words)}]'
