@@ -12,7 +12,7 @@ ifeq ($(origin LANGUAGE),command line)
 export COURSE_LANGUAGE := $(LANGUAGE)
 endif
 
-.PHONY: lab fresh test check matrix refresh copies translations preview workshop site release rehearse survey newest compiled \
+.PHONY: lab fresh test check matrix refresh copies translations seen preview workshop site release rehearse survey newest compiled \
         environment environment+site environment+release environment+workshop environment+test+workshop \
         environment+test+workshop+site+release
 
@@ -46,6 +46,10 @@ copies: translations
 translations: environment+test+workshop
 	@cd scripts && ../$(RUN) -m editions.minutes
 	@cd scripts && ../$(RUN) -m editions.translated
+
+# After a look: PAGE, such as docs/GLOSSARY.zh-CN.md, says what its English page says today.
+seen: environment+test+workshop
+	@cd scripts && ../$(RUN) -m editions.seen $(PAGE)
 
 preview: environment+test+workshop
 	@$(RUN) scripts/preview_picture.py

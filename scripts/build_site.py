@@ -120,7 +120,7 @@ def collect_chinese(source, repository):
         text = page(lesson, repository)
         (source / "notebooks" / lesson.name).write_text(text, encoding="utf-8")
     names = []
-    (source / "docs").mkdir()
+    (source / "docs" / "tool").mkdir(parents=True)
     for path in texts_in_chinese():
         name = path.relative_to(ROOT).as_posix()
         text = OTHER_LANGUAGE.sub("", path.read_text(encoding="utf-8"))

@@ -22,7 +22,8 @@ def in_chinese():
 
 def texts_in_chinese():
     """What is read beside the lessons."""
-    return sorted((ROOT / "docs").glob("[A-Z]*.zh-CN.md"))
+    tool = sorted((ROOT / "docs" / "tool").glob("*.zh-CN.md"))
+    return [*tool, *sorted((ROOT / "docs").glob("[A-Z]*.zh-CN.md"))]
 
 
 def page_of(path):

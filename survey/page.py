@@ -15,7 +15,7 @@ from .table import FIRST, GUARDED, READINGS, RIGHT, SURROGATE, WRONG
 HERE = Path(__file__).parent
 BY_HAND = HERE / "by_hand.py"
 PAGE, CHART, REPORTS = HERE / "RESULTS.md", HERE / "chart.svg", HERE / "reports"
-README = HERE.parent / "README.md"
+README, CHINESE_README = HERE.parent / "README.md", HERE.parent / "README.zh-CN.md"
 LESSONS = {
     "intermediate_saved": "3_saving_intermediates",
     "input_copy_saved": "1_saving_inputs",
@@ -32,36 +32,65 @@ def write(rows, numbers):
     REPORTS.mkdir(exist_ok=True)
     for name, text in reports.of_all(rows, numbers).items():
         (REPORTS / f"{name}.md").write_text(text, encoding="utf-8")
-    readme = README.read_text(encoding="utf-8")
-    README.write_text(SENTENCE.sub(rf"\g<1>{sentence(rows)}\2", readme), encoding="utf-8")
+    for readme, said in ((README, sentence(rows)), (CHINESE_README, chinese(rows))):
+        text = readme.read_text(encoding="utf-8")
+        readme.write_text(SENTENCE.sub(rf"\g<1>{said}\2", text), encoding="utf-8")
 
 
 def sentence(rows):
     """What README says of the survey."""
-    kept, cut = (table.kinds(rows)[kind] for kind in table.KINDS)
-    wrong, first = (len(table.read_as(rows, reading)) for reading in (WRONG, FIRST))
-    by_backward = len(table.read_as(rows, table.BACKWARD))
     said = (
-        f"It is common. We called {whole(rows)}. {wrong} of the {len(table.counted(rows))} give a "
-        f"wrong second derivative without an error: {kept} keep a tensor that forward made "
-        f"(lessons 1, 3 and 4), {cut} compute in backward where autograd cannot follow (lesson 5), "
-        f"{wrong - kept - cut} do something else. {by_backward} more do it by `.backward()` alone, "
-        f"{len(leaking(rows))} past their guard, and {first} have a wrong first derivative. "
+        "It is common. We called {whole}. {wrong} of the {counted} give a "
+        "wrong second derivative without an error: {kept} keep a tensor that forward made "
+        "(lessons 1, 3 and 4), {cut} compute in backward where autograd cannot follow (lesson 5), "
+        "{other} do something else. {by_backward} more do it by `.backward()` alone, "
+        "{leaking} past their guard, and {first} have a wrong first derivative. "
         "[The survey](survey/RESULTS.md) has them all, and ten documented calls to type."
-    )
+    ).format(whole=whole(rows), **told(rows))
     return textwrap.fill(said, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def chinese(rows):
+    """The same in README.zh-CN.md, in one line: a line's end would be shown as a space."""
+    return (
+        "这种错很常见。我们调用了 {packages} 个已发布软件包里的 {functions} 个自定义 "
+        "Function：{surrogates} 个是替代梯度，{apart} 个已弃用、没有用到，或者本来就是"
+        "有意的，其余 {counted} 个是用户会碰到的。这 {counted} 个里有 {wrong} 个，二阶导数"
+        "是错的，却不报错：{kept} 个留下了 forward 里算出的张量（第 1、3、4 课），{cut} 个"
+        "在 backward 里用了 autograd 跟踪不到的计算（第 5 课），{other} 个是别的原因。"
+        "另有 {by_backward} 个只在用 `.backward()` 时这样，{leaking} 个绕过了自己的保护，"
+        "{first} 个连一阶导数也是错的。全部都在[调查](survey/RESULTS.md)（英文）里，"
+        "还有十个写进文档、可以照着输入的调用。"
+    ).format(**told(rows))
 
 
 def whole(rows):
     """How many there are, and how many of them are counted, in one clause."""
-    packages = len({row["package"] for row in rows})
-    surrogates = sum(bool(row["surrogate"]) for row in rows)
-    apart = sum(bool(row["apart"] and not row["surrogate"]) for row in rows)
     return (
-        f"{len(rows)} custom Functions of {packages} published packages: {surrogates} surrogates, "
-        f"{apart} that are deprecated, applied nowhere, or meant as they are, and "
-        f"{len(table.counted(rows))} that users meet"
-    )
+        "{functions} custom Functions of {packages} published packages: {surrogates} surrogates, "
+        "{apart} that are deprecated, applied nowhere, or meant as they are, and "
+        "{counted} that users meet"
+    ).format(**told(rows))
+
+
+def told(rows):
+    """Dict of the numbers that README tells, by name."""
+    kept, cut = (table.kinds(rows)[kind] for kind in table.KINDS)
+    wrong = len(table.read_as(rows, WRONG))
+    return {
+        "functions": len(rows),
+        "packages": len({row["package"] for row in rows}),
+        "surrogates": sum(bool(row["surrogate"]) for row in rows),
+        "apart": sum(bool(row["apart"] and not row["surrogate"]) for row in rows),
+        "counted": len(table.counted(rows)),
+        "wrong": wrong,
+        "kept": kept,
+        "cut": cut,
+        "other": wrong - kept - cut,
+        "by_backward": len(table.read_as(rows, table.BACKWARD)),
+        "leaking": len(leaking(rows)),
+        "first": len(table.read_as(rows, FIRST)),
+    }
 
 
 def leaking(rows):

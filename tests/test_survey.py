@@ -278,19 +278,22 @@ def test_a_right_row_shows_a_number_that_is_not_zero():
 
 
 def test_pages_are_made_from_the_table(tmp_path, monkeypatch):
-    for name in ("PAGE", "CHART", "REPORTS", "README"):
+    for name in ("PAGE", "CHART", "REPORTS", "README", "CHINESE_README"):
         monkeypatch.setattr(page, name, tmp_path / getattr(page, name).name)
-    shutil.copy(ROOT / "README.md", tmp_path)
+    readmes = ("README.md", "README.zh-CN.md")
+    for name in readmes:
+        shutil.copy(ROOT / name, tmp_path)
     page.write(ROWS, NUMBERS)
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.*"))
-    assert len(made) == 3 + len(documented() | first_order())
+    assert len(made) == 4 + len(documented() | first_order())
     for path in made:
-        stored = (ROOT if path.name == "README.md" else SURVEY) / path
+        stored = (ROOT if path.name in readmes else SURVEY) / path
         assert stored.read_text(encoding="utf-8") == (tmp_path / path).read_text(encoding="utf-8")
 
 
 def test_the_readme_says_what_the_table_holds():
     assert page.sentence(ROWS) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert page.chinese(ROWS) in (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
 
 
 DOCUMENTED, FIRST_ORDER = documented(), first_order()
