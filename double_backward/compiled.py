@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._torch import set_eval_frame
+from .phrases import Phrase
 
 CLASSES = {  # the class that stands for a region, in torch 2.11 to 2.15 -> its module
     "CompiledFunction": "torch._functorch._aot_autograd.",
     "ApplyTemplate": "torch._functorch.autograd_function",
 }
-KEEPS = "keeps results and intermediates, which come back without a graph"
-NOT_COMPILED = (
+KEEPS = Phrase("keeps results and intermediates, which come back without a graph")
+NOT_COMPILED = Phrase(
     'Call it under torch.compiler.set_stance("force_eager"), or compile only what is '
     "differentiated once."
 )

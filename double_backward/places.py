@@ -15,6 +15,8 @@ from types import FrameType
 
 import torch
 
+from .phrases import Phrase, joined
+
 OURS = str(Path(__file__).parent) + os.sep
 TORCH = str(Path(torch.__file__).parent) + os.sep
 PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
@@ -39,13 +41,14 @@ class Place:
     def said(self, with_file: bool | None = None) -> str:
         """ "backward, line 7", with the file; None: with that of an installed package."""
         with_file = _is_installed(self.file) if with_file is None else with_file
-        of = f" of {short(self.file)}" if with_file and not _is_cell(self.file) else ""
-        return f"{self.function}, line {self.line}{of}"
+        told = with_file and not _is_cell(self.file)
+        of = Phrase(" of {}", short(self.file)) if told else ""
+        return Phrase("{}, line {}{}", self.function, self.line, of)
 
     def quoted(self, with_file: bool | None = None) -> str:
         """ "backward, line 7: `return g * x`"."""
         text = linecache.getline(self.file, self.line).strip()
-        return self.said(with_file) + (f": `{text}`" if text else "")
+        return Phrase("{}: `{}`", self.said(with_file), text) if text else self.said(with_file)
 
 
 def short(file: str) -> str:
@@ -127,8 +130,8 @@ def line_of_code(
         return ""
     if not home or place.file == home:
         return place.quoted(False if home else None)
-    led = [f", called from {p.quoted(False)}" for p in found if p.file == home]
-    return place.quoted(True) + "".join(led[:1])
+    led = [p.quoted(False) for p in found if p.file == home]
+    return joined("{}, called from {}", [place.quoted(True), *led[:1]])
 
 
 def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> Place | None:

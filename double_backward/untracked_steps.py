@@ -19,16 +19,17 @@ from torch.overrides import TorchFunctionMode
 
 from ._torch import engine_replaced, set_grad_enabled
 from .methods import around, backward_method
+from .phrases import Phrase, joined
 from .places import OURS, TORCH, is_own, line_of_code
 
 UNDOABLE = {  # and how they are told
     "detach": ".detach()",
     "data": ".data",
-    "no_grad": "torch.no_grad() or the like",
-    "grad": "autograd.grad without create_graph",
-    "backward": ".backward() without create_graph",
+    "no_grad": Phrase("torch.no_grad() or the like"),
+    "grad": Phrase("autograd.grad without create_graph"),
+    "backward": Phrase(".backward() without create_graph"),
     "tensor": "torch.tensor()",
-    "variable": "Variable() or nn.Parameter()",
+    "variable": Phrase("Variable() or nn.Parameter()"),
 }
 LEAVING = {"item": ".item()", "tolist": ".tolist()", "float": "float()", "numpy": "NumPy"}
 STEPS = UNDOABLE | LEAVING | {"inference": "torch.inference_mode()"}
@@ -49,9 +50,11 @@ class Step:
 
 def told(steps: Iterable[Step]) -> str:
     """What they are and where, each once."""
-    return "; ".join(
-        dict.fromkeys(STEPS[s.kind] + (f" in {s.where}" if s.where else "") for s in steps)
-    )
+    return joined("{}; {}", dict.fromkeys(map(_told, steps)))
+
+
+def _told(step):
+    return Phrase("{} in {}", STEPS[step.kind], step.where) if step.where else STEPS[step.kind]
 
 
 class Watch(TorchFunctionMode):

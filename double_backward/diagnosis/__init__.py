@@ -17,6 +17,7 @@ from typing import Any
 from double_backward.check import Outcome
 from double_backward.compiled import as_written
 from double_backward.lines import described
+from double_backward.phrases import Phrase
 from double_backward.surroundings import undisturbed
 
 from .as_called import compiled, written
@@ -82,25 +83,28 @@ class Diagnosis:
         """The name and the verdict in words."""
         second_is_right = all(row.outcome is Outcome.RIGHT for row in self.settings.values())
         order = "third" if self.third and second_is_right else "second"
-        words = self.verdict.headline.replace("second", order)
+        words: str = Phrase(self.verdict.headline.replace("second", order))
         first_is_wrong = self.first is not None and self.first.outcome is Outcome.WRONG
         if self.meant:
-            words = f"{self._meant}{', and' if self.ok else ';'} {words}"
+            words = Phrase("{}, and {}" if self.ok else "{}; {}", self._meant, words)
         elif self.verdict is Verdict.SILENTLY_WRONG and first_is_wrong:
-            words = f"{Verdict.SURROGATE_GRADIENT.headline}, and {words}"
+            words = Phrase("{}, and {}", Verdict.SURROGATE_GRADIENT.headline, words)
         rows = [*self.settings.values(), *self.third.values()]
         if self.verdict is Verdict.FIRST_DERIVATIVE_WRONG and any(
             row.outcome is Outcome.WRONG for row in rows
         ):
-            words += f", and {Verdict.SILENTLY_WRONG.headline.replace('second', order)}"
-        return f"{self.name}: {words}"
+            also = Verdict.SILENTLY_WRONG.headline.replace("second", order)
+            words = Phrase("{}, and {}", words, also)
+        return Phrase("{}: {}", self.name, words)
 
     @property
     def _meant(self):
         """ "its gradient is meant", or whose."""
         its = self.meant == (self.name,)
         names = ", ".join(self.meant)
-        return "its gradient is meant" if its else f"the gradient of {names} is meant"
+        if its:
+            return Phrase("its gradient is meant")
+        return Phrase("the gradient of {} is meant", names)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, for JSON; what is no number is None."""
@@ -173,7 +177,7 @@ def diagnose(
     except NotChecked as reason:
         return _not_checked(name, reason)
     except TookTooLong as late:
-        running = f", while this was running: {late.running}" if late.running else ""
+        running = Phrase(", while this was running: {}", late.running) if late.running else ""
         ended = NotChecked("took_too_long", timeout, running)
         with suppress(Exception):  # of objects that fn or inputs are
             if known and known[-1].bad:
@@ -186,7 +190,8 @@ def diagnose(
 def _so_far(name, reason, evidence):
     """What was measured, and found wrong, before the time was over."""
     found = _answer(name, evidence)
-    late = Finding(reason.code, f"{reason.message} What stands here was seen before.", lesson=1)
+    said = Phrase("{} What stands here was seen before.", reason.message)
+    late = Finding(reason.code, said, lesson=1)
     return replace(found, findings=[late, *found.findings])
 
 

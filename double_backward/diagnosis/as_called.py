@@ -19,6 +19,7 @@ from double_backward.calls import Call, Listener, listening
 from double_backward.check import BESIDE_FIRST, COARSE, OTHER_CODE, SURROGATE, Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, as_written
 from double_backward.differences import real
+from double_backward.phrases import Phrase, joined
 
 from .formulas import Probe, Reported, Row, Setting, reported, uneven_probe
 from .measure import Measured
@@ -136,18 +137,18 @@ class Compiled:
         told: dict[str, list[Setting]] = {}
         for setting, row in self.second.items():
             if row.outcome is Outcome.WRONG:
-                told.setdefault("a wrong number without an error", []).append(setting)
+                told.setdefault(Phrase("a wrong number without an error"), []).append(setting)
             elif row.outcome is Outcome.RAISES:
-                told.setdefault(f'the error "{row.text}"', []).append(setting)
+                told.setdefault(Phrase('the error "{}"', row.text), []).append(setting)
         if not told:
             return ""
-        parts = [f"{what} ({', '.join(where)})" for what, where in sorted(told.items())]
+        parts = [Phrase("{} ({})", what, ", ".join(s)) for what, s in sorted(told.items())]
         count, of = len(self.regions), self.regions[0].of
-        regions = f"{count} compiled regions, the first" if count > 1 else "a compiled region"
-        return (
-            f"fn calls {regions} of {of}. A region {KEEPS}, so that a second derivative gives "
-            f"{', and '.join(parts)}. {NOT_COMPILED}"
-        )
+        regions = Phrase("a compiled region")
+        if count > 1:
+            regions = Phrase("{} compiled regions, the first", count)
+        said = "fn calls {} of {}. A region {}, so that a second derivative gives {}. {}"
+        return Phrase(said, regions, of, KEEPS, joined("{}, and {}", parts), NOT_COMPILED)
 
 
 class _Heard(Listener):

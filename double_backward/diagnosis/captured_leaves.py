@@ -7,6 +7,7 @@ from torch import Tensor
 
 from double_backward.check import EXACT
 from double_backward.differences import apart, same, vjp
+from double_backward.phrases import Phrase
 from double_backward.surroundings import Surroundings, held_by, leaves_behind
 
 from .target import Evaluation, Target
@@ -112,4 +113,5 @@ def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
 def names_of(leaves: list[Tensor], fn: Callable) -> tuple[str, ...]:
     """Their names where fn holds them, else their shapes."""
     names = {id(thing): name for name, thing in held_by(fn)}
-    return tuple(names.get(id(leaf)) or f"one of shape {tuple(leaf.shape)}" for leaf in leaves)
+    shaped = (Phrase("one of shape {}", tuple(leaf.shape)) for leaf in leaves)
+    return tuple(names.get(id(leaf)) or s for leaf, s in zip(leaves, shaped, strict=True))

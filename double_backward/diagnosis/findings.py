@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from double_backward.phrases import Phrase
 from double_backward.places import short
 
 from . import words
@@ -80,7 +81,7 @@ class Rule:
             return ""
         if self.says is None:
             return seen
-        return self.says.format(**seen) if isinstance(seen, dict) else self.says.format(seen)
+        return Phrase(self.says, **seen) if isinstance(seen, dict) else Phrase(self.says, seen)
 
 
 @dataclass(frozen=True)
@@ -281,8 +282,8 @@ CAUSES = {
     "grad_out_path_cut": Rule(
         5,
         words.grad_out_path_cut,
-        "What backward returns {how}{steps}. Anything non-linear that follows needs that: compute "
-        "with grad_out itself, in torch.",
+        "{fact} Anything non-linear that follows needs that: compute with grad_out itself, in "
+        "torch.",
         cause=True,
         of=_by_steps(lambda f: f.by_grad_out in WRONG),
     ),

@@ -17,6 +17,7 @@ from double_backward.check import Checked, Outcome
 from double_backward.differences import same
 from double_backward.graphs import walk
 from double_backward.names import Save, argument_names, returned_names, saves_noted
+from double_backward.phrases import Phrase
 from double_backward.places import Place, place_of
 from double_backward.untracked_steps import Step
 
@@ -74,7 +75,7 @@ class Saved:
         if self.variable:
             return self.variable
         if self.position is not None:
-            return f"{self.kind} {self.position}"
+            return Phrase("{kind} {position}", kind=Phrase(self.kind), position=self.position)
         return f"saved_tensors[{self.slot}]"
 
 

@@ -12,6 +12,7 @@ from double_backward.calls import Listener, listening
 from double_backward.check import BY_TORCH_FUNC, EXACT, FACTORS, LINEAR, Outcome, size
 from double_backward.differences import apart, filled, flat, same, shaped, vjp
 from double_backward.lines import first_line
+from double_backward.phrases import Phrase
 
 from .formulas import Setting
 from .functions import STEP, look
@@ -19,7 +20,7 @@ from .in_place_writes import Writes, memory
 from .measure import Measured, differs
 from .ways import WRONG_NUMBER, agree, gives_the_same, grad_out_layouts, input_layouts
 
-SAME = "the same result"
+SAME = Phrase("the same result")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from double_backward.check import OTHER_CODE
 from double_backward.differences import apart, same
 from double_backward.graphs import walk
 from double_backward.lines import described
+from double_backward.phrases import Phrase
 
 from .captured_leaves import (
     backward_follows,
@@ -62,7 +63,7 @@ class NotChecked(Exception):
     """
 
     def __init__(self, code: str, *values: object, functions: tuple[Custom, ...] = ()):
-        self.code, self.message = code, NOT_CHECKED[code].format(*values)
+        self.code, self.message = code, Phrase(NOT_CHECKED[code], *values)
         self.functions = functions
         super().__init__(self.message)
 
@@ -93,7 +94,7 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
     if not target.point:
         raise NotChecked("no_input_requires_grad")
     if not any(x.numel() for x in target.point):
-        raise NotChecked("no_elements", "The input")
+        raise NotChecked("no_elements", Phrase("The input"))
     try:
         return _prepared(fn, inputs, target)
     except NotChecked:
@@ -134,7 +135,7 @@ def _prepared(fn, inputs, target):
         raise NotChecked("half_precision", functions=functions)
     first, again, other = (_outputs(target.with_seed(seed)) for seed in (0, 0, 1))
     if not any(y.numel() for y in first):
-        raise NotChecked("no_elements", "The output")
+        raise NotChecked("no_elements", Phrase("The output"))
     as_given = first if given is target else _outputs(given)
     if not all(y.isfinite().all() for y in [*first, *as_given]):
         raise NotChecked("not_finite_here")

@@ -1,4 +1,7 @@
-"""A `Diagnosis` as text: a headline, its cause, what was measured, then the other findings."""
+"""A `Diagnosis` as text: a headline, its cause, what was measured, then the other findings.
+
+Below what is said in English it stands in the reader's language, where that is another one.
+"""
 
 import math
 import textwrap
@@ -7,7 +10,7 @@ from typing import NamedTuple
 
 from double_backward.check import Outcome
 from double_backward.lessons import lesson_mark
-from double_backward.lines import WIDTH, wrapped
+from double_backward.lines import WIDTH, translated, wrapped
 
 from .findings import Finding
 from .formulas import Row
@@ -31,7 +34,7 @@ def text_of(diagnosis):
     first = diagnosis.read_first
     rest = [finding for finding in diagnosis.findings if finding is not first]
     parts = [
-        wrapped(diagnosis.headline, "  "),
+        [*wrapped(diagnosis.headline, "  "), *translated(diagnosis.headline, "  ")],
         _findings([first], placed=True) if first else [],
         _table(_lines(diagnosis)),
         _matrix(diagnosis.matrix),
@@ -202,5 +205,5 @@ def _findings(findings: list[Finding], placed: bool) -> list[str]:
         else:  # an address may be a long one
             whole = textwrap.wrap(mark, WIDTH, break_long_words=False, break_on_hyphens=False)
             text += [line.rjust(WIDTH) for line in whole]
-        lines += text
+        lines += [*text, *translated(finding.message, " " * code)]
     return lines

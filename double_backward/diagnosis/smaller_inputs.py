@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from double_backward.phrases import Phrase, joined
+
 LARGE = 20_000  # elements of all inputs together; above, they are cut down
 CUT = 3  # to so many along each side
 
@@ -59,7 +61,7 @@ def change_of(before: list[tuple[int, ...] | None], smaller: list) -> str:
     """The shapes before and after, in words."""
     pairs = zip(before, smaller, strict=True)
     changed = [(shape, tuple(b.shape)) for shape, b in pairs if isinstance(b, Tensor)]
-    return ", ".join(f"{a} to {b}" for a, b in changed if a != b)
+    return joined("{}, {}", (Phrase("{} to {}", a, b) for a, b in changed if a != b))
 
 
 def elements(args: Iterable[Any]) -> int:

@@ -2,7 +2,7 @@
 
 from double_backward.compiled import Region
 from double_backward.lessons import lesson_mark
-from double_backward.lines import message_of, wrapped
+from double_backward.lines import message_of, translated, wrapped
 
 from .verdict import Verdict
 
@@ -58,4 +58,5 @@ def _told(row):
         if row.cause and row.verdict is not Verdict.NOT_CHECKED:
             texts.insert(0, f"{row.cause.message} {lesson_mark(row.cause.lesson)}")
     said = [f"{name}: {text}" for text in texts]
-    return [line for text in said for line in wrapped(text, "  ")]
+    lines = [line for text in said for line in wrapped(text, "  ")]
+    return lines + (translated(row.cause.message, "  ") if row.cause and not row.ok else [])

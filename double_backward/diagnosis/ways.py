@@ -15,11 +15,12 @@ from torch import Tensor
 
 from double_backward.check import ROUNDED
 from double_backward.differences import NONE, apart, flat
+from double_backward.phrases import Phrase
 
 from .formulas import Probe, Reported, Setting, reported
 from .rounding import scatter
 
-WRONG_NUMBER = "a wrong number"
+WRONG_NUMBER = Phrase("a wrong number")
 FEW = 4  # inputs; with more, they are not tried one by one
 
 

@@ -9,6 +9,7 @@ import torch
 
 from double_backward._torch import EDITED
 from double_backward.check import EXACT, SURROGATE, Outcome
+from double_backward.phrases import Phrase, joined
 from double_backward.untracked_steps import Step, told
 
 from .evidence import Evidence
@@ -18,23 +19,26 @@ from .verdict import Verdict
 from .ways import WRONG_NUMBER
 
 # What to write where a derivative is a call of something that is not torch.
-BY_ANOTHER_CALL = (
+BY_ANOTHER_CALL = Phrase(
     "What torch cannot compute (a simulator, a solver) needs a second Function, which backward "
     "applies to the saved input. Its own backward calls the simulator twice more, at x + h v and "
     "x - h v with a small step h: their difference over 2 h is the Hessian times a vector v."
 )
-AGAIN = "Compute it in backward from a saved input, in torch, or return this very tensor, too."
+AGAIN = Phrase(
+    "Compute it in backward from a saved input, in torch, or return this very tensor, too."
+)
 Filled = dict[str, Any] | None
 
 
 def listed(names: Iterable[Any]) -> str:
     """Each once, with commas."""
-    return ", ".join(dict.fromkeys(map(str, names)))
+    return joined("{}, {}", dict.fromkeys(n if isinstance(n, Phrase) else str(n) for n in names))
 
 
 def several(names: tuple[str, ...]) -> str:
     """The first of them."""
-    return ", ".join(names[:4]) + ", ..." * (len(names) > 4)
+    first = joined("{}, {}", names[:4])
+    return Phrase("{}, ...", first) if len(names) > 4 else first
 
 
 def percent(part: float) -> str:
@@ -56,13 +60,15 @@ def backward_not_linear(e: Evidence) -> str | None:
     if not seen or e.meant:
         return None
     if seen == SAME:
-        return (
+        return Phrase(
             "backward ignores grad_out: for three times as large a one it returns the same. "
             "Multiply what it returns by grad_out, unless nothing ever follows fn."
         )
     if seen != WRONG_NUMBER:
-        return f"For another grad_out, larger, smaller or negative, backward raises: {seen}"
-    return (
+        return Phrase(
+            "For another grad_out, larger, smaller or negative, backward raises: {}", seen
+        )
+    return Phrase(
         "backward is not linear in grad_out: for a multiple of it, or the negative, it does not "
         "return that multiple, as where it adds something, clips, looks at the sign, multiplies "
         "gradients with one another, or stops at an absolute tolerance. Return grad_out times "
@@ -74,8 +80,12 @@ def backward_not_repeatable(e: Evidence) -> Filled:
     if not e.habits.not_repeatable or (e.meant and not e.habits.changes_ctx):
         return None
     changed = listed(f"ctx.{name}" for name in e.habits.changes_ctx)
-    given = e.habits.not_repeatable.replace(WRONG_NUMBER, "another number")
-    why = f"it changes {changed}" if changed else "it draws random numbers, or changes what it uses"
+    given = e.habits.not_repeatable
+    if given == WRONG_NUMBER:
+        given = Phrase("another number")
+    why = Phrase("it draws random numbers, or changes what it uses")
+    if changed:
+        why = Phrase("it changes {}", changed)
     return {"given": given, "why": why}
 
 
@@ -91,16 +101,18 @@ def first_derivative_differs(e: Evidence) -> str | None:
     size = max(abs(first.expected), abs(first.got))
     off = abs(first.expected - first.got) / size if size else 0.0
     if 0 < off <= SURROGATE:
-        return (
-            f"The first derivative is off by {percent(off)}. If fn solves to about that, "
-            f"pass rtol={_rounded_up(2 * off)}; if not, backward is wrong."
+        return Phrase(
+            "The first derivative is off by {}. If fn solves to about that, pass rtol={}; if not, "
+            "backward is wrong.",
+            percent(off),
+            _rounded_up(2 * off),
         )
     names = listed(f.name for f in e.not_meant if f.first is not Outcome.RIGHT)
-    pass_it = f"; pass ignore=[{names}] then" if names else ""
-    return (
+    return Phrase(
         "The first derivative is not that of forward. If you meant that (straight-through, "
         "gradient reversal, surrogate, a solver stopped early), gradcheck fails by "
-        f"design{pass_it}; if not, backward is wrong."
+        "design{}; if not, backward is wrong.",
+        Phrase("; pass ignore=[{}] then", names) if names else "",
     )
 
 
@@ -108,8 +120,10 @@ def meant(e: Evidence) -> Filled:
     if not e.meant:
         return None
     open_ = listed(e.not_apart)
-    others = f" Whether that of {open_} is right cannot be told here: diagnose it by itself."
-    return {"names": listed(e.meant), "others": others * bool(open_)}
+    others = Phrase(
+        " Whether that of {} is right cannot be told here: diagnose it by itself.", open_
+    )
+    return {"names": listed(e.meant), "others": others if open_ else ""}
 
 
 def inexact_first_derivative(e: Evidence) -> str | None:
@@ -118,15 +132,14 @@ def inexact_first_derivative(e: Evidence) -> str | None:
     said = said or e.measured.dtype is torch.bfloat16
     if said or first.outcome is not Outcome.RIGHT or first.relative <= exact:
         return None
-    told = (
-        f"The first derivative is off by up to {first.relative:.2%}, as where fn iterates, or has "
-        "a rounded or tabulated formula, or a lower precision inside. "
-    )
-    if e.inexact:
-        told += f"If fn is meant to be so inexact, pass rtol={_rounded_up(2 * first.relative)}. "
-    return told + (
-        f"So the second derivative was judged to {percent(e.measured.tolerance)} only; a more "
-        "exact fn tells more."
+    rtol = _rounded_up(2 * first.relative)
+    return Phrase(
+        "The first derivative is off by up to {:.2%}, as where fn iterates, or has a rounded or "
+        "tabulated formula, or a lower precision inside. {}So the second derivative was judged to "
+        "{} only; a more exact fn tells more.",
+        first.relative,
+        Phrase("If fn is meant to be so inexact, pass rtol={}. ", rtol) if e.inexact else "",
+        percent(e.measured.tolerance),
     )
 
 
@@ -137,17 +150,19 @@ def changed_by_create_graph(e: Evidence) -> str | None:
     if not e.measured.changed_by_create_graph:
         return None
     steps = [step for f in e.functions for step in f.untracked_calls]
-    fact = (
+    fact = Phrase(
         "With create_graph=True even the first derivative is another one: backward does something "
         "else, or nothing, where autograd records it"
     )
     if not any(step.kind == "backward" for step in steps):
-        return f"{fact}. Let it compute the same either way."
+        return Phrase("{}. Let it compute the same either way.", fact)
     tried = e.undone.together if e.undone else []
-    return (
-        f"{fact}{_seen(tried or steps)}. What .backward() leaves in .grad, and of which tensors, "
-        "is then another thing: use what torch.autograd.grad(..., create_graph=True) returns, of "
-        "tensors that have their graph."
+    return Phrase(
+        "{}{}. What .backward() leaves in .grad, and of which tensors, is then another thing: use "
+        "what torch.autograd.grad(..., create_graph=True) returns, of tensors that have their "
+        "graph.",
+        fact,
+        _seen(tried or steps),
     )
 
 
@@ -157,19 +172,19 @@ def once_differentiable(e: Evidence) -> Filled:
         return None
     rows = e.measured.second.items()
     silent = listed(setting for setting, row in rows if row.outcome is Outcome.WRONG)
-    leaks = f"; here a wrong number comes without a message: {silent}" if silent else ""
+    leaks = Phrase("; here a wrong number comes without a message: {}", silent) if silent else ""
     if all(f.sound for f in guarded):
-        advice = (
+        advice = Phrase(
             "What it guards is torch on saved inputs and can be differentiated: delete the "
             "decorator, and diagnose again."
         )
     elif all(f.sound or EDITED in f.refused for f in guarded):
-        advice = (
+        advice = Phrase(
             "What it guards changes a tensor in place that autograd keeps: make a new tensor "
             "there, delete the decorator, and diagnose again."
         )
     else:
-        advice = (
+        advice = Phrase(
             "Do not delete the decorator. Write a Function for backward, with a backward of its "
             "own."
         )
@@ -194,15 +209,16 @@ def argument_without_graph(e: Evidence) -> str | None:
         return None
     objects = [one.name for one in handed if one.is_object]
     if objects:
-        return (
-            f"{listed(objects)}, which apply is handed, computes with something that is made of "
-            "the input, without a graph of it. Hand that over as a tensor with its graph, and "
-            "return its gradient."
+        return Phrase(
+            "{}, which apply is handed, computes with something that is made of the input, without "
+            "a graph of it. Hand that over as a tensor with its graph, and return its gradient.",
+            listed(objects),
         )
-    return (
-        f"{listed(one.name for one in handed)} changes with the input, and comes to apply without "
-        "a graph: whoever calls it detached it, or made it under no_grad or in another Function. "
-        "Hand it over with its graph, and return its gradient."
+    return Phrase(
+        "{} changes with the input, and comes to apply without a graph: whoever calls it detached "
+        "it, or made it under no_grad or in another Function. Hand it over with its graph, and "
+        "return its gradient.",
+        listed(one.name for one in handed),
     )
 
 
@@ -239,8 +255,8 @@ def _which(kept: list[Saved]) -> str:
     """ " (e, n)", the names, and where they are saved if that is not in the Function itself."""
     names = listed(s.title for s in kept)
     places = listed(s.saved_in for s in kept if s.saved_in)
-    said = "; ".join(filter(None, [names, places and f"saved in {places}"]))
-    return f" ({said})" if said else ""
+    said = joined("{}; {}", filter(None, [names, places and Phrase("saved in {}", places)]))
+    return Phrase(" ({})", said) if said else ""
 
 
 def _cure(kept: list[Saved]) -> str:
@@ -251,24 +267,27 @@ def _cure(kept: list[Saved]) -> str:
         groups.setdefault(_cure_of(each, engine), []).append(each)
     if len(groups) == 1:
         return next(iter(groups))
-    return " ".join(f"{listed(s.title for s in g)}: {cure}" for cure, g in groups.items())
+    each_of = (Phrase("{}: {}", listed(s.title for s in g), cure) for cure, g in groups.items())
+    return joined("{} {}", each_of)
 
 
 def _cure_of(s: Saved, engine: bool) -> str:
     if s.marked:
-        return (
+        return Phrase(
             "It is returned, but marked non-differentiable: leave mark_non_differentiable out, and "
             "add the part for its gradient."
         )
     if s.repeats is Kind.INPUT:
-        return "It repeats an input: give save_for_backward the very tensor that apply gets."
+        return Phrase(
+            "It repeats an input: give save_for_backward the very tensor that apply gets."
+        )
     if s.repeats is Kind.OUTPUT:
-        return "It repeats the output: save the very tensor that you return, not a copy."
+        return Phrase("It repeats the output: save the very tensor that you return, not a copy.")
     if s.numeric:
-        return (
+        return Phrase(
             "No graph leads on from what is not a tensor: compute it in backward from a saved "
-            "input, in torch, or return it as a tensor, too, and save that."
-            f"{f' {BY_ANOTHER_CALL}' if engine else ''}"
+            "input, in torch, or return it as a tensor, too, and save that.{}",
+            Phrase(" {}", BY_ANOTHER_CALL) if engine else "",
         )
     return AGAIN
 
@@ -277,13 +296,13 @@ def second_function_gradient(e: Evidence) -> str:
     known = {f.name for f in e.functions}  # one that fn calls, too, is wrong for fn already
     seconds = [s for f in e.functions for s in f.seconds]
     seconds = [s for s in seconds if not (e.first_is_wrong and s.name in known)]
-    return "; ".join(dict.fromkeys(map(_returned, seconds))) if e.bad else ""
+    return joined("{}; {}", dict.fromkeys(map(_returned, seconds))) if e.bad else ""
 
 
 def _returned(second):
-    parts = {"None": second.none, "0": second.zero, "a wrong gradient": second.wrong}
-    said = [f"{what} for {listed(names)}" for what, names in parts.items() if names]
-    return f"{second.name} returns {', '.join(said)}"
+    parts = {"None": second.none, "0": second.zero, Phrase("a wrong gradient"): second.wrong}
+    said = [Phrase("{} for {}", what, listed(names)) for what, names in parts.items() if names]
+    return Phrase("{} returns {}", second.name, joined("{}, {}", said))
 
 
 def grad_out_path_cut(e: Evidence) -> Filled:
@@ -298,7 +317,8 @@ def grad_out_path_cut(e: Evidence) -> Filled:
     steps = _steps(e, cut, "by_grad_out")
     if _by_guard(cut, steps) or (not steps and _in_place(e)):
         return None
-    return {"how": how, "steps": _seen(steps, _right_without(e, "by_grad_out"))}
+    seen = _seen(steps, _right_without(e, "by_grad_out"))
+    return {"fact": Phrase("What backward returns {}{}.", Phrase(how), seen)}
 
 
 def untracked_backward(e: Evidence) -> str | None:
@@ -312,18 +332,20 @@ def untracked_backward(e: Evidence) -> str | None:
     steps = _steps(e, lost, "by_input")
     if _by_guard(lost, steps):
         return None
-    names = [name for f in lost for name in f.cut] or ["what it is given"]
+    names = [name for f in lost for name in f.cut] or [Phrase("what it is given")]
     if e.habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
     seen = _seen(steps, _right_without(e, "by_input"))
-    fact = f"backward computes with {listed(names)} where autograd cannot follow{seen}."
+    fact = Phrase("backward computes with {} where autograd cannot follow{}.", listed(names), seen)
     if steps and e.undone and _mended(e, "by_input"):
         all_of_them = e.undone.right and set(e.undone.together) <= set(steps)
         what = "the numbers are" if all_of_them else "this part is"
-        return f"{fact} Without that, {what} right."
-    engine = f" {BY_ANOTHER_CALL}" if any(step.kind == "numpy" for step in steps) else ""
-    return (
-        f"{fact} Write it in torch operations, or as a Function with a complete backward.{engine}"
+        return Phrase("{fact} Without that, {what} right.", fact=fact, what=Phrase(what))
+    engine = any(step.kind == "numpy" for step in steps)
+    return Phrase(
+        "{fact} Write it in torch operations, or as a Function with a complete backward.{engine}",
+        fact=fact,
+        engine=Phrase(" {}", BY_ANOTHER_CALL) if engine else "",
     )
 
 
@@ -368,8 +390,10 @@ def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
 def _seen(steps: list[Step], sure: bool = True) -> str:
     """Those without which it is right; or those among which is what cuts it."""
     if not steps:
-        return " (what cuts it was not seen)"
-    return f" ({'it uses' if sure or len(steps) == 1 else 'by one or more of'} {told(steps)})"
+        return Phrase(" (what cuts it was not seen)")
+    if sure or len(steps) == 1:
+        return Phrase(" (it uses {})", told(steps))
+    return Phrase(" (by one or more of {})", told(steps))
 
 
 def no_derivative_formula(e: Evidence) -> bool:
@@ -390,15 +414,16 @@ def third_order_not_tracked(e: Evidence) -> str | None:
     if early or not late:
         return None
     if not e.functions:
-        return (
+        return Phrase(
             "Right at second order, not at third: in the second derivative of an operation of "
             "torch something is taken for a constant, as in those of layer_norm and batch_norm. "
             "Write it from plain operations (mean, var, sqrt)."
         )
     inner = listed(name for f in e.functions for name in f.inner)
-    return (
+    return Phrase(
         "Right at second order, not at third: the backward of your backward keeps intermediates or "
-        f"is not tracked. Diagnose {inner or 'the Function that backward applies'} by itself."
+        "is not tracked. Diagnose {} by itself.",
+        inner or Phrase("the Function that backward applies"),
     )
 
 
@@ -409,15 +434,17 @@ def saved_tensor_edited(e: Evidence) -> str | None:
     if e.habits.mutates or e.habits.mutates_saved or not e.error_says(EDITED):
         return None
     if e.written is None:
-        return (
+        return Phrase(
             "A tensor that autograd keeps for the next backward is changed in place (+=, *=, or a "
             "name with an underscore at its end). Make a new tensor there."
         )
     by, lines = e.written.kept_in, e.written.lines
-    more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
-    return (
-        f"A tensor that autograd keeps for the next backward{f' ({by})' if by else ''} is changed "
-        f"in place afterwards, in {'; '.join(lines[:3])}{more}. Make a new tensor there."
+    return Phrase(
+        "A tensor that autograd keeps for the next backward{} is changed in place afterwards, in "
+        "{}{}. Make a new tensor there.",
+        Phrase(" ({})", by) if by else "",
+        joined("{}; {}", lines[:3]),
+        Phrase("; and {} more", len(lines) - 3) if len(lines) > 3 else "",
     )
 
 
@@ -438,18 +465,19 @@ def endless_recursion(e: Evidence) -> str | None:
     if not said:
         return None
     what = said[0].partition("endless recursion: ")[2]
-    return (
-        f"{what[0].upper()}{what[1:]}: an output that is saved has "
-        "its Function as its grad_fn, whatever graph it had inside forward, so that whoever "
-        "differentiates it in backward calls the same backward again, without end. Compute it anew "
-        "in backward, from the saved inputs under torch.enable_grad()."
+    return Phrase(
+        "{}: an output that is saved has its Function as its grad_fn, whatever graph it had inside "
+        "forward, so that whoever differentiates it in backward calls the same backward again, "
+        "without end. Compute it anew in backward, from the saved inputs under "
+        "torch.enable_grad().",
+        what[0].upper() + what[1:],
     )
 
 
 def _where(e):
     """ ", in backward, line 7,", or ""."""
     places = _places(e)
-    return f", in {places}," if places else ""
+    return Phrase(", in {},", places) if places else ""
 
 
 def _places(e):
@@ -473,17 +501,17 @@ def cause_unknown(so_far: Any) -> str | None:
     if so_far.explained:
         return None
     if so_far.verdict is Verdict.RAISES and not _places(e):
-        return "Why is not known. Halve fn to find the operation that raises."
+        return Phrase("Why is not known. Halve fn to find the operation that raises.")
     if so_far.verdict is not Verdict.SILENTLY_WRONG:
         return None
     if not e.functions:
-        return (
+        return Phrase(
             "Autograd finds another derivative than there is, and no custom Function is in fn: an "
             "operation of torch, a compiled region, or something detached. One of them is "
             "torch.sparse_coo_tensor(i, v), which loses the second derivative by v: build it "
             "dense, with index_put, and call .to_sparse()."
         )
-    return (
+    return Phrase(
         "Autograd finds another derivative than there is, and why is not known: nothing that is "
         "kept explains it. Halve fn to find the place, then look at that backward step by step."
     )
@@ -496,11 +524,11 @@ def nan_in_first(e: Evidence) -> str | None:
     if e.measured.first.outcome is not Outcome.NOT_FINITE:
         return None
     if e.broken is None:
-        return (
+        return Phrase(
             ": often 0/0 or 0 * inf, from a root or a norm at 0, or NaN in the input. Stay away "
             "from there."
         )
-    return f". {_broken(e)}"
+    return Phrase(". {}", _broken(e))
 
 
 def nan_in_second(e: Evidence) -> str | None:
@@ -508,45 +536,48 @@ def nan_in_second(e: Evidence) -> str | None:
     by_grad_out = e.measured.grad_out_not_finite
     if not (second or by_grad_out) or e.measured.first.outcome is Outcome.NOT_FINITE:
         return None
-    fact = "The first derivative is finite, the second is not"
+    fact = Phrase("The first derivative is finite, the second is not")
     if by_grad_out and not second:
-        fact = (
+        fact = Phrase(
             "What backward returns is finite; differentiated by grad_out, as where weights of a "
             "loss are trained, it is not"
         )
     if e.broken is None:
-        return (
-            f"{fact}: often 0 * inf, from a root or a power at 0, or from torch.where, which "
-            "differentiates both sides. Stay away from there."
+        return Phrase(
+            "{}: often 0 * inf, from a root or a power at 0, or from torch.where, which "
+            "differentiates both sides. Stay away from there.",
+            fact,
         )
-    return f"{fact}. {_broken(e)}"
+    return Phrase("{}. {}", fact, _broken(e))
 
 
 def _broken(e):
-    where = f", in {e.broken.where}" if e.broken.where else ""
-    return (
-        f"The first to return what is not finite is {e.broken.name}{where}: of a root, a power or "
-        "a quotient at 0, or beyond where it has a value. If that number is not used, torch.where "
-        "alone does not help, since both sides are differentiated: hand the operation a harmless "
-        "one, torch.where(ok, f(torch.where(ok, x, 1.0)), 0.0), with ok such as x > 0."
+    return Phrase(
+        "The first to return what is not finite is {}{}: of a root, a power or a quotient at 0, or "
+        "beyond where it has a value. If that number is not used, torch.where alone does not help, "
+        "since both sides are differentiated: hand the operation a harmless one, torch.where(ok, "
+        "f(torch.where(ok, x, 1.0)), 0.0), with ok such as x > 0.",
+        e.broken.name,
+        Phrase(", in {}", e.broken.where) if e.broken.where else "",
     )
 
 
 def noncontiguous_input(e: Evidence) -> str | None:
     if not e.habits.input_layout:
         return None
-    said = f"For a non-contiguous x: {e.habits.input_layout.rstrip('.')}."
+    said = Phrase("For a non-contiguous x: {}.", e.habits.input_layout.rstrip("."))
     if "view size is not compatible" in said:
         return said
-    return (
-        f"{said} fn does something else for such a layout, of x or of grad_out: look for strides, "
-        "is_contiguous, and copies: x.contiguous() is one without a graph, so save x itself."
+    return Phrase(
+        "{} fn does something else for such a layout, of x or of grad_out: look for strides, "
+        "is_contiguous, and copies: x.contiguous() is one without a graph, so save x itself.",
+        said,
     )
 
 
 def memory_leak(e: Evidence) -> str:
     kept = listed(s.title for f in e.functions for s in f.saved if s.circular)
-    return (kept or "What forward keeps") if e.leaks else ""
+    return (kept or Phrase("What forward keeps")) if e.leaks else ""
 
 
 def raises_if_frozen(e: Evidence) -> Filled:
@@ -573,11 +604,12 @@ def differences_disagree(so_far: Any) -> bool:
 def computes_in_float32(e: Evidence) -> str | None:
     if e.measured.dtype is not torch.float32:
         return None
-    return f"fn computes in float32, so it was judged to {e.measured.tolerance:.1%} only."
+    return Phrase("fn computes in float32, so it was judged to {:.1%} only.", e.measured.tolerance)
 
 
 def computes_in_16_bits(e: Evidence) -> Filled:
     if e.measured.dtype is not torch.bfloat16:
         return None
-    hidden = f"so errors below {percent(e.measured.tolerance)} do not show"
-    return {"hidden": hidden, "rtol": "If it is meant to, pass rtol=0.02. " * e.inexact}
+    hidden = Phrase("so errors below {} do not show", percent(e.measured.tolerance))
+    rtol = Phrase("If it is meant to, pass rtol=0.02. ") if e.inexact else ""
+    return {"hidden": hidden, "rtol": rtol}

@@ -6,7 +6,6 @@ them by name.
 
 import pkgutil
 import re
-import textwrap
 from collections import Counter
 from contextlib import redirect_stdout
 from difflib import get_close_matches
@@ -17,10 +16,10 @@ from pathlib import Path
 from torch.autograd import Function
 
 from .changes import solution_code
-from .language import FIRST_TRY, in_its_language
+from .language import Phrase, in_language
 from .picture import show_both
 from .point import besides
-from .reply import survived
+from .reply import filled, survived
 from .review import function_of, review
 
 __all__ = ["check", "hint", "solution"]
@@ -31,6 +30,10 @@ _hints_given: Counter[str] = Counter()
 _tries: Counter[str] = Counter()  # of which the cause is known
 _ENOUGH = 3  # of them, after which the graph is shown
 _NOTHING = object()
+FIRST_TRY = Phrase(
+    "What does backward use that has no way back to an input? Look once more. Or run the cell "
+    "again: from the second time on, check names the cause."
+)
 
 
 def check(name=None, answer=_NOTHING):
@@ -44,7 +47,7 @@ def check(name=None, answer=_NOTHING):
     Nothing is raised: an error of the answer's own is told in a sentence.
     """
     if not isinstance(name, str) and isinstance(answer, str):
-        _print(f'The name comes first: check("{answer}", {_written(name)})')
+        _print(Phrase('The name comes first: check("{}", {})', answer, _written(name)))
         return
     handed = name if answer is _NOTHING and callable(name) else answer
     exercise = _exercise(name, f'check("{{}}", {_written(handed)})')
@@ -52,7 +55,8 @@ def check(name=None, answer=_NOTHING):
         return
     name = exercise.TASK.name
     if answer is _NOTHING:
-        _print(f'{name}: hand over your Function, too: check("{name}", Name.apply)')
+        said = '{name}: hand over your Function, too: check("{name}", Name.apply)'
+        _print(Phrase(said, name=name))
         return
     with redirect_stdout(StringIO()) as printed:  # the answer is called a hundred times
         reply = review(exercise.TASK, answer)
@@ -60,8 +64,7 @@ def check(name=None, answer=_NOTHING):
             reply.advice = besides(exercise.TASK, answer) or _next(exercise)
     _tries[name] += reply.names_cause
     if exercise.TASK.given and reply.names_cause and _tries[name] == 1:
-        reply.advice = in_its_language(FIRST_TRY)
-    reply.fact = in_its_language(reply.fact)
+        reply.advice = FIRST_TRY
     _print_once(printed.getvalue())
     print(reply.told(f"{_SIGNS.get(reply.status, '')}{name}: "))
     if reply.names_cause and _tries[name] == _ENOUGH and hasattr(exercise, "SOLUTION"):
@@ -74,7 +77,8 @@ def _print_once(text):
     lines = list(dict.fromkeys(text.splitlines()))
     if len(lines) > _MOST_LINES:
         left_out = len(lines) - _MOST_LINES
-        lines[_MOST_LINES:] = [f"(Your code prints {left_out} other lines; they are left out.)"]
+        said = Phrase("(Your code prints {} other lines; they are left out.)", left_out)
+        lines[_MOST_LINES:] = [in_language(said)]
     if lines:
         print("\n".join(lines))
 
@@ -82,8 +86,7 @@ def _print_once(text):
 def _next(exercise):
     if not hasattr(exercise, "SOLUTION"):
         return ""
-    said = in_its_language('solution("{}") shows how we wrote it. On to the next cell.')
-    return said.format(exercise.TASK.name)
+    return Phrase('solution("{}") shows how we wrote it. On to the next cell.', exercise.TASK.name)
 
 
 def _written(answer):
@@ -105,18 +108,16 @@ def hint(name=None):
     task = exercise.TASK
     given, every = _hints_given[task.name] % len(task.hints), len(task.hints)
     _hints_given[task.name] += 1
-    said = in_its_language("{}, hint {} of {}: {}")
-    _print(said.format(task.name, given + 1, every, in_its_language(task.hints[given])))
+    _print(Phrase("{}, hint {} of {}: {}", task.name, given + 1, every, task.hints[given]))
     if given + 1 == every and hasattr(exercise, "SOLUTION"):
-        said = in_its_language('That was the last one. solution("{}") shows the code.')
-        _print(said.format(task.name))
+        _print(Phrase('That was the last one. solution("{}") shows the code.', task.name))
 
 
 def solution(name=None):
     """Print the code of one right answer to an exercise; others are as good."""
     exercise = _exercise(name, 'solution("{}")')
     if exercise:
-        print(solution_code(exercise))
+        print(in_language(solution_code(exercise)))
 
 
 def exercises():
@@ -129,26 +130,27 @@ def exercises():
 
 
 def _print(text):
-    print(textwrap.fill(text, 100, break_on_hyphens=False))
+    print(filled(in_language(text)))
 
 
 def _exercise(name, call):
     """The exercise of that name, or None after saying how to write the call."""
     every = exercises()
     if isinstance(name, (list, tuple)) and len(name) == 1 and name[0] in every:
-        _print(f"The name of an exercise is text, without brackets: {call.format(name[0])}")
+        said = "The name of an exercise is text, without brackets: {}"
+        _print(Phrase(said, call.format(name[0])))
         return None
     if not isinstance(name, str):
         likely = _snake(call.partition(", ")[2].partition(".")[0].rstrip(")"))
         likely = likely if likely in every else "name"
-        _print(f"The name of an exercise is text: {call.format(likely)}. {_all(every)}")
+        _print(Phrase("The name of an exercise is text: {}. {}", call.format(likely), _all(every)))
         return None
     wanted = name.strip().lower().replace(" ", "_").replace("-", "_")
     if wanted in every:
         return every[wanted]
     near = get_close_matches(wanted, every, n=1)
-    meant = f" Did you mean {call.format(near[0])}?" if near else ""
-    _print(f"There is no exercise {name!r}.{meant} {_all(every)}")
+    meant = Phrase(" Did you mean {}?", call.format(near[0])) if near else ""
+    _print(Phrase("There is no exercise {!r}.{} {}", name, meant, _all(every)))
     return None
 
 
@@ -158,4 +160,4 @@ def _snake(name):
 
 
 def _all(every):
-    return f"There are: {', '.join(every)}."
+    return Phrase("There are: {}.", ", ".join(every))

@@ -2,7 +2,6 @@
 experiments, each Function by itself; and the cause that `diagnose` finds."""
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,25 +16,28 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from double_backward import diagnose
 from double_backward.diagnosis import Diagnosis, Finding
+from double_backward.diagnosis.words import AGAIN
 from double_backward.differences import slope
 from double_backward.graphs import walk
 from double_backward.untracked_steps import UNDOABLE, Watch, told
 
 from .differentiate import first_backward, functions_of
 from .errors import assigned, is_readers, readers_line
+from .language import Phrase, joined, sentences
 from .relations import Pair, by_terms, close, relation_of
 from .reply import survived
 from .task import Setting, Task
 
-SECOND = (
+SECOND = Phrase(
     "That is grad_out times the second derivative. backward returns the first; autograd "
     "differentiates it where somebody asks for the second."
 )
-SHARED = "Keep what backward needs on the ctx of its own call, not in a place that all calls share."
+SHARED = Phrase(
+    "Keep what backward needs on the ctx of its own call, not in a place that all calls share."
+)
 # What a cure is for somebody who has read so far, in the place of the tool's sentence.
-CURE = re.compile(r"Compute it in backward from a saved input, in torch, or return .*")
-LATER = "Compute it again in backward from a saved input or output."
-EXTRA = (  # lesson 3
+LATER = Phrase("Compute it again in backward from a saved input or output.")
+EXTRA = Phrase(  # lesson 3
     "Compute it again in backward from a saved input or output; or return it from forward, too, in "
     "one flat tuple, and hand over a function that returns the first result alone."
 )
@@ -48,8 +50,10 @@ CONDUCT = (
     "changed_by_create_graph",
 )
 CURES = {
-    "input_copy_saved": "What forward saves is a copy of an input, another view of it, or the "
-    "input detached: to autograd a constant. Save the input itself, as forward gets it."
+    "input_copy_saved": Phrase(
+        "What forward saves is a copy of an input, another view of it, or the input detached: to "
+        "autograd a constant. Save the input itself, as forward gets it."
+    )
 }
 
 
@@ -81,7 +85,7 @@ def _ignores_grad_out(name, ones, uneven):
     """Is the gradient the same for two values of grad_out, wherever it was tried?"""
     both = [(a.yours, b.yours) for a, b in zip(ones, uneven, strict=True) if a.what == name]
     if all(torch.equal(a, b) for a, b in both) and any(a.any() for a, _ in both):
-        return "Your gradient does not change when grad_out does. Multiply by grad_out."
+        return Phrase("Your gradient does not change when grad_out does. Multiply by grad_out.")
     return ""
 
 
@@ -91,7 +95,7 @@ def _related(task, groups):
         slips[SECOND] = partial(_times_second, task)
     said = relation_of(groups, slips=slips)
     if said.endswith("lacks one factor: the number of elements."):
-        said += " Is there a mean in the place of a sum?"
+        said = sentences(said, Phrase("Is there a mean in the place of a sum?"))
     return said
 
 
@@ -135,9 +139,10 @@ def edited_afterwards(fn: Callable, setting: Setting) -> str:
         fn(*setting.fresh()[0])
     for tensor, before, where in found:
         if not torch.equal(torch.nan_to_num(tensor), torch.nan_to_num(before)):
-            return (
-                f"forward edits a tensor that it handed to save_for_backward before ({where}), and "
-                "backward gets the edited one. Make a new tensor instead."
+            return Phrase(
+                "forward edits a tensor that it handed to save_for_backward before ({}), and "
+                "backward gets the edited one. Make a new tensor instead.",
+                where,
             )
     return ""
 
@@ -149,12 +154,12 @@ def cut_off(fn: Callable, setting: Setting) -> str:
     steps = [s for s in watch.steps if s.kind in UNDOABLE]
     with Watch(undo=steps, own=is_readers):
         if fn(*setting.fresh()[0]).requires_grad:
-            return f"It ends here: {told(steps)}."
+            return Phrase("It ends here: {}.", told(steps))
     with handed_to("mark_non_differentiable") as found:
         out = fn(*setting.fresh()[0])
     for tensor, _, where in found:
         if tensor.data_ptr() == out.data_ptr():
-            return f"It ends here: {where} makes a constant of it. Take that line out."
+            return Phrase("It ends here: {} makes a constant of it. Take that line out.", where)
     return ""
 
 
@@ -182,15 +187,16 @@ def in_float32(fn: Callable, setting: Setting, pairs: list[Pair]) -> str:
         fn(*setting.fresh()[0]).sum().backward()
     if not seen.where:
         return ""
-    return (
+    return Phrase(
         "Yours is right to about seven digits, as float32 is, and the inputs are float64. It "
-        f"becomes float32 here: {seen.where}."
+        "becomes float32 here: {}.",
+        seen.where,
     )
 
 
 def to_save(ctx: object) -> str:
     """How to keep what stands on ctx."""
-    return assigned(ctx) or "Use save_for_backward."
+    return assigned(ctx) or Phrase("Use save_for_backward.")
 
 
 # The second derivative
@@ -207,15 +213,17 @@ def of_second_derivative(
     """
     cause = survived(cause_of, task, fn, setting) or None
     if cause and cause.code == "second_function_gradient":
-        return f"{cause.message} {_in_numbers(task, groups, alike)}".rstrip()
+        return sentences(cause.message, *_in_numbers(task, groups, alike))
     unreached = [p.what for p in alike[0] if p.wrong and p.none]
     return (
         survived(of_extra_outputs, task, fn, setting)
         or survived(_taken_from_outside, fn, setting)
         or told_to(task, cause)
         or (
-            f"To autograd, what backward returns does not depend on {' and '.join(unreached)}. In "
-            "truth it does."
+            Phrase(
+                "To autograd, what backward returns does not depend on {}. In truth it does.",
+                joined("{} and {}", unreached),
+            )
             if unreached
             else relation_of(alike)
         )
@@ -246,10 +254,19 @@ def told_to(task: Task, cause: Finding | None) -> str:
     """A cause in words, with the cure that the lesson knows, or this exercise."""
     if cause is None:
         return ""
-    if cause.code in task.cures:
-        where, bracket, _ = cause.message.partition("). ")
-        return f"{where}{bracket or ' '}{task.cures[cause.code]}"
-    return CURES.get(cause.code) or CURE.sub(EXTRA if task.lesson >= 3 else LATER, cause.message)
+    if cause.code in task.cures and isinstance(cause.message, Phrase):
+        return sentences(cause.message.named["fact"], task.cures[cause.code])
+    cure = EXTRA if task.lesson >= 3 else LATER
+    return CURES.get(cause.code) or _instead(cause.message, AGAIN, cure)
+
+
+def _instead(said, old, new):
+    """The same with another phrase in the place of one inside."""
+    if said == old or not isinstance(said, Phrase):
+        return new if said == old else said
+    values = [_instead(value, old, new) for value in said.values]
+    named = {name: _instead(value, old, new) for name, value in said.named.items()}
+    return Phrase(said.template, *values, **named)
 
 
 def of_conduct(diagnosis: Diagnosis) -> str:
@@ -262,11 +279,12 @@ def _in_numbers(task, groups, alike):
     which = next(k for k, group in enumerate(groups) for pair in group if pair.wrong)
     pair = next(pair for pair in groups[which] if pair.wrong)
     if len(groups) == 2 and _each_other(*groups):
-        related = "It takes the gradients of its two outputs in the wrong order."
+        related: str = Phrase("It takes the gradients of its two outputs in the wrong order.")
     else:
         slips = task.second_slips if pair.what == task.inputs[0] else {}
         related = relation_of(alike, slips=slips)
-    return f"The derivative of grad_{groups[0][which].what} by {pair.what}, {pair}. {related}"
+    said = "The derivative of grad_{} by {}, {}."
+    return Phrase(said, groups[0][which].what, pair.what, pair.said), related
 
 
 def _each_other(ones, others):
@@ -280,23 +298,27 @@ def _taken_from_outside(fn, setting):
     for cls in functions_of(*first_backward(fn, setting)[1]):
         for name, value in inspect.getclosurevars(cls.forward).nonlocals.items():
             if isinstance(value, Tensor) and value.requires_grad:
-                return (
-                    f"{cls.__name__}.forward reads {name} from outside: to autograd a constant. "
-                    f"Hand {name} over in apply, and return a gradient for it."
+                return Phrase(
+                    "{cls}.forward reads {name} from outside: to autograd a constant. Hand {name} "
+                    "over in apply, and return a gradient for it.",
+                    cls=cls.__name__,
+                    name=name,
                 )
     return ""
 
 
 # Extra outputs
 
-UNMULTIPLIED = (
-    "Yours is the gradient of that output itself{}. Multiply it by the output's own derivative."
-)
-OF_EXTRA = {
-    UNMULTIPLIED.format(""): torch.ones_like,
-    UNMULTIPLIED.format(", with a minus"): lambda true: -torch.ones_like(true),
+OF_EXTRA: dict[str, Callable[..., Tensor]] = {
+    Phrase(
+        "Yours is the gradient of that output itself. Multiply it by the output's own derivative."
+    ): torch.ones_like,
+    Phrase(
+        "Yours is the gradient of that output itself, with a minus. Multiply it by the output's "
+        "own derivative."
+    ): lambda true: -torch.ones_like(true),
 }
-WORDS = "first", "second", "third"
+WORDS = Phrase("first"), Phrase("second"), Phrase("third")
 
 
 def of_extra_outputs(task: Task, fn: Callable, setting: Setting) -> str:
@@ -314,12 +336,16 @@ def of_extra_outputs(task: Task, fn: Callable, setting: Setting) -> str:
             true = torch.where(torch.isclose(yours, true, rtol=1e-5, atol=1e-7), yours, true)
             pair = Pair(name, yours, true, {name: x.detach()}, at=(true,))
             if pair.wrong:
-                word = WORDS[extra.position - 1] if extra.position < 4 else "last"
-                related = relation_of([[pair]], "at each of these elements", OF_EXTRA)
-                return (
-                    f"What backward returns for {name} is wrong when the gradient of the {word} "
-                    f"extra output of forward is 1 and the other gradients are 0, {pair}. {related}"
-                ).rstrip()
+                word = WORDS[extra.position - 1] if extra.position < 4 else Phrase("last")
+                related = relation_of([[pair]], Phrase("at each of these elements"), OF_EXTRA)
+                fact = Phrase(
+                    "What backward returns for {} is wrong when the gradient of the {} extra "
+                    "output of forward is 1 and the other gradients are 0, {}.",
+                    name,
+                    word,
+                    pair.said,
+                )
+                return sentences(fact, related)
     return ""
 
 

@@ -12,6 +12,8 @@ import textwrap
 from dataclasses import dataclass
 from types import ModuleType
 
+from .language import Phrase
+
 IMPORTS = ast.Import, ast.ImportFrom
 
 
@@ -36,7 +38,7 @@ def wrong_answers(exercise: ModuleType) -> list[WrongAnswer]:
 def solution_code(exercise: ModuleType) -> str:
     """The solution of an exercise, with the imports that it needs."""
     if not hasattr(exercise, "SOLUTION"):
-        return "This edition of the course comes without solutions."
+        return Phrase("This edition of the course comes without solutions.")
     parts = [inspect.getsource(part).rstrip() for part in exercise.SOLUTION]
     used = {n.id for part in parts for n in ast.walk(ast.parse(part)) if isinstance(n, ast.Name)}
     source = inspect.getsource(exercise)

@@ -9,6 +9,7 @@ from torch.autograd import grad
 
 from double_backward.graphs import walk
 
+from .language import Phrase
 from .reply import wrong
 from .task import Setting, Task, readable, uneven
 
@@ -58,8 +59,8 @@ def second(
         given = h.clone()
         found = list(grad(gradient, [*xs, u], given, allow_unused=True))
         if not torch.equal(h, given):
-            fact = "the backward of backward changes the gradient that it gets."
-            wrong(fact, "Make a new tensor.")
+            fact = Phrase("the backward of backward changes the gradient that it gets.")
+            wrong(fact, Phrase("Make a new tensor."))
     return found, u.detach(), h
 
 

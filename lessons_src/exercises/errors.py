@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.autograd.function import FunctionCtx
 
-from .language import in_its_language
+from .language import Phrase
 from .reply import neutral, wrong
 
 HERE = str(Path(__file__).parent)
@@ -33,17 +33,17 @@ ADVICE = {
     "brackets.",
     r"marked as dirty": "mark_dirty is for an input that forward changes in place and returns. "
     "Take it out.",
-    r"unction (\w+)Backward returned an incorrect number.* got 1\)": r"\1.backward should return "
+    r"unction (\w+)Backward returned an incorrect number.* got 1\)": "{}.backward should return "
     "one gradient for each argument of its forward after ctx, in that order. tuple(...) takes one "
     "tensor that holds them all apart.",
-    r"unction (\w+)Backward returned an incorrect number": r"\1.backward should return one "
+    r"unction (\w+)Backward returned an incorrect number": "{}.backward should return one "
     "gradient for each argument of its forward after ctx, in that order.",
-    r"unction (\w+)Backward returned an invalid": r"\1.backward should return gradients of the "
+    r"unction (\w+)Backward returned an invalid": "{}.backward should return gradients of the "
     "shapes that the arguments of its forward have, in that order.",
     r"to unpack.*saved_tensors": "ctx.saved_tensors gives back as many tensors as you saved, in "
     "the same order.",
-    r"converted to Scalar.*?(\w+)\.item\(\)": r"\1.item() makes a number of one element, and \1 "
-    r"has more. Nor would a number have a graph: compute with \1 itself.",
+    r"converted to Scalar.*?(\w+)\.item\(\)": "{0}.item() makes a number of one element, and {0} "
+    "has more. Nor would a number have a graph: compute with {0} itself.",
     r"\.forward\(\) .*positional argument": "forward gets ctx, and then what apply is called with.",
     r"\.backward\(\) .*positional argument": "backward gets ctx, and then one gradient for each "
     "output of forward.",
@@ -84,7 +84,8 @@ def readers_line(frame):
 def line_of(frame, number):
     """What stands in a frame of the answer: backward, line 7: `return grad_out * x`."""
     code = linecache.getline(frame.f_code.co_filename, number).strip()
-    return f"{frame.f_code.co_name}, line {number}" + (f": `{code}`" if code else "")
+    said = Phrase("{}, line {}{}", frame.f_code.co_name, number, "")
+    return Phrase("{}: `{}`", said, code) if code else said
 
 
 def raised(during, error):
@@ -92,15 +93,16 @@ def raised(during, error):
     frames = readers_frames(error)
     if isinstance(error, NotImplementedError) and not str(error) and frames:
         _not_written(frames)
-    text = (str(error).strip().splitlines() or ["no message"])[0].partition(" Hint: ")[0]
+    text = (str(error).strip().splitlines() or [Phrase("no message")])[0].partition(" Hint: ")[0]
     where = ""
     if frames:
         where = line_of(*frames[-1])
         callers = [each for each in frames[:-1] if each[0].f_code.co_name == "backward"]
         if callers and frames[-1][0].f_code.co_name != "backward":
-            where += f", called in {line_of(*callers[-1])}"
-        where = f" ({where})"
-    wrong(f"{during} raises {type(error).__name__}: {text}{where}", _advice(error, frames))
+            where = Phrase("{}, called in {}", where, line_of(*callers[-1]))
+        where = Phrase(" ({})", where)
+    fact = Phrase("{} raises {}: {}{}", during, type(error).__name__, text, where)
+    wrong(fact, _advice(error, frames))
 
 
 def _not_written(frames):
@@ -108,16 +110,14 @@ def _not_written(frames):
     frame, number = frames[-1]
     name = ".".join(frame.f_code.co_qualname.split(".")[-2:])
     if not _only_raises(frame.f_code):
-        wrong(
-            f"{name} still raises NotImplementedError in line {number} of its cell.",
-            "Take that line out.",
-        )
+        said = "{} still raises NotImplementedError in line {} of its cell."
+        wrong(Phrase(said, name, number), Phrase("Take that line out."))
     if any(each.f_code.co_name == "backward" for each, _ in frames):
-        neutral(in_its_language("right so far; {} is not written yet.").format(name))
+        neutral(Phrase("right so far; {} is not written yet.", name))
     cls = getattr(next(iter(frame.f_locals.values()), None), "_forward_cls", None)
     if cls and not _only_raises(cls.backward):
-        neutral(in_its_language("{} is not written yet.").format(name))
-    neutral("not attempted yet.")
+        neutral(Phrase("{} is not written yet.", name))
+    neutral(Phrase("not attempted yet."))
 
 
 def _only_raises(code):
@@ -150,11 +150,13 @@ def _advice(error, frames):
         if isinstance(error, (NameError, AttributeError)) and error.name:
             return _of_a_name(error, frame)
         if "NoneType" in text and (name := _in_backward(frame, lambda v: v is None)):
-            return f"{name} is None here: that output was not used (set_materialize_grads(False))."
+            said = "{} is None here: that output was not used (set_materialize_grads(False))."
+            return Phrase(said, name)
         if re.search(r"\btuple\b", text) and (name := _in_backward(frame, _are_saved)):
-            return (
-                f"{name} is all of ctx.saved_tensors, a tuple. Take it apart: "
-                f"({name},) = ctx.saved_tensors"
+            return Phrase(
+                "{0} is all of ctx.saved_tensors, a tuple. Take it apart: ({0},) = "
+                "ctx.saved_tensors",
+                name,
             )
         if "to unpack" in text and (advice := assigned(next(iter(frame.f_locals.values()), None))):
             return advice
@@ -164,19 +166,19 @@ def _advice(error, frames):
         isinstance(error, RecursionError)
         and [f.f_code for f, _ in frames].count(frames[-1][0].f_code) > 50
     ):
-        return f"{frames[-1][0].f_code.co_name} calls itself again and again."
+        return Phrase("{} calls itself again and again.", frames[-1][0].f_code.co_name)
     for pattern, advice in ADVICE.items():
         if found := re.search(pattern, seen, re.S):
-            return found.expand(advice)
+            return Phrase(advice, *found.groups())
     return ""
 
 
 def assigned(ctx):
     """What to say of a method of ctx that an `=` has replaced."""
     replaced = [name for name in getattr(ctx, "__dict__", {}) if hasattr(FunctionCtx, name)]
-    return "".join(
-        f"{name} is a method: call it, ctx.{name}(...), with no = sign." for name in replaced[:1]
-    )
+    if not replaced:
+        return ""
+    return Phrase("{0} is a method: call it, ctx.{0}(...), with no = sign.", replaced[0])
 
 
 def _in_backward(frame, asked):
@@ -198,13 +200,14 @@ def _of_a_name(error, frame):
     of_ctx = owner is not None and hasattr(owner, "_forward_cls")
     in_backward = frame.f_code.co_name == "backward" and (of_ctx or owner is None)
     if cls and in_backward and error.name in inspect.signature(cls.forward).parameters:
-        return (
-            f"{error.name} is an argument of forward. backward has what forward keeps: a tensor "
-            f"through save_for_backward, a number as ctx.{error.name} = {error.name}."
+        return Phrase(
+            "{0} is an argument of forward. backward has what forward keeps: a tensor through "
+            "save_for_backward, a number as ctx.{0} = {0}.",
+            error.name,
         )
     if isinstance(owner, torch.Tensor) and hasattr(FunctionCtx, error.name):
-        return f"ctx comes first: def {frame.f_code.co_name}(ctx, ...)."
+        return Phrase("ctx comes first: def {}(ctx, ...).", frame.f_code.co_name)
     known = dir(owner) if owner is not None else [*frame.f_locals, *frame.f_globals]
     near = get_close_matches(error.name, known, n=1, cutoff=0.75)
     prefix = "ctx." if of_ctx else ""
-    return f"Is {prefix}{near[0]} meant?" if near else ""
+    return Phrase("Is {} meant?", prefix + near[0]) if near else ""

@@ -8,8 +8,11 @@ from torch.autograd import grad
 
 from double_backward import draw
 
-from .language import RIGHT, YOURS, in_its_language
+from .language import Phrase, in_language
 from .task import Task
+
+YOURS = Phrase("The graph of your derivative. What does it lead back to?")
+RIGHT = Phrase("And that of a right answer. What is there that yours has not?")
 
 
 def show_both(task: Task, answer: Callable, right: Callable) -> None:
@@ -24,5 +27,5 @@ def show_both(task: Task, answer: Callable, right: Callable) -> None:
             gradients = grad(out.sum(), [args[i] for i in setting.places], create_graph=True)
         named = dict(zip(names, (args[i] for i in setting.places), strict=True))
         named |= {f"grad_{n}": g for n, g in zip(names, gradients, strict=True)}
-        print(in_its_language(said))
+        print(in_language(said))
         display(draw(**named, out=out))

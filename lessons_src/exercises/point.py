@@ -9,6 +9,7 @@ from double_backward.graphs import walk
 from double_backward.untracked_steps import LEAVING, watched
 
 from .differentiate import applied_in_backward, first, first_backward, functions_of
+from .language import Phrase
 from .reply import survived
 from .task import Setting, Task
 
@@ -23,7 +24,8 @@ def besides(task: Task, answer: Any) -> str:
 def _around(task, fn):
     if task.point is None or task.point.met(fn, task.plain[0]):
         return ""
-    return f"But it goes around the point of this exercise, which is {task.point.said}."
+    said = "But it goes around the point of this exercise, which is {}."
+    return Phrase(said, task.point.said)
 
 
 def _overflow(task, fn):
@@ -33,9 +35,12 @@ def _overflow(task, fn):
         (yours, *_), (true, *_) = (first(f, setting, ones)[1] for f in (fn, task.truth))
         for bad in (~yours.isfinite()).nonzero()[:1].flatten().tolist():
             at = f"{task.inputs[0]} = {task.far[0][bad].item():g}"
-            return (
-                f"But it overflows: at {at} the first derivative is {yours[bad].item()}, true "
-                f"{true[bad].item():g}. Which part of your formula is too large there?"
+            return Phrase(
+                "But it overflows: at {} the first derivative is {}, true {:g}. Which part of your "
+                "formula is too large there?",
+                at,
+                yours[bad].item(),
+                true[bad].item(),
             )
     return ""
 

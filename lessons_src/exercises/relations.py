@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .language import Phrase, sentences
+
+EVERYWHERE = Phrase("everywhere")
 ENOUGH = 3  # numbers that a sentence about "everywhere" is taken from
 Formulas = Mapping[str, Callable[..., Tensor]]
 
@@ -59,7 +62,8 @@ class Pair:
     def wrong(self) -> bool:
         return bool(self.differs.any())
 
-    def __str__(self) -> str:
+    @property
+    def said(self) -> Phrase:
         """The first element that differs: "at x[1] = 1.0: yours 0.5000, true 0.2500"."""
         index = tuple(self.differs.nonzero()[0].tolist())
         places = []
@@ -72,8 +76,8 @@ class Pair:
                     continue
                 value = _short(value.detach())
             places.append(f"{name} = {value}")
-        where = f"at {', '.join(places)}" if places else "here"  # a number has no place
-        return f"{where}{self.note}: {_both(self.yours[index], self.true[index])}"
+        where = Phrase("at {}", ", ".join(places)) if places else Phrase("here")  # of a number
+        return Phrase("{}{}: {}", where, self.note, _both(self.yours[index], self.true[index]))
 
 
 def _short(value):
@@ -89,11 +93,11 @@ def _both(yours, true):
         texts = [format(round(value.item(), 15) + 0.0, form) for value in (yours, true)]
         if texts[0] != texts[1] and all(len(text) < 16 for text in texts):
             break
-    return f"yours {texts[0]}, true {texts[1]}"
+    return Phrase("yours {}, true {}", *texts)
 
 
 def relation_of(
-    groups: list[list[Pair]], where: str = "everywhere", slips: Formulas | None = None
+    groups: list[list[Pair]], where: str = EVERYWHERE, slips: Formulas | None = None
 ) -> str:
     """What is wrong in all of these pairs at once: a true sentence, or "".
 
@@ -106,12 +110,13 @@ def relation_of(
     if wrong is None:
         return ""
     if _telling(sum(groups, [])) >= ENOUGH and _in_another_order(groups):
-        said = "Each of these gradients is what belongs in the place of another."
+        said = Phrase("Each of these gradients is what belongs in the place of another.")
         if len(groups[0]) == 2:
-            said = "Each of the two gradients is what belongs in the place of the other."
-        return (
-            f"{said} Check the order in which you take the saved tensors, and in which you return."
+            said = Phrase("Each of the two gradients is what belongs in the place of the other.")
+        order = Phrase(
+            "Check the order in which you take the saved tensors, and in which you return."
         )
+        return sentences(said, order)
     alike = [pair for group in groups for pair in group if pair.what == wrong.what]
     if _telling(alike) < ENOUGH:
         return ""
@@ -120,9 +125,11 @@ def relation_of(
             return advice
     said = _relation(alike, where)
     if not said and (other := _of_another(groups, wrong.what)):
-        said = f"that is the gradient of {other}."
+        said = Phrase("that is the gradient of {}.", other)
     several = len({pair.what for group in groups for pair in group}) > 1
-    return f"For {wrong.what}: {said}" if said and several else said[:1].upper() + said[1:]
+    if said and several:
+        return Phrase("For {}: {}", wrong.what, said)
+    return said.capitalised() if said else ""
 
 
 def _telling(pairs):
@@ -158,44 +165,46 @@ def _relation(pairs, where):
     if not yours.isfinite().all():
         return _places(pairs)
     if not yours.any():
-        return f"{where}, yours is 0."
+        return Phrase("{}, yours is 0.", where)
     if close(yours, -true):
-        return f"{where}, yours has the wrong sign."
+        return Phrase("{}, yours has the wrong sign.", where)
     if close(yours, true):
-        return f"{where}, yours is right to about seven digits, as float32 is. Is a part of it so?"
+        said = "{}, yours is right to about seven digits, as float32 is. Is a part of it so?"
+        return Phrase(said, where)
     times = _ratio(yours, true)
     if times is not None:
-        return f"{where}, yours is {times:.4g} times the true one."
+        return Phrase("{}, yours is {:.4g} times the true one.", where, times)
     for name in pairs[0].factors:
         factor = _joined([_like(p.factors[name], p.yours) for p in pairs])
         if said := _by_factor(yours, true, factor, name):
-            return f"{where}, {said}"
+            return Phrase("{where}, {said}", where=where, said=said)
     if close(yours.abs(), true.abs()) and (yours.sign() != true.sign()).any():
-        return f"{where}, yours has the right size, and in places the wrong sign."
+        return Phrase("{}, yours has the right size, and in places the wrong sign.", where)
     handed = _joined([_like(p.given.get("grad_out", p.given.get("h", 1)), p.yours) for p in pairs])
     even = all(p.yours.numel() > 1 and len(p.yours.unique()) == 1 for p in pairs)
     if even and not _ratio(yours, handed):
-        return f"{where}, yours is one number for all elements. Is there a sum or a mean too many?"
+        said = "{}, yours is one number for all elements. Is there a sum or a mean too many?"
+        return Phrase(said, where)
     return _places(pairs)
 
 
 def _by_factor(yours, true, factor, name):
     """What one factor has to do with it."""
-    for sign, also in ((1, ""), (-1, " The sign is wrong too.")):
+    for sign, also in ((1, ""), (-1, Phrase(" The sign is wrong too."))):
         if close(yours, sign * true * factor):
-            return f"yours has one factor too many: {name}.{also}"
+            return Phrase("yours has one factor too many: {}.{}", name, also)
         if close(yours * factor, sign * true):
-            return f"yours lacks one factor: {name}.{also}"
+            return Phrase("yours lacks one factor: {}.{}", name, also)
     if close((yours - factor) * factor, true) and factor.any():
-        return f"yours adds {name} where it should multiply by it."
-    for power, shown in ((1, name), (2, f"{name}²")):
+        return Phrase("yours adds {} where it should multiply by it.", name)
+    for power, shown in ((1, name), (2, Phrase("{}²", name))):
         for by, ratio in (
-            ("times", _ratio(yours, true * factor**power)),
-            ("divided by", _ratio(yours * factor**power, true)),
+            (Phrase("times {}", shown), _ratio(yours, true * factor**power)),
+            (Phrase("divided by {}", shown), _ratio(yours * factor**power, true)),
         ):
             if ratio is not None:
-                often = "" if abs(ratio - 1) < 1e-6 else f"{ratio:.4g} times "
-                return f"yours is {often}the true one, {by} {shown}."
+                often = "" if abs(ratio - 1) < 1e-6 else Phrase("{:.4g} times ", ratio)
+                return Phrase("yours is {}the true one, {}.", often, by)
     return ""
 
 
@@ -204,10 +213,15 @@ def _places(pairs):
     wrong = torch.cat([p.differs.reshape(-1) for p in pairs])
     for name in pairs[0].factors:
         values = _joined([_like(p.factors[name], p.yours) for p in pairs])
-        masks = {"is negative": values < 0, "is positive": values > 0, "is 0": values == 0}
+        masks = {
+            Phrase("is negative"): values < 0,
+            Phrase("is positive"): values > 0,
+            Phrase("is 0"): values == 0,
+        }
         for said, mask in masks.items():
             if torch.equal(mask, wrong) and not wrong.all() and not values.isnan().any():
-                return f"it is wrong where {name} {said}, and right at the other points tried."
+                where = "it is wrong where {} {}, and right at the other points tried."
+                return Phrase(where, name, said)
     return ""
 
 
@@ -221,19 +235,19 @@ def by_terms(pairs: list[Pair], terms: Formulas) -> str:
     if not close(matrix @ often, yours):
         return ""
     if close(often, often[:1].expand_as(often)):
-        return f"At these points, yours is {often[0].item():.6g} times the true one."
-    said = map(_how_often, terms, often.tolist())
-    return " ".join(filter(None, said))
+        return Phrase("At these points, yours is {:.6g} times the true one.", often[0].item())
+    return sentences(*map(_how_often, terms, often.tolist()))
 
 
 def _how_often(name, number):
     if abs(number - 1) < 1e-6:
         return ""
     if abs(number) < 1e-9:
-        return f"The term {name} is missing."
+        return Phrase("The term {} is missing.", name)
     if abs(number + 1) < 1e-6:
-        return f"The term {name} has the wrong sign."
-    return f"At these points, the term {name} comes {number:.6g} times. It should come once."
+        return Phrase("The term {} has the wrong sign.", name)
+    said = "At these points, the term {} comes {:.6g} times. It should come once."
+    return Phrase(said, name, number)
 
 
 def _ratio(yours, other):

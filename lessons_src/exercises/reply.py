@@ -5,6 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from double_backward.lines import wrapped
+
+from .language import in_language, language
+
 
 @dataclass
 class Reply:
@@ -24,12 +28,15 @@ class Reply:
 
     def told(self, name: str) -> str:
         """For the screen: the fact behind the name, and what to change on lines of its own."""
-        lines = [f"{name}{self.fact}", self.advice]
-        return "\n".join(
-            textwrap.fill(line, 100, break_on_hyphens=False, break_long_words=False)
-            for line in lines
-            if line
-        )
+        lines = f"{name}{in_language(self.fact)}", in_language(self.advice)
+        return "\n".join(filled(line) for line in lines if line)
+
+
+def filled(text: str) -> str:
+    """Lines for the screen."""
+    if text.isascii() or not language():
+        return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
+    return "\n".join(wrapped(text, ""))
 
 
 class Said(Exception):

@@ -13,6 +13,7 @@ from double_backward.methods import has_setup_context, recorded
 
 from .differentiate import applied_in_backward, first, first_backward, functions_of, summed
 from .errors import tree_of
+from .language import Phrase
 from .reply import wrong
 
 
@@ -44,46 +45,67 @@ def _check_written(cls):
     if cls.backward is Function.backward and cls.vjp is Function.vjp:
         own = [name for name in vars(cls) if not name.startswith("_")]
         near = get_close_matches("backward", own, n=1, cutoff=0.7)
-        advice = f"It has {near[0]}: is that meant?" if near else ""
+        advice = Phrase("It has {}: is that meant?", near[0]) if near else ""
         if "backward" in cls.forward.__globals__:
-            advice = "There is a function backward outside of the class. Indent it, as forward."
-        wrong(f"{cls.__name__} has no method backward.", advice)
+            advice = Phrase(
+                "There is a function backward outside of the class. Indent it, as forward."
+            )
+        wrong(Phrase("{} has no method backward.", cls.__name__), advice)
 
 
 def _check_kind(cls, args, returned, note, who):
     """One tensor or None for each argument."""
     names = list(inspect.signature(cls.forward).parameters)[-len(args) :]
     if returned is None and not _has_return(cls.backward):
-        wrong(f"{who} returns None.", "It has no return.")
+        wrong(Phrase("{} returns None.", who), Phrase("It has no return."))
     if isinstance(returned, Function):
-        _no_apply(f"{who} returns an instance of {type(returned).__name__}.", returned)
+        fact = Phrase("{} returns an instance of {}.", who, type(returned).__name__)
+        _no_apply(fact, returned)
     if returned is not None and not isinstance(returned, (Tensor, tuple)):
         wrong(
-            f"{who} returns an object of type {type(returned).__name__}.",
-            "Return a tensor, or several with a comma between them.",
+            Phrase("{} returns an object of type {}.", who, type(returned).__name__),
+            Phrase("Return a tensor, or several with a comma between them."),
         )
     returned = returned if isinstance(returned, tuple) else (returned,)
     if len(returned) < len(args) or any(g is not None for g in returned[len(args) :]):
-        got, needed = (f"{len(n)} gradient" + "s" * (len(n) != 1) for n in (returned, args))
-        wrong(
-            f"{who} returns {got}. It should return {needed}, one for each argument of forward "
-            f"after ctx ({', '.join(names)}), in that order.",
-            _stacked(returned[0], len(args)) if len(returned) == 1 else "",
+        got, needed = (_gradients(len(n)) for n in (returned, args))
+        fact = Phrase(
+            "{} returns {}. It should return {}, one for each argument of forward after ctx ({}), "
+            "in that order.",
+            who,
+            got,
+            needed,
+            ", ".join(names),
         )
+        wrong(fact, _stacked(returned[0], len(args)) if len(returned) == 1 else "")
     for name, arg, g in zip(names, args, returned, strict=False):
         if not isinstance(arg, Tensor):
             if g is not None:
-                fact = f"{who} returns a gradient for {name}, which is no tensor."
-                wrong(fact, "Return None in its place.")
+                fact = Phrase("{} returns a gradient for {}, which is no tensor.", who, name)
+                wrong(fact, Phrase("Return None in its place."))
         elif g is None:
             if arg.requires_grad:
-                wrong(f"{who} returns None for {name}, but the result depends on it{note}.")
+                said = "{} returns None for {}, but the result depends on it{}."
+                wrong(Phrase(said, who, name, note))
         elif not isinstance(g, Tensor):
-            fact = f"what {who} returns for {name} is of type {type(g).__name__}, and no tensor."
+            said = "what {} returns for {} is of type {}, and no tensor."
+            fact = Phrase(said, who, name, type(g).__name__)
             _no_apply(fact, g) if isinstance(g, Function) else wrong(fact)
         elif not _can_be_summed(g.shape, arg.shape):
-            fact = f"what {who} returns for {name} is of shape {tuple(g.shape)}, and {name} is of"
-            wrong(f"{fact} shape {tuple(arg.shape)}.{_fits_the_other_way(args, returned)}")
+            fact = Phrase(
+                "what {who} returns for {name} is of shape {shape}, and {name} is of shape {other}."
+                "{more}",
+                who=who,
+                name=name,
+                shape=tuple(g.shape),
+                other=tuple(arg.shape),
+                more=_fits_the_other_way(args, returned),
+            )
+            wrong(fact)
+
+
+def _gradients(count):
+    return Phrase("{} gradient", 1) if count == 1 else Phrase("{} gradients", count)
 
 
 def _has_return(function):
@@ -93,15 +115,16 @@ def _has_return(function):
 
 
 def _no_apply(fact, instance):
-    wrong(fact, f"Call it through apply: {type(instance).__name__}.apply")
+    wrong(fact, Phrase("Call it through apply: {}.apply", type(instance).__name__))
 
 
 def _stacked(only, needed):
     """What to say of one tensor in which all the gradients that are needed stand, or ""."""
     if needed > 1 and isinstance(only, Tensor) and only.dim() and len(only) == needed:
-        return (
-            f"This is one tensor of shape {tuple(only.shape)}, as in_numpy makes of an array. "
-            "tuple(...) around it takes it apart."
+        return Phrase(
+            "This is one tensor of shape {}, as in_numpy makes of an array. tuple(...) around it "
+            "takes it apart.",
+            tuple(only.shape),
         )
     return ""
 
@@ -117,5 +140,5 @@ def _can_be_summed(shape, to):
 def _fits_the_other_way(args, returned):
     tensors = all(isinstance(t, Tensor) for t in (*args, *returned))
     if tensors and [g.shape for g in returned] == [a.shape for a in args][::-1] and len(args) == 2:
-        return " The two would fit the other way round."
+        return Phrase(" The two would fit the other way round.")
     return ""

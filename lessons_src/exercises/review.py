@@ -23,6 +23,7 @@ from double_backward.methods import backward_method, recorded
 from . import causes
 from .differentiate import first, formulas, functions_of, in_formula, second, summed
 from .errors import raised, readers_frames, tree_of
+from .language import Phrase, sentences
 from .relations import Pair
 from .reply import Reply, Said, neutral, survived, wrong
 from .returned import look_at_returned
@@ -54,36 +55,35 @@ def _review(task, fn):
     check_first_derivative(task, fn)
     diagnosis = causes.diagnosed(task, fn, task.plain[0])
     if said := causes.of_conduct(diagnosis):
-        wrong("the first derivative is right, and yet one thing is left to mend.", said)
+        wrong(Phrase("the first derivative is right, and yet one thing is left to mend."), said)
     check_whose_derivative(fn, task.plain[0])
     if task.order > 1:
         check_second_derivative(task, fn)
     check_edges(task, fn)
     check_what_is_kept(task, fn)
     if task.order == 1:
-        return Reply("right", "right. Checked: value and first derivative.")
+        return Reply("right", Phrase("right. Checked: value and first derivative."))
     if not diagnosis.ok:
-        headline = diagnosis.verdict.headline
-        said = "".join(found.message for found in diagnosis.findings[:1])
-        wrong(f"right in every setting of this exercise, and yet: {headline}.", said)
-    checked = "value, first and second derivative, alone and inside larger formulas."
-    return Reply("right", f"right. Checked: {checked}")
+        fact = "right in every setting of this exercise, and yet: {}."
+        said = sentences(*(found.message for found in diagnosis.findings[:1]))
+        wrong(Phrase(fact, diagnosis.verdict.headline), said)
+    checked = (
+        "right. Checked: value, first and second derivative, alone and inside larger formulas."
+    )
+    return Reply("right", Phrase(checked))
 
 
 def _unexpected(error):
     """An error where none was expected: of the answer, on some calls only, or of the course."""
     try:
         if readers_frames(error) or isinstance(error, SystemExit):
-            raised("one of the calls", error)
+            raised(Phrase("one of the calls"), error)
     except Said as said:
         return said.args[0]
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{last.name}, line {last.lineno} of {last.filename.rpartition('/')[2]}"
-    return Reply(
-        "wrong",
-        "the check itself failed, which is a mistake of the course and not yours: "
-        f"{type(error).__name__}: {error} ({where}).",
-    )
+    failed = "the check itself failed, which is a mistake of the course and not yours: {}: {} ({})."
+    return Reply("wrong", Phrase(failed, type(error).__name__, error, where))
 
 
 # What was handed over
@@ -95,21 +95,23 @@ def function_of(answer: object) -> Callable:
         return answer.apply
     if isinstance(answer, Function):
         name = type(answer).__name__
-        wrong(f"this is an instance of {name}.", f"Hand over {name}.apply, without brackets.")
+        advice = Phrase("Hand over {}.apply, without brackets.", name)
+        wrong(Phrase("this is an instance of {}.", name), advice)
     if isinstance(answer, type):
-        wrong(
-            f"{answer.__name__} is a class, and no torch.autograd.Function.",
-            f"Write class {answer.__name__}(Function), and hand over {answer.__name__}.apply.",
-        )
+        fact = "{} is a class, and no torch.autograd.Function."
+        advice = Phrase("Write class {0}(Function), and hand over {0}.apply.", answer.__name__)
+        wrong(Phrase(fact, answer.__name__), advice)
     if isinstance(answer, Tensor):
-        advice = "Hand over the function itself: Name.apply, without brackets behind it."
-        wrong("this is a tensor, the result of a call.", advice)
+        advice = Phrase("Hand over the function itself: Name.apply, without brackets behind it.")
+        wrong(Phrase("this is a tensor, the result of a call."), advice)
     if not callable(answer):
-        wrong("there is nothing to call.", "Hand over the Function's apply: Name.apply")
+        advice = Phrase("Hand over the Function's apply: Name.apply")
+        wrong(Phrase("there is nothing to call."), advice)
     owner, _, method = getattr(answer, "__qualname__", "").rpartition(".")
     if method in ("forward", "backward", "setup_context"):
         name = owner.rpartition(".")[2]
-        wrong(f"this is {method} itself.", f"Hand over {name}.apply, which calls it.")
+        advice = Phrase("Hand over {}.apply, which calls it.", name)
+        wrong(Phrase("this is {} itself.", method), advice)
     return answer
 
 
@@ -121,7 +123,7 @@ def check_as_given(task, fn):
     if task.given:
         yours = _trees(getattr(fn, "__self__", fn))
         if yours and yours == _trees(task.given):
-            neutral("as given. It has a bug: find it and mend it here.")
+            neutral(Phrase("as given. It has a bug: find it and mend it here."))
 
 
 def _trees(cls):
@@ -143,57 +145,61 @@ def check_value(task, fn, setting):
         out = fn(*args)
     except (Exception, SystemExit) as error:
         inside = any(frame.f_code.co_name == "forward" for frame, _ in readers_frames(error))
-        raised(("forward" if inside else f"F({', '.join(task.inputs)})") + setting.note, error)
+        called = "forward" if inside else f"F({', '.join(task.inputs)})"
+        raised(Phrase("{}{}", called, setting.note), error)
     _check_kind(task, setting, out, true)
     for name, before, after in zip(task.inputs, setting.args, args, strict=True):
         if isinstance(before, Tensor) and not torch.equal(before, after.detach()):
-            fact = f"forward changes {name}, which belongs to the caller{setting.note}."
-            wrong(fact, "Make a new tensor instead.")
+            fact = Phrase("forward changes {}, which belongs to the caller{}.", name, setting.note)
+            wrong(fact, Phrase("Make a new tensor instead."))
     dtype = torch.float32 if setting.single else torch.float64
     given = task.named(setting.args)
     pair = Pair("value", out.detach().to(dtype), true.to(dtype), given, setting.note)
     if pair.wrong:
-        wrong(f"the value is wrong {pair}.", f"It should be {task.asks}.")
+        fact = Phrase("the value is wrong {}.", pair.said)
+        wrong(fact, Phrase("It should be {}.", task.asks))
 
 
 def _check_kind(task, setting, out, true):
     """One tensor of the right shape and dtype."""
     if out is None:
-        wrong("the result is None.", "Is a return missing?")
+        wrong(Phrase("the result is None."), Phrase("Is a return missing?"))
     if isinstance(out, (tuple, list)):
-        advice = (
+        advice = Phrase(
             "Let a function call apply and return the first result alone, and check that function."
         )
-        several = f"the result is a {type(out).__name__} of {len(out)}."
-        wrong(several, advice if len(out) > 1 else "Return the tensor itself.")
+        several = Phrase("the result is a {} of {}.", type(out).__name__, len(out))
+        wrong(several, advice if len(out) > 1 else Phrase("Return the tensor itself."))
     if isinstance(out, Function):
         name = type(out).__name__
-        wrong(f"the result is an instance of {name}.", f"Call it through apply: {name}.apply")
+        advice = Phrase("Call it through apply: {}.apply", name)
+        wrong(Phrase("the result is an instance of {}.", name), advice)
     if not isinstance(out, Tensor):
-        wrong(f"the result is of type {type(out).__name__}, and no tensor.")
+        wrong(Phrase("the result is of type {}, and no tensor.", type(out).__name__))
     if out.shape != true.shape:
-        advice = f"It should be {task.asks}, of shape {tuple(true.shape)}."
+        advice = Phrase("It should be {}, of shape {}.", task.asks, tuple(true.shape))
         node: Any = out.grad_fn
         taken = type(node).__name__ in ("UnbindBackward0", "SelectBackward0")
         if taken and hasattr(node.next_functions[0][0], "_forward_cls"):
-            advice = (
+            advice = Phrase(
                 "This is an element of the one tensor that apply returns: forward returns no extra "
                 "outputs."
             )
-        wrong(f"the result is of shape {tuple(out.shape)}{setting.note}.", advice)
+        wrong(Phrase("the result is of shape {}{}.", tuple(out.shape), setting.note), advice)
     if not setting.single and out.dtype != torch.float64:
-        wrong(f"the result is of dtype {out.dtype}.", f"It should be {true.dtype}, like the input.")
+        advice = Phrase("It should be {}, like the input.", true.dtype)
+        wrong(Phrase("the result is of dtype {}.", out.dtype), advice)
 
 
 def check_graph(fn, setting):
     """The result comes from a Function of the reader's."""
     out = fn(*setting.fresh()[0])
     if not out.requires_grad:
-        fact = "the value is right, but no graph leads from it to the input."
+        fact = Phrase("the value is right, but no graph leads from it to the input.")
         wrong(fact, survived(causes.cut_off, fn, setting))
     if not any(node.custom for node in walk.walk(out).nodes):
-        advice = "Write one, with forward and backward, and call it through apply."
-        wrong("right numbers, but there is no Function of yours in the graph.", advice)
+        advice = Phrase("Write one, with forward and backward, and call it through apply.")
+        wrong(Phrase("right numbers, but there is no Function of yours in the graph."), advice)
 
 
 def check_whose_derivative(fn, setting):
@@ -207,11 +213,11 @@ def check_whose_derivative(fn, setting):
             came = [u for u in got if u is not None and u.any()]
             if g is not None and came and not any(_proportional(g, u) for u in came):
                 return
-    wrong(
+    fact = Phrase(
         "right numbers, but the derivative is torch's: the Function in the graph has no part in "
-        "it, or hands the gradient on, at most times a number.",
-        "Compute the result in forward, and its derivative in backward.",
+        "it, or hands the gradient on, at most times a number."
     )
+    wrong(fact, Phrase("Compute the result in forward, and its derivative in backward."))
 
 
 def _proportional(a, b):
@@ -244,8 +250,9 @@ def check_first_derivative(task, fn):
 def _compare_first(group, advise=lambda name: ""):
     for pair in group:
         if pair.wrong:
-            by = f" with respect to {pair.what}" if len(group) > 1 else ""
-            wrong(f"the first derivative{by} is wrong {pair}.", advise(pair.what))
+            by = Phrase(" with respect to {}", pair.what) if len(group) > 1 else ""
+            fact = Phrase("the first derivative{} is wrong {}.", by, pair.said)
+            wrong(fact, advise(pair.what))
 
 
 def first_pairs(task, fn, setting, plain=False, between=()):
@@ -256,17 +263,18 @@ def first_pairs(task, fn, setting, plain=False, between=()):
         out, yours, u = first(fn, setting, ones if plain else None, between=between)
     except (Exception, SystemExit) as error:
         if any(part in str(error) for part in NO_GRAPH):
-            wrong(f"no graph leads from the result to the input{note}.")
+            wrong(Phrase("no graph leads from the result to the input{}.", note))
         look_at_returned(fn, setting)
-        raised(f"backward{note}", error)
+        raised(Phrase("{}{}", "backward", note), error)
     for name, gradient in zip(names, yours, strict=True):
         if gradient is None:
             look_at_returned(fn, setting)
-            wrong(f"no gradient comes back for {name}, but the result depends on it{note}.")
+            fact = "no gradient comes back for {}, but the result depends on it{}."
+            wrong(Phrase(fact, name, note))
     _, true, _ = first(task.truth, setting, u, double=True)
     given = task.named(setting.args)
-    factors = {"grad_out": u, **given, "the result": out.detach()}
-    factors |= {"the number of elements": torch.tensor(out.numel(), dtype=torch.float64)}
+    factors = {"grad_out": u, **given, Phrase("the result"): out.detach()}
+    factors |= {Phrase("the number of elements"): torch.tensor(out.numel(), dtype=torch.float64)}
     if not plain or task.weights is not None:
         given = {**given, "grad_out": u}
     at = u, *setting.args
@@ -282,11 +290,11 @@ def _check_memory(task, fn, setting):
                 continue
         except Said:
             pass
-        wrong(
+        fact = Phrase(
             "the gradient is another one, or none, when F was called with other arguments after "
-            "forward.",
-            causes.SHARED,
+            "forward."
         )
+        wrong(fact, causes.SHARED)
 
 
 # The second derivative
@@ -301,27 +309,28 @@ def check_second_derivative(task, fn):
     for setting in task.plain:
         for label, formula in formulas(task, setting).items():
             if seen := in_one_formula(task, fn, setting, label, formula):
-                wrong(f"the second derivative is wrong in a formula. {seen}.")
+                wrong(Phrase("the second derivative is wrong in a formula. {}.", seen))
     for pair in sum(second_pairs(task, fn, task.plain[0], again=True), []):
         if pair.wrong:
-            wrong(
-                f"the derivative of grad_x by {pair.what} is another one when backward ran before, "
-                "without create_graph.",
-                "backward should compute everything anew each time it runs.",
+            fact = Phrase(
+                "the derivative of grad_x by {} is another one when backward ran before, without "
+                "create_graph.",
+                pair.what,
             )
+            wrong(fact, Phrase("backward should compute everything anew each time it runs."))
     if said := survived(causes.of_extra_outputs, task, fn, task.plain[0]):
-        wrong("the second derivative is right, and one thing is left to mend.", said)
+        wrong(Phrase("the second derivative is right, and one thing is left to mend."), said)
     for setting in task.plain if task.third else []:
         _check_third_derivative(task, fn, setting)
 
 
 def _check_third_derivative(task, fn, setting):
     """A wrong number is refused; an error is not, for it is honest."""
-    label = "F, differentiated three times,"
+    label = Phrase("F, differentiated three times,")
     seen = survived(in_one_formula, task, fn, setting, label, lambda f, xs: f(*xs), 3)
     if seen and " raises: " not in seen:
         wrong(
-            f"the second derivative is right, and the third is a wrong number. {seen}.",
+            Phrase("the second derivative is right, and the third is a wrong number. {}.", seen),
             survived(lambda: causes.told_to(task, causes.cause_of(task, fn, setting, order=3))),
         )
 
@@ -336,7 +345,7 @@ def second_pairs(task, fn, setting, again=False):
             raise
         except Exception as error:
             look_at_returned(fn, setting)
-            raised(f"backward, differentiated itself{setting.note},", error)
+            raised(Phrase("backward, differentiated itself{},", setting.note), error)
         true, *_ = second(task.truth, setting, which, double=True)
         given = {**task.named(setting.args), "grad_out": u, "h": h}
         like, at = [*setting.fresh()[1], u], (h, u, *setting.args)
@@ -350,18 +359,20 @@ def _tell_second(task, fn, setting, groups, pair):
     alike = [second_pairs(task, fn, s)[which] for s in [*task.plain, *map(Setting, task.wide[:1])]]
     advice = causes.of_second_derivative(task, fn, setting, groups, alike)
     seen = "" if setting.said else _seen(task, fn, setting)
-    seen = seen or f"The derivative of grad_{groups[0][which].what} by {pair.what}, {pair}"
-    wrong(f"the second derivative is wrong. {seen}.", advice, names_cause=bool(advice))
+    said = "The derivative of grad_{} by {}, {}"
+    seen = seen or Phrase(said, groups[0][which].what, pair.what, pair.said)
+    fact = Phrase("the second derivative is wrong. {}.", seen)
+    wrong(fact, advice, names_cause=bool(advice))
 
 
 def _seen(task, fn, setting):
     """What a reader sees: the first formula with a wrong number, and if F alone raises."""
-    alone = ""
+    alone = raising = ""
     for label, formula in formulas(task, setting).items():
         seen = in_one_formula(task, fn, setting, label, formula)
         if seen and " raises: " not in seen:
-            return f"{alone.partition(':')[0]} an error; {seen}" if alone else seen
-        alone = alone or seen
+            return Phrase("{} raises an error; {}", raising, seen) if alone else seen
+        alone, raising = (alone, raising) if alone else (seen, label)
     return alone
 
 
@@ -373,16 +384,17 @@ def in_one_formula(task, fn, setting, label, formula, order=2):
     except Exception as error:
         text = str(error).partition("\n")[0].rstrip(".")
         if not any(part in text for part in NO_GRAPH):
-            raised(f"{label}, differentiated twice,", error)
+            raised(Phrase("{}, differentiated twice,", label), error)
         # Where the second derivative is 0, autograd raises without a mistake too.
-        return f"{label} raises: {text}" if any(t.abs().max() > 1e-9 for t in true) else ""
+        matters = any(t.abs().max() > 1e-9 for t in true)
+        return Phrase("{} raises: {}", label, text) if matters else ""
     note, names = setting.note, task.differentiated(setting)
     if task.weights is not None:
-        note = f", each result times {task.weights.tolist()}{note}"
+        note = Phrase(", each result times {}{}", task.weights.tolist(), note)
     for pair in Pair.each(names, yours, true, yours, given=task.named(setting.args), note=note):
         if pair.wrong:
-            by = f", its gradients added and differentiated by {pair.what}," * (len(names) > 1)
-            return f"{label}{by} {pair}"
+            by = Phrase(", its gradients added and differentiated by {},", pair.what)
+            return Phrase("{}{} {}", label, by if len(names) > 1 else "", pair.said)
     return ""
 
 
@@ -395,28 +407,34 @@ def check_edges(task, fn):
         setting = Setting(args)
         given, xs = setting.fresh()
         gradients = grad(fn(*given).sum(), xs, create_graph=task.order > 1)
-        results = {"first": gradients}
+        results = {Phrase("the first derivative"): gradients}
         if task.order > 1:
-            results["second"] = grad(
+            results[Phrase("the second derivative")] = grad(
                 summed(gradients), xs, allow_unused=True, materialize_grads=True
             )
         for which, tensors in results.items():
             for name, x, g in zip(task.differentiated(setting), xs, tensors, strict=True):
                 for bad in (~g.isfinite()).nonzero()[:1]:
                     place = f"{name}[{bad.item()}] = {x[bad].item():.6g}"
-                    fact = f"the {which} derivative is {g[bad].item()} at {place}"
-                    wrong(f"{fact}. It should be finite there, as the value is.")
+                    fact = Phrase("{} is {} at {}.", which, g[bad].item(), place)
+                    there = Phrase("It should be finite there, as the value is.")
+                    wrong(sentences(fact, there))
 
 
 KEPT_ON_CTX = {
     walk.INPUT: (
-        "an input",
-        "If the caller edits it in place before backward runs, the numbers are wrong and no error "
-        "says so.",
+        Phrase("an input"),
+        Phrase(
+            "If the caller edits it in place before backward runs, the numbers are wrong and no "
+            "error says so."
+        ),
     ),
     walk.OUTPUT: (
-        "an output",
-        "It leads to its node, and the node to it: a circle, which is not freed with the result.",
+        Phrase("an output"),
+        Phrase(
+            "It leads to its node, and the node to it: a circle, which is not freed with the "
+            "result."
+        ),
     ),
 }
 
@@ -428,12 +446,16 @@ def check_what_is_kept(task, fn):
     graph = grad(out, xs, uneven(out).requires_grad_(), create_graph=task.order > 1)
     nodes = [n for n in walk.walk(out, *graph).nodes if n.custom]
     for node in nodes:
-        place = f"in {node.title}, " if len({n.custom for n in nodes}) > 1 else ""
+        place = Phrase("in {}, ", node.title) if len({n.custom for n in nodes}) > 1 else ""
         for kept in node.kept:
             if kept.on_ctx and kept.role in KEPT_ON_CTX:
                 what, why = KEPT_ON_CTX[kept.role]
                 is_it = "is" if isinstance(vars(node.fn).get(kept.name), Tensor) else "holds"
-                wrong(
-                    f"every number is right, and one thing is left to mend: {place}ctx.{kept.name} "
-                    f"{is_it} {what}. {why} {causes.to_save(node.fn)}"
+                fact = Phrase(
+                    "every number is right, and one thing is left to mend: {}ctx.{} {} {}.",
+                    place,
+                    kept.name,
+                    Phrase(is_it),
+                    what,
                 )
+                wrong(sentences(fact, why, causes.to_save(node.fn)))

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .language import Phrase, joined
+
 
 def numbers(*values: float) -> Tensor:
     """A float64 tensor of shape (n,)."""
@@ -18,12 +20,12 @@ TURNED = torch.tensor([[0.5, 1.0], [-1.3, 0.7]], dtype=torch.float64).t()
 
 BY_OUTPUT = "Your formula is right for the output, but you put the input into it."
 
-SHAPES = {
-    "of shape (2, n)": lambda x: x.reshape(2, -1),
-    "transposed": lambda x: x.reshape(2, -1).t(),
-    "of shape (n, 2, 1), not contiguous": lambda x: x.reshape(1, 2, -1).transpose(0, 2),
-    "of one element": lambda x: x[:1],
-    "a number, of shape ()": lambda x: x[0],
+SHAPES: dict[str, Callable[[Tensor], Tensor]] = {  # by what is said behind the names of the arguments
+    Phrase("of shape (2, n)"): lambda x: x.reshape(2, -1),
+    Phrase("transposed"): lambda x: x.reshape(2, -1).t(),
+    Phrase("of shape (n, 2, 1), not contiguous"): lambda x: x.reshape(1, 2, -1).transpose(0, 2),
+    Phrase("of one element"): lambda x: x[:1],
+    Phrase("a number, of shape ()"): lambda x: x[0],
 }
 EVERY_SHAPE = tuple(SHAPES)
 MATRICES = EVERY_SHAPE[:3]  # for a function of all elements together
@@ -60,7 +62,7 @@ class Setting:
     @property
     def note(self) -> str:
         """To stand behind a place in a message."""
-        return f" ({self.said})" if self.said else ""
+        return Phrase(" ({})", self.said) if self.said else ""
 
     @property
     def single(self) -> bool:
@@ -157,7 +159,7 @@ class Task:
         found = []
         for args in self.points:
             turned = [n for n, a in self._tensors(args) if not a.is_contiguous()]
-            found.append(Setting(args, f"{' and '.join(turned)} transposed" if turned else ""))
+            found.append(Setting(args, told(turned, EVERY_SHAPE[1]) if turned else ""))
         return found
 
     @property
@@ -165,13 +167,14 @@ class Task:
         """Every other setting in float64."""
         found = []
         for args in self.wide:
-            names = " and ".join(n for n, a in self._tensors(args) if a.dim())
+            names = [n for n, a in self._tensors(args) if a.dim()]
             found.append(Setting(args))
-            found += [Setting(_each(args, SHAPES[s]), f"{names} {s}") for s in self.shapes]
+            found += [Setting(_each(args, SHAPES[s]), told(names, s)) for s in self.shapes]
         where = Setting(self.points[0]).places
         for i in where if len(where) > 1 else []:
             rest = tuple(k for k in where if k != i)
-            found.append(Setting(self.points[0], f"{self.inputs[i]} alone requires grad", rest))
+            said = Phrase("{} alone requires grad", self.inputs[i])
+            found.append(Setting(self.points[0], said, rest))
         return found
 
     @property
@@ -179,16 +182,16 @@ class Task:
         """The plain settings in float32."""
         found = []
         for args in self.points:
-            names = " and ".join(n for n, a in self._tensors(args) if a.dim())
+            names = [n for n, a in self._tensors(args) if a.dim()]
             args = tuple(a.float() if isinstance(a, Tensor) else a for a in args)
-            found.append(Setting(args, f"{names} in float32"))
+            found.append(Setting(args, told(names, Phrase("in float32"))))
         return found
 
     @property
     def constant(self) -> Setting:
         """The first plain one, where nothing requires grad."""
         args = self.points[0]
-        return Setting(args, "nothing requires grad", tuple(range(len(args))))
+        return Setting(args, Phrase("nothing requires grad"), tuple(range(len(args))))
 
     def named(self, args: tuple) -> dict:
         return dict(zip(self.inputs, args, strict=True))
@@ -199,6 +202,11 @@ class Task:
 
     def _tensors(self, args):
         return [(name, a) for name, a in self.named(args).items() if isinstance(a, Tensor)]
+
+
+def told(names: list[str], how: str) -> str:
+    """What is unusual about these arguments."""
+    return Phrase("{} {}", joined("{} and {}", names), how)
 
 
 def _each(args, shape):

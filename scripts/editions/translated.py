@@ -5,10 +5,11 @@ lesson's Markdown; an empty file begins one. The catalogues are updated from not
 both come the notebooks in notebooks/LANGUAGE/. Nothing is executed: code cells and their outputs
 are the English ones. What has no translation, or one marked fuzzy, stands in English.
 
-translations/LANGUAGE/exercises.po has what hint and check say; compiled for gettext, it stands in
-lessons_src/exercises/.
+Two catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
+double_backward.po the findings of `diagnose`. Compiled for gettext, they stand beside the modules.
 """
 
+import ast
 import re
 from collections import Counter
 from io import BytesIO
@@ -18,13 +19,20 @@ from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
-from lessons_src.exercises import exercises, language
+from double_backward.diagnosis.findings import ROWS
+from double_backward.diagnosis.functions import Kind
+from double_backward.diagnosis.prepare import NOT_CHECKED
+from double_backward.diagnosis.verdict import Verdict
+from lessons_src.exercises import errors, exercises
 
 from . import colab
 from .carry import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
-EXERCISES = ROOT / "lessons_src" / "exercises"
+PROGRAMS = {
+    "exercises": ROOT / "lessons_src" / "exercises",
+    "double_backward": ROOT / "double_backward",
+}
 TRANSLATIONS = ROOT / "translations"
 # Empty lines, in a quotation too; what is fenced is code, and stays.
 BETWEEN = re.compile(r"((?:\A|\n+)```.*?\n```\n*|\n(?:>? *\n)+)", re.DOTALL)
@@ -48,14 +56,14 @@ def main():
 
 def made_from(path):
     """The file that is written from a catalogue."""
-    if path.stem == "exercises":
-        return EXERCISES / f"{path.parent.name}.mo"
+    if path.stem in PROGRAMS:
+        return PROGRAMS[path.stem] / f"{path.parent.name}.mo"
     return NOTEBOOKS / path.parent.name / f"{path.stem}.ipynb"
 
 
 def content(path, catalogue):
     """What stands in that file."""
-    if path.stem != "exercises":
+    if path.stem not in PROGRAMS:
         return translated(english_of(path), catalogue, path.parent).encode()
     compiled = BytesIO()
     write_mo(compiled, catalogue)
@@ -116,19 +124,62 @@ def renumber(catalogue, fresh):
 
 
 def template(path):
-    """The English entries, each with its place: the id of a cell, the name of an exercise."""
+    """The English entries, each with its place: the id of a cell, or the name of a module."""
     found = Catalog()
-    if path.stem == "exercises":
-        for sentence in language.SENTENCES:
-            found.add(sentence, locations=[("language", None)])
-        for name, exercise in exercises().items():
-            for hint in exercise.TASK.hints:
-                found.add(hint, locations=[(name, None)])
+    if path.stem in PROGRAMS:
+        tables = of_exercises() if path.stem == "exercises" else of_findings()
+        for place, text in [*phrases_in(PROGRAMS[path.stem]), *tables]:
+            found.add(text, locations=[(place, None)])
         return found
     for cell in markdown_cells(read_lesson(english_of(path))):
         for paragraph in paragraphs(cell.source):
             found.add(paragraph, locations=[(cell.id, None)])
     return found
+
+
+def of_exercises():
+    """What stands in tables there."""
+    yield from (("errors", advice) for advice in errors.ADVICE.values())
+    for name, exercise in exercises().items():
+        task = exercise.TASK
+        point = [task.point.said] if task.point else []
+        texts = [task.asks, *task.hints, *task.slips, *task.second_slips, *task.cures.values()]
+        yield from ((name, text) for text in texts + point)
+
+
+def of_findings():
+    """The same of `diagnose`."""
+    yield from (("findings", row.says) for row in ROWS.values() if row.says and row.says != "{}")
+    yield from (("functions", str(kind)) for kind in Kind)
+    yield from (("prepare", text) for text in NOT_CHECKED.values())
+    for verdict in Verdict:
+        for order in ("second", "third"):
+            yield "verdict", verdict.headline.replace("second", order)
+
+
+def phrases_in(folder):
+    """The templates that stand in calls of Phrase and joined, or in a variable that these get."""
+    for path in sorted(folder.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                named.setdefault(node.targets[0].id, []).append(node.value)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                given = node.args[0]
+                given = named.get(given.id, []) if isinstance(given, ast.Name) else [given]
+                texts = [text for each in given for text in constants(each)]
+                for text in texts if node.func.id in ("Phrase", "joined") else []:
+                    yield path.stem, text
+
+
+def constants(node):
+    """The text, or both of `one if so else another`."""
+    if isinstance(node, ast.IfExp):
+        return constants(node.body) + constants(node.orelse)
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return [node.value] if is_text else []
 
 
 def translated(english, catalogue, folder):

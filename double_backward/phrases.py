@@ -1,0 +1,90 @@
+"""What is said, in English; and with COURSE_LANGUAGE=zh_CN in Chinese, too, from a catalogue.
+
+A `Phrase` is English text that knows its template and what was filled in: the templates are the
+entries of zh_CN.mo beside this file, which `make translations` writes.
+"""
+
+import gettext
+import os
+import re
+from collections.abc import Iterable
+from functools import cache, reduce
+from pathlib import Path
+from typing import Any
+
+FOLDERS = [Path(__file__).parent]  # with catalogues: whoever else uses phrases adds its own
+HAN, FULL_WIDTH = "[\u4e00-\u9fff]", "[，。：；？！（）“”、…]"
+
+
+class Phrase(str):
+    """A text to read, whatever its language: a template, in English, with values in its {}."""
+
+    template: str
+    values: tuple[Any, ...]
+    named: dict[str, Any]
+
+    def __new__(cls, template: str, *values: Any, **named: Any) -> "Phrase":
+        filled = values or named
+        phrase = super().__new__(cls, template.format(*values, **named) if filled else template)
+        phrase.template, phrase.values, phrase.named = template, values, named
+        return phrase
+
+    def capitalised(self) -> "Phrase":
+        """The same at the beginning of a sentence."""
+        phrase = str.__new__(Phrase, self[:1].upper() + self[1:])
+        phrase.__dict__ = self.__dict__
+        return phrase
+
+
+def joined(template: str, parts: Iterable[str]) -> str:
+    """The parts in a row, two at a time in the {} of a template such as "{} and {}"."""
+    parts = list(parts)
+    return reduce(lambda one, other: Phrase(template, one, other), parts) if parts else ""
+
+
+def language() -> str:
+    """ "zh_CN", or "" for English: by the variable, so that a notebook can name its own."""
+    return os.environ.get("COURSE_LANGUAGE", "")
+
+
+def translation(text: str) -> str:
+    """The text in the language, or "" where it has no translation."""
+    known = text and _known(language(), tuple(FOLDERS))
+    if not known:
+        return ""
+    template = text.template if isinstance(text, Phrase) else text
+    said = known.gettext(template)
+    if said and isinstance(text, Phrase) and (text.values or text.named):
+        values = [in_language(value) for value in text.values]
+        named = {name: in_language(value) for name, value in text.named.items()}
+        said = said.format(*values, **named)
+    return _set(said)
+
+
+def in_language(text: Any) -> Any:
+    """The same in the language; as it is, where it has no translation or is no text."""
+    return (translation(text) or text) if isinstance(text, str) else text
+
+
+class _Unknown(gettext.NullTranslations):
+    def gettext(self, message):
+        return ""
+
+
+@cache
+def _known(language, folders):
+    """The translations that these folders have; None where they have no such language."""
+    known: gettext.NullTranslations = _Unknown()
+    for catalogue in [folder / f"{language}.mo" for folder in folders]:
+        if catalogue.exists():
+            with catalogue.open("rb") as file:
+                found = gettext.GNUTranslations(file)
+            found.add_fallback(known)
+            known = found
+    return None if isinstance(known, _Unknown) else known
+
+
+def _set(text):
+    """Spaces as Chinese is set: none beside its own signs, one beside Latin letters and numbers."""
+    text = re.sub(rf"(?<={FULL_WIDTH}) +| +(?={FULL_WIDTH})|(?<={HAN}) +(?={HAN})", "", text)
+    return re.sub(rf"(?<={HAN})(?=[A-Za-z0-9`(])|(?<=[A-Za-z0-9`)])(?={HAN})", " ", text)
