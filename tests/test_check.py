@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from torch.autograd import Function, grad
-from torch.autograd.function import once_differentiable
+from made_functions import cubic, of_inputs
+from test_diagnosis_facts import Once, cube_with, nested, without_grad_out
 
 from double_backward.check import Line, Outcome, Subject, check, first, measure
 from lessons_src.saving_inputs import Square
@@ -40,22 +40,6 @@ def outcomes(found):
     return [str(one.outcome) for one in (found.by_input, found.by_grad_out, found.tied)]
 
 
-def cubic(backward):
-    """x**3, with a backward of grad_out and x."""
-
-    class Cubic(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x**3
-
-        @staticmethod
-        def backward(ctx, g):
-            return backward(g, *ctx.saved_tensors)
-
-    return Cubic.apply
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("fn", [Square.apply, Exp.apply, Sinh.apply, Cube.apply, torch.tanh])
 def test_what_is_right_is_right_in_every_respect(fn, dtype):
@@ -65,44 +49,14 @@ def test_what_is_right_is_right_in_every_respect(fn, dtype):
     assert first(expected).outcome is RIGHT
 
 
-class Twice(Function):
-    """The second Function of a cube: where g depends on x, its gradient by x has that, too."""
-
-    @staticmethod
-    def forward(ctx, g, x):
-        ctx.save_for_backward(g, x)
-        return g * 3 * x**2
-
-    @staticmethod
-    def backward(ctx, h):
-        g, x = ctx.saved_tensors
-        with torch.enable_grad():
-            value = g * 3 * x**2
-        wanted = [t for t in (g, x) if t.requires_grad]
-        found = iter(grad(value, wanted, h, create_graph=True))
-        return tuple(next(found) if t.requires_grad else None for t in (g, x))
-
-
-class NoGradOut(Function):
-    @staticmethod
-    def forward(ctx, g, x):
-        ctx.save_for_backward(g, x)
-        return g * 3 * x**2
-
-    @staticmethod
-    def backward(ctx, h):
-        g, x = ctx.saved_tensors
-        return None, h * g * 6 * x
-
-
 WRONG_ONES = {  # how by_input, by_grad_out and tied end
     "on ctx": (SinhBad.apply, ["wrong", "right", "wrong"]),
     "x detached": (cubic(lambda g, x: g * 3 * x.detach() ** 2), ["wrong", "right", "wrong"]),
     "half of it": (
         cubic(lambda g, x: g * 3 * (x**2 + x.detach() ** 2) / 2), ["wrong", "right", "wrong"]),
     "grad_out detached": (cubic(lambda g, x: g.detach() * 3 * x**2), ["right", "wrong", "wrong"]),
-    "grad_out forgotten": (cubic(NoGradOut.apply), ["right", "wrong", "wrong"]),
-    "a path twice": (cubic(Twice.apply), ["right", "right", "wrong"]),
+    "grad_out forgotten": (cube_with(without_grad_out), ["right", "wrong", "wrong"]),
+    "a path twice": (nested(False), ["right", "right", "wrong"]),
 }  # fmt: skip
 
 
@@ -121,17 +75,7 @@ def test_a_constant_grad_out_is_not_asked_for():
 
 
 def test_the_gradient_that_is_wrong_is_told():
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return a * b**2
-
-    def backward(ctx, g):
-        a, b = ctx.saved_tensors
-        return g * b**2, g * 2 * a.detach() * b
-
-    product = type(
-        "P", (Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    )
+    product = of_inputs(lambda a, b: a * b**2, lambda g, a, b: (g * b**2, g * 2 * a.detach() * b))
     assert check(measured(product.apply, x(), x(2.0, 0.3, 0.7))).wrong == (1,)
 
 
@@ -142,18 +86,7 @@ def test_an_answer_that_raises_is_neither_right_nor_wrong():
 
 
 def test_the_guard_of_once_differentiable_lets_zeros_through():
-    class Guarded(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x**3
-
-        @staticmethod
-        @once_differentiable
-        def backward(ctx, g):
-            return g * 3 * ctx.saved_tensors[0] ** 2
-
-    found = check(measured(Guarded.apply))
+    found = check(measured(Once.apply))
     assert found.by_input.outcome is WRONG and found.by_input.got == 0 and found.unresolved
 
 

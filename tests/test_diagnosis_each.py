@@ -1,7 +1,6 @@
 """What is known of each Function by itself, as far as no report shows it: how its backward is
 differentiated, what is handed to it, and what becomes of the rows where fn cannot judge."""
 
-import pytest
 import torch
 from made_evidence import RAISES, RIGHT, WRONG, custom, cutting, extra, measured, rows, sound
 from made_functions import cubic, function, x
@@ -94,42 +93,6 @@ def test_a_backward_that_takes_no_leaf_is_not_known():
     found = one(cubic(lambda g, x: g * torch.from_numpy(3 * x.numpy() ** 2)))
     assert (found.by_input, found.by_grad_out) == (RAISES, Outcome.NOT_ASKED)
     assert "Can't call numpy()" in found.refused and blame_of(found) == []
-
-
-# Arguments without a graph.
-
-
-def scaled_by(make):
-    """x * y, where y is made of x, and apply gets it without a graph."""
-
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x)
-        ctx.y = y
-        return x * (y() if callable(y) else y)
-
-    def backward(ctx, g):
-        return g * (ctx.y() if callable(ctx.y) else ctx.y), None
-
-    multiply = function(forward, backward).apply
-    return lambda x: multiply(x, make(x))
-
-
-def returning(value):
-    return lambda: value
-
-
-@pytest.mark.parametrize(
-    "make, handed",
-    [
-        (lambda x: x.detach().exp(), [("y", False)]),
-        (lambda x: x.detach().sum().item(), [("y", False)]),
-        (lambda x: returning(x.detach().exp()), [("y", True)]),
-        (lambda x: torch.ones_like(x), []),
-        (lambda x: 2.0, []),
-    ],
-)
-def test_arguments_that_change_and_have_no_graph(make, handed):
-    assert [tuple(h) for h in one(scaled_by(make)).handed] == handed
 
 
 # Extra outputs.

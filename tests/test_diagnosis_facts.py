@@ -724,6 +724,17 @@ SAID = {
         "embedding": (sum_of_rows, "no_derivative_formula", matrix),
         "edits its own": (cubic(edits_its_own), "saved_tensor_edited"),
         "None not checked": (lambda x: NoneUnchecked.apply(x)[0], "gradient_can_be_none"),
+        "one gradient of two": (of_two(lambda ctx, g, a, b: g * b**2), "number_of_gradients", a, b),
+        "gradients in a list": (
+            of_two(lambda *given: list(both_right(*given))),
+            "number_of_gradients",
+            a,
+            b,
+        ),
+        "gradient of another shape": (
+            cubic(lambda g, x: (g * 3 * x**2).sum()[None].expand(3)),
+            "gradient_of_another_kind",
+        ),
         "gradient of a number": (by_number(lambda ctx, g: (2 * g, g)), "gradient_for_no_tensor"),
         "number as a gradient": (by_number(lambda ctx, g: (2.0, None)), "gradient_of_another_kind"),
         "view of what is transposed": (cubic(transposed_view), "view_in_backward", matrix),

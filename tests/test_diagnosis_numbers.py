@@ -706,38 +706,6 @@ def test_an_inexact_first_derivative_at_the_edge_of_a_domain():
     assert found.verdict != "not_checked", str(found)
 
 
-def test_a_backward_that_writes_ctx_is_named():
-    class Counting(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(y := torch.exp(x))
-            ctx.calls, ctx.rate = [], 0.5
-            return y
-
-        @staticmethod
-        def backward(ctx, grad_out):
-            ctx.calls.append(1)
-            return grad_out * ctx.saved_tensors[0] * len(ctx.calls)
-
-    found = diagnose(Counting.apply, x)
-    (said,) = (f.message for f in found.findings if f.code == "backward_not_repeatable")
-    assert "it changes ctx.calls. To" in said
-
-
-def test_an_empty_input_beside_a_full_one():
-    def cat(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return torch.cat([a**2, b**3])
-
-    def backward(ctx, g):
-        a, b = ctx.saved_tensors
-        return 2 * g[: len(a)] * a, 3 * g[len(a) :] * b**2
-
-    empty = torch.zeros(0, dtype=torch.float64, requires_grad=True)
-    assert diagnose(function(cat, backward).apply, empty, x).verdict == "supported"
-    assert diagnose(function(cat, backward).apply, x, empty).verdict == "supported"
-
-
 class BroadenedEigh(Function):
     """eigh with 1/d as d / (d**2 + 1e-12), whose second derivative loses digits."""
 

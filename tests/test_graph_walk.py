@@ -204,18 +204,6 @@ def test_edges_name_the_output_they_start_from():
     assert [(source.title, number) for source, number in node.inputs] == [("Sinh", 2), ("Sinh", 0)]
 
 
-def test_the_class_named_like_a_node_is_not_confused_with_it():
-    out = Cube.apply(leaf())
-    (grad_x,) = torch.autograd.grad(out.sum(), point_of(out), create_graph=True)
-    assert walk(out).nodes[0].title == "Cube"
-    assert walk(grad_x).nodes[0].title == "CubeBackward"
-
-
-def point_of(out):
-    """The leaf behind a graph of one input."""
-    return walk(out).nodes[-1].leaf
-
-
 def test_a_leaf_is_found_by_its_tensor():
     x = leaf()
     graph = walk(x * 2)

@@ -8,8 +8,18 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from made_functions import cubic, save_x, saving, x
+from test_diagnosis_facts import (
+    Once,
+    SinhForgotten,
+    SinhFunc,
+    SinhSaved,
+    copying,
+    cube_with,
+    nested,
+    without_grad_out,
+)
 from torch.autograd import Function, grad, gradcheck, gradgradcheck
-from torch.autograd.function import once_differentiable
 from torch.autograd.functional import hvp
 
 from double_backward import calls, detect_intermediates, diagnose, recompute_intermediates
@@ -19,10 +29,6 @@ from lessons_src.saving_intermediates import sinh
 from lessons_src.saving_outputs import Exp
 from lessons_src.untracked_backward import Cube, CubeNumPy, ExpIntegral
 from lessons_src.what_not_to_do import SinhBad
-
-
-def x(*values):
-    return torch.tensor(values or (0.5, 1.0), dtype=torch.float64, requires_grad=True)
 
 
 def function(forward, backward, **more):
@@ -58,26 +64,9 @@ def second(f, *inputs):
 # Wrong: name -> (the Function, the same in plain torch).
 
 
-def saved(ctx, x):
-    e, n = torch.exp(x), torch.exp(-x)
-    ctx.save_for_backward(e, n)
-    return (e - n) / 2
-
-
-def saved_backward(ctx, g):
-    e, n = ctx.saved_tensors
-    return g * (e + n) / 2
-
-
 def in_a_dict(ctx, x):
     ctx.cache = {"cosh": [torch.cosh(x)]}
     return torch.sinh(x)
-
-
-def clamped(ctx, x):
-    x = x.clamp(min=1e-6)
-    ctx.save_for_backward(x)
-    return torch.log(x)
 
 
 def number(ctx, x):
@@ -96,76 +85,10 @@ def array(ctx, x):
     return torch.sinh(x)
 
 
-def save_x(ctx, x):
-    ctx.save_for_backward(x)
-    return x**3
-
-
 def contiguous(ctx, x):
     x = x.contiguous()
     ctx.save_for_backward(x)
     return x**3
-
-
-def cubic(backward):
-    return function(save_x, lambda ctx, g: backward(g, *ctx.saved_tensors))
-
-
-class NewStyle(Function):
-    @staticmethod
-    def forward(x):
-        return torch.sinh(x)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.cosh = torch.cosh(*inputs)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.cosh
-
-
-class NoGradOut(Function):
-    """The second Function of a cube, without the gradient for grad_out."""
-
-    @staticmethod
-    def forward(ctx, g, x):
-        ctx.save_for_backward(g, x)
-        return g * 3 * x**2
-
-    @staticmethod
-    def backward(ctx, h):
-        g, x = ctx.saved_tensors
-        return None, h * g * 6 * x
-
-
-class Inner(Function):
-    """The second Function of a cube, which follows grad_out back to x on its own."""
-
-    @staticmethod
-    def forward(ctx, g, x):
-        ctx.save_for_backward(g, x)
-        return g * 3 * x**2
-
-    @staticmethod
-    def backward(ctx, h):
-        g, x = ctx.saved_tensors
-        with torch.enable_grad():
-            value = g * 3 * x**2
-        if not g.requires_grad:
-            return None, *grad(value, x, h, create_graph=True)
-        return grad(value, (g, x), h, create_graph=True)
-
-
-def extra(ctx, x):
-    e, n = torch.exp(x), torch.exp(-x)
-    ctx.save_for_backward(e, n)
-    return (e - n) / 2, e, n
-
-
-def extra_ignored(ctx, g, *_):
-    e, n = ctx.saved_tensors
-    return g * (e + n) / 2
 
 
 def two_inputs(ctx, a, b):
@@ -196,21 +119,19 @@ def cube(x):
 
 WRONG = {
     "on ctx": (SinhBad.apply, torch.sinh),
-    "saved": (function(saved, saved_backward), torch.sinh),
+    "saved": (SinhSaved.apply, torch.sinh),
     "in a dict": (function(in_a_dict, lambda ctx, g: g * ctx.cache["cosh"][0]), torch.sinh),
-    "copy of the input": (function(clamped, lambda ctx, g: g / ctx.saved_tensors[0]), torch.log),
+    "copy of the input": (copying(lambda x: x.clamp(min=1e-6)), torch.log),
     "number": (function(number, number_backward), lambda x: x / x.norm()),
     "array": (function(array, lambda ctx, g: g * torch.from_numpy(ctx.cosh)), torch.sinh),
-    "setup_context": (NewStyle.apply, torch.sinh),
+    "setup_context": (SinhFunc.apply, torch.sinh),
     "x detached": (cubic(lambda g, x: g * 3 * x.detach() ** 2), cube),
     "x as numbers": (
         cubic(lambda g, x: g * 3 * torch.tensor(x.tolist(), dtype=x.dtype) ** 2), cube),
-    "once_differentiable": (function(save_x, once_differentiable(
-        lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2)), cube),
-    "grad_out forgotten": (cubic(NoGradOut.apply), cube),
-    "path counted twice": (cubic(Inner.apply), cube),
-    "extra gradients ignored": (
-        lambda x: function(extra, extra_ignored)(x)[0], torch.sinh),
+    "once_differentiable": (Once.apply, cube),
+    "grad_out forgotten": (cube_with(without_grad_out), cube),
+    "path counted twice": (nested(False), cube),
+    "extra gradients ignored": (lambda x: SinhForgotten.apply(x)[0], torch.sinh),
     "broadcast": (function(scaled_by, scaled_by_backward), lambda x, s: x * torch.exp(s)),
     "two inputs": (function(two_inputs, two_inputs_backward), lambda a, b: torch.sigmoid(a) * b),
 }  # fmt: skip
@@ -271,16 +192,6 @@ def test_diagnose_finds_nothing_under_recompute(name):
 
 
 # Right: none may raise, and no number may change.
-
-
-def relu(ctx, x):
-    ctx.mask = (x > 0).to(x)
-    return x * ctx.mask
-
-
-def dropout(ctx, x):
-    ctx.keep = (torch.rand_like(x) > 0.5).to(x) * 2
-    return (x * ctx.keep) ** 2
 
 
 def dropout_saving(ctx, x):
@@ -355,10 +266,6 @@ def needs_backward(ctx, g):
     )
 
 
-def rounded(ctx, x):
-    return x.round()
-
-
 def sorted_(ctx, x):
     out, index = x.sort()
     ctx.save_for_backward(index)
@@ -390,7 +297,7 @@ RIGHT = {
     "second Function": Cube.apply,
     "in NumPy": CubeNumPy.apply,
     "in SciPy": ExpIntegral.apply,
-    "mask": function(relu, lambda ctx, g: g * ctx.mask),
+    "mask": saving(torch.relu, lambda x: (x > 0).to(x), torch.mul),
     "random mask": both_saved,
     "NumPy's random numbers": function(
         numpy_noise, lambda ctx, g: 2 * g * ctx.saved_tensors[0] * ctx.noise),
@@ -404,7 +311,7 @@ RIGHT = {
         running, lambda ctx, g: (3 * g * ctx.saved_tensors[0] ** 2, None))(x, Norm()),
     "view of the input": function(view, lambda ctx, g: g.view(ctx.shape)),
     "needs_input_grad": lambda x: function(needs, needs_backward)(x, x.detach()),
-    "straight through": function(rounded, lambda ctx, g: g),
+    "straight through": saving(torch.round, torch.ones_like, lambda g, _: g),
     "index": function(sorted_, sorted_backward),
     "number that is an argument": lambda x: power(x, 3),
     "an input that needs no gradient": lambda x: function(
@@ -613,7 +520,9 @@ HARD = {  # what is difficult for finite differences: name -> (f, the inputs, wr
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", HARD)
 def test_where_finite_differences_are_hard(name, dtype):
     f, point, seen = HARD[name]
@@ -732,7 +641,7 @@ def test_torch_func():
     def twice(f):
         return torch.func.grad(torch.func.grad(f))
 
-    point, bad = torch.tensor(0.5, dtype=torch.float64), lambda x: NewStyle.apply(x) ** 2
+    point, bad = torch.tensor(0.5, dtype=torch.float64), lambda x: SinhFunc.apply(x) ** 2
     assert twice(bad)(point).item() == pytest.approx(2.5431, abs=1e-4)
     with detect_intermediates():
         assert torch.func.grad(bad)(point).item() == pytest.approx(1.1752, abs=1e-4)
@@ -751,13 +660,13 @@ def hooked():
 
 def test_torch_is_as_before():
     node, func = calls.functions.BackwardCFunction, calls.transforms
-    owners = node, func, SinhBad, NewStyle, Member
+    owners = node, func, SinhBad, SinhFunc, Member
     before = [dict(vars(owner)) for owner in owners]
     with pytest.raises(ZeroDivisionError), detect_intermediates():
         with recompute_intermediates(), detect_intermediates():
             assert hooked()
         assert hooked()
-        SinhBad.apply(x()), NewStyle.apply(x()), Member.apply(x())
+        SinhBad.apply(x()), SinhFunc.apply(x()), Member.apply(x())
         assert [dict(vars(owner)) for owner in owners[2:]] == before[2:]
         raise ZeroDivisionError
     assert not hooked() and not calls._listeners
@@ -968,7 +877,7 @@ def test_inference_mode():
                 shift = torch.ones(2, dtype=torch.float64)
                 assert torch.equal(SinhBad.apply(shift), torch.sinh(shift))
                 assert torch.equal(SinhBad.apply(point), torch.sinh(point))
-                assert torch.equal(NewStyle.apply(point), torch.sinh(point))
+                assert torch.equal(SinhFunc.apply(point), torch.sinh(point))
             (first,) = grad((plus(point, shift) ** 3).sum(), point, create_graph=True)
             near(grad(first.sum(), point), [6 * (point + 1)])
     with torch.inference_mode(), detect_intermediates():

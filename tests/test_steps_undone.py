@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from test_check import cubic, measured
+from made_functions import cubic
+from test_check import measured
 
 from double_backward.diagnosis.steps_undone import undone
 
