@@ -1,6 +1,7 @@
 """`python -m survey` runs every call and writes the results; names after it run and store these.
 
-`--into FOLDER` puts the rows there, for `survey.differ`, and leaves all that is stored as it is.
+`--into FOLDER` puts the rows there, for `survey.differ` and `survey.newest`, with failed.csv for
+the calls that gave no answer, and leaves all that is stored as it is.
 """
 
 import argparse
@@ -37,6 +38,8 @@ def main(names, into=None):
     if into:
         into.mkdir(parents=True, exist_ok=True)
         table.write(rows, into)
+        lines = [failure(name, answers[name]["failed"]) for name in failed]
+        table.write_lines(into / table.FAILED, table.OF_A_FAILURE, lines)
         return
     if names:
         print(*(f"{each['function']}: {meaning(each)}" for each in rows), sep="\n")
@@ -63,6 +66,11 @@ def meaning(row):
 
 def row(name, answer):
     return table.row_of(name, answer, importlib.metadata.version(CALLS[name].package))
+
+
+def failure(name, why):
+    version = importlib.metadata.version(CALLS[name].package)
+    return {"function": CALLS[name].function, "version": version, "why": why}
 
 
 def typed(names):

@@ -1,6 +1,6 @@
 """Make or finish the survey's environment in .survey: what `make survey` calls first.
 
-With `--newest`, one in .newest, which has the newest release of each package.
+With `--newest`, one in .newest, which has the newest release of each package, but for `KEPT`.
 
 It lies on top of the course's own, which brings torch, NumPy and SciPy, and holds the surveyed
 packages beside what they import, at fixed versions and without their other dependencies. Nothing
@@ -20,11 +20,12 @@ HERE = Path(__file__).parent
 VENV = HERE.parent / ".survey"
 NEWEST = HERE.parent / ".newest"
 LISTS = [HERE / "packages.txt", HERE / "support.txt"]
+KEPT = ("setuptools",)  # later ones have no pkg_resources, which pytorch-wavelets imports
 
 
 def main(newest):
     if newest:
-        make(NEWEST, [pin.partition("==")[0] for pin in pins()])
+        make(NEWEST, [newest_of(pin) for pin in pins()])
         return
     stamp, wanted = VENV / "finished", digest()
     if stamp.exists() and stamp.read_text() == wanted:
@@ -43,6 +44,12 @@ def pins():
     """All of both lists, "name==version"."""
     lines = [line.split("#")[0].strip() for path in LISTS for line in path.read_text().splitlines()]
     return [line for line in lines if line]
+
+
+def newest_of(pin):
+    """The name alone, of "name==version"; the pin itself where the version is kept."""
+    name = pin.partition("==")[0]
+    return pin if name in KEPT else name
 
 
 def make(venv, packages):

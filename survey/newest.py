@@ -14,7 +14,7 @@ from .__main__ import read_numbers
 
 def main(folder):
     old, new = table.read(), table.read(Path(folder))
-    said = list(told(old, new))
+    said = list(told(old, new, table.read_lines(Path(folder) / table.FAILED)))
     print(*said, sep="\n")
     print(
         f"{len(new)} of {len(old)} Functions called with the newest releases; {len(said)} to tell."
@@ -24,14 +24,19 @@ def main(folder):
     sys.exit(1 if said else 0)
 
 
-def told(old, new):
-    """Sentences: mended, wrong now, otherwise different, and no longer to be called."""
+def told(old, new, failed):
+    """Sentences: mended, wrong now, otherwise different, and no longer to be called. What was not
+    asked is not told."""
     after = {row["function"]: row for row in new}
+    gone = {each["function"]: each for each in failed}
     for was in old:
-        row = after.get(was["function"])
         name = f"{was['package']} {was['version']}, {was['function']}"
-        if not row:
-            yield f"{name}: could not be called any more"
+        row = after.get(was["function"])
+        if was["function"] in gone:
+            each = gone[was["function"]]
+            yield f"{name}: could not be called in {each['version']}: {each['why']}"
+        elif not row:
+            continue
         elif row["reading"] != was["reading"]:
             yield f"{name}: was {was['reading']!r}, {verb(was, row)} {row['version']}"
         elif row["arguments"] != was["arguments"]:

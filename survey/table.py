@@ -56,6 +56,8 @@ FIELDS = [
 ]
 # kind: "cause", or else the severity; about: the class of the Function that it is about.
 OF_A_FINDING = ["function", "code", "kind", "about", "message"]
+# Of a run that stores nothing: calls without an answer.
+FAILED, OF_A_FAILURE = "failed.csv", ["function", "version", "why"]
 
 
 def row_of(name, answer, version):

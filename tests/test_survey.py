@@ -235,6 +235,7 @@ NEW = [
     made_up("Still", table.FIRST, "1.1"),
     made_up("Broken", table.WRONG, "1.1"),
 ]
+FAILED = [{"function": "own.Gone", "version": "1.1", "why": "AttributeError: no Gone"}]
 
 
 def test_what_a_release_mends_is_kept_and_what_breaks_again_is_not(tmp_path, monkeypatch):
@@ -252,24 +253,27 @@ def test_what_a_release_mends_is_kept_and_what_breaks_again_is_not(tmp_path, mon
 
 
 def test_a_weekly_run_tells_what_the_newest_releases_do():
-    assert list(newest.told(OLD, NEW)) == [
+    assert list(newest.told(OLD, NEW, FAILED)) == [
         "own 1.0, own.Mended: was 'silently wrong', mended in 1.1",
         "own 1.0, own.SameVersion: was 'silently wrong', is 'right' in 1.0",
         "own 1.0, own.Broken: was 'right', is 'silently wrong' in 1.1",
-        "own 1.0, own.Gone: could not be called any more",
+        "own 1.0, own.Gone: could not be called in 1.1: AttributeError: no Gone",
     ]
-    assert list(newest.told(OLD, OLD)) == []
+    assert list(newest.told(OLD, OLD, [])) == []
+    assert list(newest.told(OLD, OLD[1:], [])) == []  # only some were asked
 
 
 def test_a_weekly_run_is_red_where_it_tells(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(mended, "CSV", tmp_path / "mended.csv")
     monkeypatch.setattr(page, "write", lambda rows, numbers: None)
-    for rows, status in ((ROWS, 0), (ROWS[1:], 1)):
+    gone = {"function": ROWS[0]["function"], "version": "9", "why": "it is not there"}
+    for rows, failed, status in ((ROWS, [], 0), (ROWS[1:], [gone], 1)):
         table.write(rows, tmp_path)
+        table.write_lines(tmp_path / table.FAILED, table.OF_A_FAILURE, failed)
         with pytest.raises(SystemExit) as ended:
             newest.main(tmp_path)
         assert ended.value.code == status
-    assert "could not be called any more" in capsys.readouterr().out
+    assert "could not be called in 9: it is not there" in capsys.readouterr().out
 
 
 def test_a_right_row_shows_a_number_that_is_not_zero():

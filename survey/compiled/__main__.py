@@ -1,59 +1,65 @@
 """Ask the installed torch, store what it does, write the page.
 
-    python -m survey.compiled aot_eager             about every operation and every net
-    python -m survey.compiled inductor              about those that aot_eager gets wrong, and nets
-    python -m survey.compiled aot_eager tanh exp    about these
-    python -m survey.compiled --verify              run the three lines of each wrong row
+    python -m survey.compiled aot_eager                about every operation and every net
+    python -m survey.compiled aot_eager --samples 1    the same, of operations the first sample
+    python -m survey.compiled inductor                 about what aot_eager gets wrong, and nets
+    python -m survey.compiled aot_eager tanh exp       about these
+    python -m survey.compiled --verify                 run the three lines of each wrong row
 
 Each answer is stored when it comes, so an interrupted run loses nothing.
 """
 
+import argparse
 import math
 import sys
 
 import torch
 
 from . import page, table
-from .look import BACKENDS, WRONG
+from .look import BACKENDS, WRONG, all_cases
 from .nets import NETS
-from .operations import database, kinds
+from .operations import SAMPLES, database, kinds
 from .run import run_all
 
 VERSION = torch.__version__.partition("+")[0]
 
 
-def main(arguments):
-    if arguments == ["--verify"]:
-        rows = [row for row in table.read() if row["torch"] == VERSION]
-        wrong = [row for row in rows if table.reading(row) == WRONG]
+def main(backend, names, samples, verify):
+    if verify:
+        wrong = [row for row in table.read() if reading_here(row) == WRONG]
         print(f"{len(wrong)} wrong rows of torch {VERSION}", flush=True)
-        sys.exit("\n".join(verify(wrong)) or None)
-    backend, *names = arguments or [""]
+        sys.exit("\n".join(not_reproduced(wrong)) or None)
     unknown = sorted(set(names) - database().keys() - NETS.keys())
-    if backend not in BACKENDS or unknown:
-        sys.exit(f"{__doc__}\nUnknown: {', '.join(unknown) or repr(backend)}")
-    jobs = every_job() if backend == "aot_eager" else wrong_under_aot_eager()
+    if unknown:
+        sys.exit(f"On no list: {', '.join(unknown)}")
+    jobs = every_job(samples) if backend == "aot_eager" else wrong_under_aot_eager()
     ask([job for job in jobs if not names or job[0] in names], backend)
 
 
-def every_job():
+def reading_here(row):
+    """The row's reading, if it is about the installed torch."""
+    return table.reading(row) if row["torch"] == VERSION else ""
+
+
+def every_job(samples):
     for name in NETS:
         yield name, "net", None
     for name in sorted(database()):
-        yield from ((name, kind, None) for kind in kinds(name))
+        for kind in kinds(name):
+            yield name, kind, all_cases(name, kind, samples)  # begun where they are asked
 
 
 def wrong_under_aot_eager():
-    """All nets; of each operation and argument the first real sample that is wrong."""
+    """All nets; of each operation, kind of numbers, and argument the first sample that is wrong."""
     for name in NETS:
         yield name, "net", None
     wrong = {}
-    for row in table.of(table.read(), VERSION, "aot_eager", "real"):
+    for row in table.of(table.read(), VERSION, "aot_eager"):
         if table.reading(row) == WRONG:
-            first = wrong.setdefault(row["operation"], {})
+            first = wrong.setdefault((row["operation"], row["kind"]), {})
             first.setdefault(row["by"], table.samples_of(row)[0])
-    for name, first in wrong.items():
-        yield name, "real", [(sample, by) for by, sample in first.items()]
+    for (name, kind), first in wrong.items():
+        yield name, kind, [(sample, by) for by, sample in first.items()]
 
 
 def ask(jobs, backend):
@@ -66,7 +72,7 @@ def ask(jobs, backend):
     page.write()
 
 
-def verify(rows):
+def not_reproduced(rows):
     """Sentences: wrong rows whose three lines, run, do not print the two numbers of the row."""
     for row in rows:
         printed = []
@@ -93,4 +99,10 @@ def near(a, b):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    own = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=own)
+    parser.add_argument("backend", nargs="?", choices=BACKENDS, default="aot_eager")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument("--verify", action="store_true")
+    main(**vars(parser.parse_args()))

@@ -5,7 +5,7 @@ import warnings
 import torch
 
 from .nets import NETS, Net, forms
-from .operations import Operation, samples
+from .operations import SAMPLES, Operation, samples
 from .second import (
     SETTINGS,
     by_differences,
@@ -59,11 +59,12 @@ def look_at(name, kind, backend, cases=None):
     return list(found.values())
 
 
-def all_cases(name, kind):
+def all_cases(name, kind, most=SAMPLES):
+    """A sample and an argument, each; of an operation the first samples, `most` of them."""
     if name in NETS:
         yield from ((given, by) for given in forms(name) for by in Net.by)
         return
-    for sample in range(len(samples(name, kind))):
+    for sample in range(min(most, len(samples(name, kind)))):
         try:
             by = Operation(name, kind, sample).by
         except ValueError:

@@ -12,6 +12,8 @@ from .second import SETTINGS
 
 PAGE = Path(__file__).parent.parent / "COMPILED.md"
 PINS = PAGE.parent.parent / "constraints.txt"
+REPORT = Path(__file__).with_name("REPORT.md")
+PROGRAM = re.compile(r"```python\n(.*?)```\n+```\n(.*?)```", re.DOTALL)  # and what it prints
 
 RULE = """\
 Compiled code raises where the second pass meets its backward on the way to what you ask for: where
@@ -47,11 +49,17 @@ def write():
 def page(rows):
     versions = sorted({row["torch"] for row in rows}, key=table.release)
     shown = shown_of(versions)
-    sections = [HEAD.format(RULE).strip(), in_short(rows, shown), CURE.strip()]
+    sections = [head(), in_short(rows, shown), CURE.strip()]
     sections += [nets(rows, shown), ABOUT.format(SAMPLES).strip(), known(rows, shown)]
-    sections += [counts(rows, versions), everything(rows, shown)]
-    others = on_other_versions(rows, versions, shown)
-    return "\n\n".join([*sections, other_errors(rows, shown), others, CHECK.strip()]) + "\n"
+    sections += [counts(rows, versions), everything(rows, shown), other_errors(rows, shown)]
+    sections += [on_other_versions(rows, versions, shown), CHECK.strip()]
+    return "\n\n".join(sections) + "\n"
+
+
+def head():
+    """The sentence, behind the last of the report's programs, with which most will meet it."""
+    program, printed = PROGRAM.findall(REPORT.read_text(encoding="utf-8"))[-1]
+    return HEAD.format(program=program, printed=printed, rule=RULE).strip()
 
 
 def three_lines(row):
@@ -95,8 +103,9 @@ def in_short(rows, shown):
             f"- with {kind} numbers, {len(wrong)} of {len(asked)} operations of PyTorch by some "
             "argument, each compiled by itself with `aot_eager`"
             + (f"; {len(default)} of these with the default backend too" if default else "")
+            + ";"
         )
-    return "\n".join(lines)
+    return "\n".join(lines).removesuffix(";") + "."
 
 
 def silent_nets(rows, shown):
@@ -157,54 +166,61 @@ def first_wrong(rows):
 
 
 def counts(rows, versions):
-    lines = ["## What came out", "", "| torch | backend | asked of | " + " | ".join(COLUMNS) + " |"]
-    lines += ["|---|---|---|" + "---:|" * len(COLUMNS)]
+    lines = ["## What came out", "", "| " + " | ".join(COLUMNS) + " |"]
+    lines += ["|---|---|---|" + "---:|" * len(COLUMNS[3:])]
     for version in versions:
         for backend in BACKENDS:
             for kind in KINDS:
-                asked = table.by_operation(table.of(rows, version, backend, kind))
+                asked = table.of(rows, version, backend, kind)
                 if asked:
-                    met = Counter(table.worst(each) for each in asked.values())
-                    numbers = [met.total(), *(met[each] for each in table.READINGS)]
+                    worst = Counter(map(table.worst, table.by_operation(asked).values()))
+                    numbers = [len(table.cases(asked)), worst.total()]
+                    numbers += [worst[each] for each in table.READINGS]
                     cells = [version, backend, kind, *map(str, numbers)]
                     lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + f"\n\n{COUNTED.strip()}"
 
 
-def before():
-    """Versions whose operations were asked less: how many were silently wrong by that."""
-    told = [
-        f"{version} with {backend} {wrong} of {asked}"
-        for (version, backend), (asked, wrong) in table.counts_before().items()
-    ]
-    return f"{BEFORE.strip()} {'; '.join(told)}." if told else ""
-
-
 def on_other_versions(rows, versions, shown):
-    """Whether the nets do the same on other versions of torch, with `aot_eager`."""
-    lines = ["## Other versions", ""]
-    here = {
-        key[3:]: row for key, row in table.cases(table.of(rows, shown, "aot_eager", "net")).items()
-    }
+    """What other versions of torch do otherwise, of the cases that both were asked."""
+    lines = ["## Other versions", "", SAME_CASES.format(shown).strip(), ""]
     for version in versions:
-        there = table.cases(table.of(rows, version, "aot_eager", "net"))
-        if version != shown and there:
-            others = [
-                key[3:] for key, row in there.items() if outcomes(row) != outcomes(here[key[3:]])
-            ]
-            told = f"{len(there) - len(others)} of {len(there)} nets, as above, do the same"
-            lines.append(f"- torch {version}, `aot_eager`: {told} in all five settings.")
-    return "\n".join([*lines, "", before()]).strip()
+        for backend in BACKENDS if version != shown else ():
+            here, there = (of_cases(table.of(rows, each, backend, "net", *KINDS))
+                           for each in (shown, version))  # fmt: skip
+            both = here.keys() & there.keys()
+            if both:
+                told = [f"- torch {version}, `{backend}`: {same_readings(here, there)}"]
+                told += list(changed(here, there))
+                lines.append("; ".join(told) + ".")
+    return "\n".join(lines)
 
 
-def outcomes(row):
-    return [row[setting] for setting in SETTINGS]
+def of_cases(rows):
+    """(kind, operation or net, by, sample) -> reading."""
+    return {key[2:]: table.reading(row) for key, row in table.cases(rows).items()}
+
+
+def same_readings(here, there):
+    both = here.keys() & there.keys()
+    return f"{sum(here[case] == there[case] for case in both)} of {len(both)} cases are the same"
+
+
+def changed(here, there):
+    """What the others are: "silently wrong, was right: `mm`"."""
+    found = {}
+    for case in here.keys() & there.keys():
+        if here[case] != there[case]:
+            found.setdefault((there[case], here[case]), set()).add(case[1])
+    for (is_now, here_is), which in sorted(found.items()):
+        yield f"{SAYS.get(is_now, is_now)} instead of {SAYS.get(here_is, here_is)}: {names(which)}"
 
 
 def everything(rows, version):
     real, imaginary = (table.of(rows, version, "aot_eager", kind) for kind in KINDS)
     wrong, of_complex = table.wrong(real), table.wrong(imaginary) - table.wrong(real)
     too = table.wrong(table.of(rows, version, "inductor", "real"))
+    complex_too = table.wrong(table.of(rows, version, "inductor", "complex"))
     by, by_complex = (
         {name: arguments(each) for name, each in table.by_operation(some).items()}
         for some in (real, imaginary)
@@ -212,7 +228,11 @@ def everything(rows, version):
     lines = [f"## All that are silently wrong, on torch {version}", "", BY_WHICH.strip(), ""]
     lines += [f"With the default backend too, {len(too)}: {names(too, by)}.", ""]
     lines += [f"With `aot_eager` alone, {len(wrong - too)}: {names(wrong - too, by)}.", ""]
-    lines += [f"With complex numbers alone, {len(of_complex)}: {names(of_complex, by_complex)}."]
+    both, alone = of_complex & complex_too, of_complex - complex_too
+    lines += ["With complex numbers alone, and the default backend too, "
+              f"{len(both)}: {names(both, by_complex)}.", ""]  # fmt: skip
+    lines += [f"With complex numbers and `aot_eager` alone, {len(alone)}: "
+              f"{names(alone, by_complex)}."]  # fmt: skip
     return "\n".join(lines)
 
 
@@ -229,17 +249,19 @@ def names(which, by=None):
 def other_errors(rows, version):
     """Errors of compiled code that are neither of the two that are told above, by their text."""
     found = {}
-    for row in table.of(rows, version, "aot_eager"):
-        if table.FAILS in [row[setting] for setting in SETTINGS]:
-            why = row["why"] or "in another setting than the one that is silently wrong"
-            found.setdefault(why, set()).add(row["operation"])
+    for backend in BACKENDS:
+        for row in table.of(rows, version, backend):
+            if table.FAILS in [row[setting] for setting in SETTINGS]:
+                why = row["why"] or "in another setting than the one that is silently wrong"
+                found.setdefault((backend, why), set()).add(row["operation"])
     lines = ["## Other errors of compiled code", "", OTHERS.strip(), ""]
-    lines += [f"- {names(which)}: {why}" for why, which in sorted(found.items())]
+    lines += [f"- `{each}`: {names(which)}: {why}" for (each, why), which in found.items()]
     return "\n".join(lines)
 
 
-COLUMNS = ("operations", "silently wrong", "raises", "other error", "not run", "never compiled",
-           "right")  # fmt: skip
+COLUMNS = ("torch", "backend", "asked of", "cases", "operations", "silently wrong", "raises",
+           "other error", "not run", "never compiled", "right")  # fmt: skip
+SAYS = {WRONG: "silently wrong", table.FAILS: "another error"}
 
 HEAD = """
 <!-- Written by `make compiled`, not by hand. -->
@@ -247,15 +269,28 @@ HEAD = """
 
 `torch.compile` supports no second derivative through what it compiled, and mostly says so:
 "torch.compile with aot_autograd does not currently support double backward". This page is about
-where that error does not come, and a wrong number comes instead.
+where that error does not come, and a wrong number comes instead. The second derivative of
+net(2x) + x², without and with `torch.compile`, by its default backend:
 
-**{}**
+```python
+{program}```
 
-Asked for may be x, as for a force or a curvature: net(2x) keeps 2x, not x, and is silent with both
-backends. Or weights, as in a gradient penalty: `aot_eager` keeps a view of them and is silent, the
-default backend keeps the weights and raises. Whether a number comes at all depends on the rest of
-the formula: if nothing else leads to x, autograd raises that nothing does; with x² beside it, or
-something before it, the number is the one without the compiled part's share.
+```
+{printed}```
+
+The net's share is missing from the second line: 2 is what x² gives.
+
+**{rule}**
+
+What that means for most nets (the table of ten has each):
+
+- You ask for x, as for a force or a curvature. net(x) with trained weights keeps x itself and
+  raises; net(2x), or a net with frozen weights, keeps other tensors and is silent.
+- You ask for weights, as in a gradient penalty. The default backend keeps the weights and raises;
+  `aot_eager` keeps a view of them and is silent.
+- Something follows that is not linear, as the square in a loss: it raises.
+- Nothing else leads to x, no x² beside the net and nothing before it: there is no number, and
+  autograd says so.
 """
 
 CURE = """
@@ -310,14 +345,15 @@ COUNTED = """
 An operation is silently wrong if it is so by one argument, sample and setting or more; else it
 raises if it raises in one, because of double backward or since nothing leads to x. "Other error"
 has its texts below. "Never compiled": Dynamo made no graph of it, it ran as it is. "Not run" are
-those about which nothing can be said; `results.csv` says why. `inductor` is the default backend. It
-is asked, with real numbers, about what `aot_eager` gets wrong on the same torch: the first such
-sample for each argument.
+those about which nothing can be said; `results.csv` says why. A case is a sample and an argument.
+`inductor` is the default backend. It is asked about what `aot_eager` gets wrong on the same torch:
+the first such sample for each argument. For complex numbers it makes no code, and says so in a
+warning ("Torchinductor does not support code generation for complex operators"): it then runs the
+operations as they are, inside what it compiled.
 """
 
-BEFORE = """
-Other versions were asked by an older method, the first real sample by all arguments together, which
-finds less (`older.csv`). Silently wrong by that:
+SAME_CASES = """
+The same cases, asked of other versions, beside torch {}:
 """
 
 BY_WHICH = """
@@ -325,7 +361,7 @@ In brackets: by which arguments, where it is not by each of them.
 """
 
 OTHERS = """
-Where compiled code stops for another reason, on the same torch, with `aot_eager`:
+Where compiled code stops for another reason, on the same torch:
 """
 
 CHECK = """
