@@ -6,12 +6,13 @@ from xml.etree import ElementTree
 
 import nbformat
 import pytest
-from editions import close_ups, slides
+from editions import close_ups, pictures
+from editions.pieces import Piece
 
 from lessons_src.stepper import taken_apart
 
 ROOT = Path(__file__).resolve().parent.parent
-HEIGHT = 740  # px
+HEIGHT = pictures.GRAPH_HEIGHT
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -46,7 +47,7 @@ def test_a_part_fits_its_slide_and_its_letters_are_large_enough(svg):
             assert "<text" not in chart
             room -= int(re.search(r'width="(\d+)"', chart)[1])
         assert width <= room and height <= HEIGHT
-        assert min(map(float, re.findall(r'font-size="([\d.]+)"', part))) * scale(part) >= 22.5
+        assert min(map(float, re.findall(r'font-size="([\d.]+)"', part))) * scale(part) >= 15.9
 
 
 @each_graph
@@ -80,6 +81,30 @@ def test_a_tall_graph_is_cut_between_its_frames_where_that_takes_no_more_parts()
 
 def test_a_plot_is_left_alone():
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="figure_1"><text>u</text></g></svg>'
-    output = nbformat.v4.new_output("display_data", {"image/svg+xml": svg, "text/plain": "A line."})
-    (made,) = slides.picture_pieces(output)
-    assert made.outputs == [output] and made.metadata.kind == "picture"
+    plot = Piece("picture", "A line.", graphs=[{"svg": svg, "title": "", "steps": []}])
+    (made,) = pictures.on_slides(plot)
+    assert made.graphs == [plot.graphs[0] | {"words": "A line."}]
+
+
+def small_graph(count):
+    words = "".join(
+        f'<text x="50" y="{20 * n}" font-size="10">a box {n}</text>' for n in range(1, count + 1)
+    )
+    ground = '<polygon points="0,0 0,999 999,999 999,0 0,0"/>'
+    graph = f'<g class="graph">{ground}<g class="node"><title>n</title>{words}</g></g>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg"><desc>A graph.</desc>{graph}</svg>'
+
+
+@pytest.mark.parametrize(("boxes", "slides"), [(15, 1), (30, 4)])
+def test_two_graphs_share_a_slide_where_both_can_be_read(boxes, slides):
+    """At one scale, and each with its title."""
+    both = [
+        {"svg": small_graph(count), "title": f"{count} boxes", "steps": []}
+        for count in (boxes, boxes - 1)
+    ]
+    made = list(pictures.on_slides(Piece("picture", "Two graphs.", graphs=both)))
+    assert len(made) == slides
+    shown = [graph for piece in made for graph in piece.graphs]
+    assert [graph["title"] for graph in shown][:: len(shown) // 2] == [g["title"] for g in both]
+    assert len({round(scale(graph["part"]), 1) for graph in shown}) == 1
+    assert min(scale(graph["part"]) * 10 for graph in shown) >= 15.9

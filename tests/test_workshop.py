@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
-from browsing import PICTURES, TYPESET, formulas, pictures, violations
-from editions import colab, packages, slides, teaching, workshop
+from browsing import PICTURES, TYPESET, formulas, violations
+from editions import colab, packages, pieces, room, slides, teaching, workshop
 from editions.instructor import EXERCISE, instructor
 from editions.languages import WORDS, language_of
 from editions.student import student
@@ -29,14 +29,12 @@ every_lesson = pytest.mark.parametrize(
     [*LESSONS, *CHINESE],
     ids=lambda path: path.relative_to(ROOT / "notebooks").as_posix(),
 )
-FIRST, NEXT = "Reveal.slide(0, 0)", "Reveal.next()"
-# How tall letters are, of the slide's height; of a picture its smallest.
+# What there is on a slide of 720 px, in px; of a picture its smallest letters.
 SLIDE = """() => {
-    const slide = Reveal.getCurrentSlide();
-    const { height, width } = Reveal.getConfig();
-    const size = element => parseFloat(getComputedStyle(element).fontSize) / height;
-    const all = selector => [...slide.querySelectorAll(selector)];
-    const least = (selector, of = size) => Math.min(1, ...all(selector).map(of));
+    const slide = Reveal.getCurrentSlide(), thought = slide.querySelector(".thought");
+    const all = selector => [...thought.querySelectorAll(selector)];
+    const size = element => parseFloat(getComputedStyle(element).fontSize);
+    const least = (selector, of = size) => Math.min(99, ...all(selector).map(of));
     const inPicture = image => {
         const svg = atob(image.src.split(",")[1]);
         const fonts = svg.matchAll(/font-size[=:] ?"?([\\d.]+)/g);
@@ -45,17 +43,31 @@ SLIDE = """() => {
         const scale = Math.min(
             image.width / image.naturalWidth, image.height / image.naturalHeight
         ) * image.naturalWidth / units;
-        return Math.min(...sizes) * scale / height;
+        return Math.min(...sizes) * scale;
     };
+    const { width, height } = Reveal.getConfig(), scale = Reveal.getScale();
+    const around = thought.getBoundingClientRect();
+    const beyond = element => {
+        const box = element.getBoundingClientRect();
+        return box.width && (box.top < around.top - 1 || box.bottom > around.bottom + 1
+            || box.left < around.left - 1 || box.right > around.right + 1);
+    };
+    const blocks = [...thought.children].filter(block => block.className !== "minutes");
+    const boxes = blocks.map(block => block.getBoundingClientRect());
     return {
-        text: slide.innerText,
-        fits: slide.scrollHeight <= height && slide.scrollWidth <= width,
+        text: thought.innerText,
+        kinds: blocks.map(block => block.className.split(" ")[0]),
+        beyond: all("div, p, li, pre, table, img, h1, h2, h3")
+            .filter(beyond).map(element => element.outerHTML.slice(0, 80)),
+        height: [width, height, Math.round(around.height / scale)],
         plain: least("p, li, td"),
-        code: least("pre:not(.output)"),
-        output: least("pre.output"),
-        picture: least("img.output", inPicture),
-        outputs: all("pre.output")
-            .filter(output => !output.closest(".fragment:not(.visible)"))
+        code: least(".code pre"),
+        output: least(".output pre"),
+        picture: least("img", inPicture),
+        used: (Math.max(...boxes.map(box => box.bottom)) - boxes[0].top) / around.height,
+        notes: slide.querySelector("aside.notes").textContent,
+        outputs: all(".output")
+            .filter(output => !output.matches(".fragment:not(.visible)"))
             .map(output => output.innerText),
         last: Reveal.isLastSlide() && !Reveal.availableFragments().next,
     };
@@ -177,14 +189,17 @@ def is_here(url):
 
 
 def check_page(page, notebook):
-    assert page.evaluate(TYPESET) == {"shown": formulas(notebook), "wrong": 0, "left": []}
+    typeset = page.evaluate(TYPESET)
+    assert typeset == {"shown": typeset["shown"], "wrong": 0, "left": []}
+    on_slides = page.evaluate("document.querySelectorAll('.thought mjx-container').length")
+    assert typeset["shown"] >= on_slides == formulas(notebook)
     images = page.evaluate("document.images.length")
-    assert page.evaluate(PICTURES) == images >= pictures(notebook)
+    assert page.evaluate(PICTURES) == images > 0
     links = page.evaluate("() => [...document.links].map(link => link.href)")
     for link in (urlsplit(link) for link in links):
         assert link.scheme == "https" or Path(unquote(link.path)).exists()
     told = page.evaluate("() => [...document.images].map(image => image.alt)")
-    assert [alt for alt in told if slides.width(alt) < 30 or alt.startswith("No description")] == []
+    assert [alt for alt in told if room.letters(alt) < 30 or alt.startswith("No description")] == []
 
 
 def texts(notebook):
@@ -312,40 +327,49 @@ def deck(built, lesson):
     return built / language_of(lesson) / "slides" / f"{lesson.stem}.html"
 
 
+def core(lesson):
+    """The cells that a deck is made of."""
+    return pieces.until_the_end(nbformat.read(lesson, as_version=4).cells)
+
+
 @pytest.mark.slow
 @every_lesson
 def test_slides(lesson, built, opened):
-    notebook = nbformat.read(lesson, as_version=4)
     page = opened(deck(built, lesson))
-    check_page(page, notebook)
+    check_page(page, nbformat.v4.new_notebook(cells=core(lesson)))
     seen = list(through_the_slides(page))
-    too_small = [
-        (slide["text"][:60], slide)
+    assert page.evaluate("Reveal.getTotalSlides()") <= 50
+    wrong = [
+        slide
         for slide in seen
-        if not slide["fits"]
-        or slide["plain"] < 0.025
-        or slide["code"] < 0.03
-        or slide["output"] < 0.025
-        or slide["picture"] < 0.025
+        if slide["beyond"]
+        or slide["height"] != [1280, 720, 720]
+        or slide["plain"] < 24
+        or slide["code"] < 22
+        or slide["output"] < 24
+        or slide["picture"] < 15.5
+        or slide["used"] < 0.15
+        or (ASKS_OR_SHOWS & set(slide["kinds"]) and not re.search(r"\d.*\n+.*\w", slide["notes"]))
     ]
-    assert too_small == []
-    for cell in notebook.cells:  # each on one slide
-        if cell.cell_type == "code":
-            assert sum(squeezed(cell.source) in squeezed(slide["text"]) for slide in seen) >= 1
+    assert wrong == []
     assert page.troubles == []
+
+
+ASKS_OR_SHOWS = {"question", "code", "output", "picture"}
 
 
 @pytest.mark.slow
 @every_lesson
 def test_no_output_of_a_prediction_is_seen_before_its_key(lesson, built, opened):
-    asked = [c for c in nbformat.read(lesson, as_version=4).cells if "expected" in c.metadata]
     page = opened(deck(built, lesson))
     seen = list(through_the_slides(page))
-    for cell in asked:
-        code, outputs = squeezed(cell.source), [squeezed(slides.printed(o)) for o in cell.outputs]
-        first = next(slide for slide in seen if code in squeezed(slide["text"]))
-        visible = squeezed("".join(first["outputs"]))
-        assert not any(output and output in visible for output in outputs), cell.source
+    for cell in core(lesson):
+        if "expected" in cell.metadata and pieces.SVG not in cell.outputs[-1].get("data", {}):
+            code = squeezed(cell.source)
+            outputs = [squeezed(pieces.printed(output)) for output in cell.outputs]
+            first = next(slide for slide in seen if code in squeezed(slide["text"]))
+            visible = squeezed("".join(first["outputs"]))
+            assert not any(output and output in visible for output in outputs), cell.source
 
 
 def through_the_slides(page):
@@ -356,41 +380,109 @@ def through_the_slides(page):
         yield slide
         if slide["last"]:
             return
-        page.evaluate(NEXT)
+        page.evaluate("Reveal.next()")
+
+
+def placed(*cells):
+    """Slides of cells, each as the kinds of what is on it."""
+    notebook = nbformat.v4.new_notebook(cells=list(cells))
+    made = list(slides.placed(pieces.pieces(notebook)))
+    return made, [" ".join(piece.kind for piece in slide.pieces) for slide in made]
+
+
+def text(source):
+    return nbformat.v4.new_markdown_cell(source)
+
+
+def code(source, printed="", **metadata):
+    outputs = [nbformat.v4.new_output("stream", text=printed)] if printed else []
+    return nbformat.v4.new_code_cell(source, outputs=outputs, metadata=metadata)
+
+
+ANSWER = "> <details><summary>Answer</summary>\n>\n> {}\n>\n> </details>"
 
 
 @every_lesson
-def test_a_slide_is_one_thought(lesson):
-    """No answer, question or picture shares a slide with what comes before it."""
-    cells = list(slides.placed(slides.pieces(nbformat.read(lesson, as_version=4)), {}))
-    for cell in cells:
-        if cell.metadata.kind in ("question", "answer", "picture"):
-            assert cell.metadata.slideshow.slide_type == "subslide"
-    assert sum(cell.metadata.kind == "question" for cell in cells) >= 5
+def test_what_is_no_slide_and_what_is_whole(lesson):
+    cells = core(lesson)
+    made, kinds = placed(*cells)
+    assert 30 <= len(made) <= 50
+    assert not {"heading", "solution"} & set(kinds)
+    all_pieces = [piece for slide in made for piece in slide.pieces]
+    code = "\n".join(piece.words for piece in all_pieces if piece.kind in ("code", "output"))
+    assert not re.search(r"not attempted|NotImplemented|plt\.|^check\(|get_ipython", code, re.M)
+    assert all(piece.words.count("```") % 2 == 0 for piece in all_pieces)
+    pages = [squeezed("".join(piece.words for piece in slide.pieces)) for slide in made]
+    for cell in cells:  # each on one slide
+        if cell.cell_type == "code" and (code := squeezed(pieces.for_a_room(cell.source))):
+            assert sum(code in page for page in pages) == 1, cell.source
+
+
+def test_a_prediction_is_asked_before_its_code_and_answered_after_it():
+    cells = [
+        text("## Is it?\n\nLook at one.\n\n> **Predict:** is it 1?"),
+        code("one", "1\n", expected=["1"]),
+        text(ANSWER.format("It is.") + "\n\nNow two:"),
+        code("two", "2\n"),
+        text("Two is more than one.\n\n## The end\n\nOf it."),
+    ]
+    made, kinds = placed(*cells)
+    assert kinds == [
+        "heading text question code output answer", "text code output text", "heading text"
+    ]  # fmt: skip
+    assert [piece.after_key for piece in made[0].pieces] == [False] * 4 + [True] * 2
+    assert [piece.after_key for piece in made[1].pieces] == [False] * 3 + [True]
+
+
+def test_an_answer_does_not_come_before_the_cell_that_it_speaks_of():
+    fold = "<details><summary>Answers</summary>\n\nThe first.\n\n</details>"
+    _, kinds = placed(text(f"### Which of the two?\n\nFind out.\n\n{fold}"), code("a, b", "1, 1"))
+    assert kinds == ["heading text code output answer"]
+
+
+def test_what_ends_in_a_colon_leads_to_what_comes_next():
+    made, kinds = placed(code("one", "1\n"), text("That was one. Now two:"), code("two", "2\n"))
+    assert kinds == ["code output text", "text code output"]
+    assert [made[0].pieces[-1].words, made[1].pieces[0].words] == ["That was one.", "Now two:"]
+
+
+def test_a_room_is_not_shown_what_only_draws_or_sets_up():
+    assert pieces.for_a_room("import torch\nget_ipython().run()") == ""
+    assert pieces.for_a_room("figure, axes = plt.subplots()\nshow(figure)") == ""
+    shown = pieces.for_a_room("y = f(x)\nfigure, axes = plt.subplots()\naxes.plot(x, y)")
+    assert shown == "y = f(x)\n# and a plot of it"
+    assert pieces.for_a_room('class F:\n    x = 1\n\n\ncheck("f", F)') == "class F:\n    x = 1"
 
 
 def test_a_few_words_alone_are_large():
-    cells = [
-        nbformat.v4.new_markdown_cell("# 1 · Title\n\nA promise, and [a link](2_x.ipynb)."),
-        nbformat.v4.new_code_cell("1 + 1"),
-        nbformat.v4.new_markdown_cell("## Much\n\n" + "word " * 200),
-        nbformat.v4.new_markdown_cell("## A table\n\n| a |\n|---|\n| 1 |"),
-    ]
-    placed = list(slides.placed(slides.pieces(nbformat.v4.new_notebook(cells=cells)), {}))
-    slides.mark_few_words(placed)
-    assert [cell.metadata.get("few_words") for cell in placed] == [False, None, False, False]
-    placed = list(slides.placed(slides.pieces(nbformat.v4.new_notebook(cells=cells[:1])), {}))
-    slides.mark_few_words(placed)
-    assert placed[0].metadata.few_words
+    made, _ = placed(text("# 1 · Title\n\nA promise."), text("## Much\n\n" + "word " * 190))
+    large, small = (slide.pieces[0].size for slide in made)
+    assert large == max(slides.LARGER) and small < 1.2
+
+
+def test_a_long_error_is_cut_to_what_happened_and_why():
+    raised = nbformat.v4.new_output("error", ename="", evalue="")
+    raised.traceback = ["E: wrong. Hint: look elsewhere"]
+    assert pieces.printed(raised) == "E: wrong."
+    raised.traceback = ["E: wrong\n\nwhy\n\nmuch\n\nmore"]
+    assert pieces.printed(raised) == "E: wrong\n\nwhy\n\n…"
 
 
 @pytest.mark.parametrize("lesson", [LESSONS[0], CHINESE[0]])
-def test_minutes_and_stumbling_blocks_are_on_the_slides(lesson):
-    page = slides.slides(nbformat.read(lesson, as_version=4), language_of(lesson))
-    notes = teaching.sections(1, language_of(lesson))
-    assert f'<html lang="{WORDS[language_of(lesson)]["lang"]}">' in page
-    assert page.count('class="minutes"') == sum(minutes > 0 for minutes, _ in notes.values())
-    assert page.count('<aside class="notes">') == sum(bool(stuck) for _, stuck in notes.values())
+def test_minutes_and_notes_are_on_the_slides(lesson):
+    language = language_of(lesson)
+    page = slides.slides(nbformat.read(lesson, as_version=4), language)
+    told = teaching.sections(1, language)
+    assert f'<html lang="{WORDS[language]["lang"]}">' in page
+    assert page.count('class="minutes"') == sum(minutes > 0 for minutes, _ in told.values())
+    assert page.count(WORDS[language]["stuck"]) == sum(bool(stuck) for _, stuck in told.values())
+    notes = "".join(re.findall(r'<aside class="notes">.*?</aside>', page, re.DOTALL))
+    assert "class Reciprocal" in re.sub("<[^>]*>", "", notes)  # the solution
+    last = max(int(found) for found in re.findall(MINUTE[language], notes))
+    assert 35 < last <= sum(m for h, (m, _) in told.items() if h != WORDS[language]["turn"])
+
+
+MINUTE = {"": r"from minute (\d+)", "zh_CN": r"从第 (\d+) 分钟"}
 
 
 def squeezed(text):

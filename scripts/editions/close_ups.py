@@ -10,10 +10,10 @@ import re
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-LETTERS = 22.7  # px: how high the smallest letters are at least; 2.5 % of 900 are 22.5
-LARGER = 1.6  # times that, at most, where there is room
-WIDTH = 1580  # px, of a slide of 1600
-MAP = 260, 700  # px at most; one of less than `NARROW` shows nothing
+LETTERS = 16  # px: how high the smallest letters are at least, of a slide 720 high
+LARGER = 2  # times that, at most, where there is room
+WIDTH, APART = 1264, 40  # px, of a slide of 1280; between two graphs
+MAP = 210, 560  # px at most; one of less than `NARROW` shows nothing
 NARROW = 90
 MARGIN = 8  # points around the graph
 SVG = "{http://www.w3.org/2000/svg}"
@@ -38,7 +38,7 @@ class Box(NamedTuple):
 
 
 def is_graph(svg):
-    return 'class="graph"' in svg
+    return 'class="graph' in svg
 
 
 def sentences(svg):
@@ -57,18 +57,42 @@ def close_ups(svg, height):
     `height` is what a part may have, in pixels.
     """
     graph = bare(graph_of(ElementTree.fromstring(svg)))
-    boxes = [box for element in graph.iter() for box in boxes_of(element)]
-    left, top, right, bottom = around(boxes)
-    whole = Box(left - MARGIN, top - MARGIN, right + MARGIN, bottom + MARGIN)
-    least = LETTERS / min(float(text.get("font-size")) for text in graph.iter(SVG + "text"))
-    cuts = split(whole, solid(graph), frames(graph), height / least)
+    boxes, least = list(all_boxes(graph)), least_scale(graph)
+    all_of_it = with_margin(around(boxes))
+    cuts = split(all_of_it, solid(graph), frames(graph), height / least)
     parts = [seen(boxes, *cut) for cut in cuts]
     scale = min(
         LARGER * least,
         height / max(part.height for part in parts),
         WIDTH / max(part.width for part in parts),
     )
-    return [(picture(graph, part, scale), chart(graph, whole, part, scale)) for part in parts]
+    return [(picture(graph, part, scale), chart(graph, all_of_it, part, scale)) for part in parts]
+
+
+def whole(svgs, height):
+    """SVGs of all of each graph, for one slide, at one scale; [] where they cannot be read so."""
+    graphs = [bare(graph_of(ElementTree.fromstring(svg))) for svg in svgs]
+    boxes = [with_margin(around(list(all_boxes(graph)))) for graph in graphs]
+    scale = min(
+        LARGER * max(map(least_scale, graphs)),
+        height / max(box.height for box in boxes),
+        (WIDTH - APART * (len(boxes) - 1)) / sum(box.width for box in boxes),
+    )
+    if scale < max(map(least_scale, graphs)):
+        return []
+    return [picture(graph, box, scale) for graph, box in zip(graphs, boxes, strict=True)]
+
+
+def all_boxes(graph):
+    return (box for element in graph.iter() for box in boxes_of(element))
+
+
+def least_scale(graph):
+    return LETTERS / min(float(text.get("font-size")) for text in graph.iter(SVG + "text"))
+
+
+def with_margin(box):
+    return Box(box.left - MARGIN, box.top - MARGIN, box.right + MARGIN, box.bottom + MARGIN)
 
 
 def seen(boxes, top, bottom):
@@ -78,7 +102,7 @@ def seen(boxes, top, bottom):
 
 
 def graph_of(root):
-    return next(each for each in root.iter(SVG + "g") if each.get("class") == "graph")
+    return next(each for each in root.iter(SVG + "g") if each.get("class", "")[:5] == "graph")
 
 
 def bare(graph):

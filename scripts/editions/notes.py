@@ -1,0 +1,102 @@
+"""What the speaker reads beside a slide: how long, what to look at, what comes, and why.
+
+All of it is the lesson's own words: the text before, what a prediction asks for, its answer; where
+people get stuck, from TEACHING.md; an exercise's solution.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from lessons_src.exercises import exercises
+from lessons_src.exercises.changes import solution_code
+
+from .pieces import Piece, leads
+
+if TYPE_CHECKING:
+    from .slides import Slide
+
+SHOWN = ("code", "output", "picture")
+STATED = re.compile(r"(\d+) ?(?:minutes|分钟)[)）]$")  # by the heading of an exercise
+A_QUESTION = 1  # slide more, for the time it takes
+
+
+def write_notes(slides: "list[Slide]", told, say):
+    """In place. `told` is what TEACHING.md says, by heading: (minutes, where people get stuck)."""
+    for slide, time in timed(slides, told, say):
+        slide.notes.append(time)
+        minutes, stuck = told.get(slide.heading.lstrip("# "), (0, ""))
+        slide.minutes = minutes
+        if stuck:
+            slide.notes.append(f"**{say['stuck']}** {stuck}")
+        slide.notes += [note for piece in slide.pieces for note in piece.notes]
+    for step in steps(slides):
+        write_step(step, say)
+
+
+def write_step(step: "list[tuple[Slide, Piece]]", say):
+    pieces = [piece for _, piece in step]
+    before = [piece.words for piece in pieces if leads(piece)]
+    after = [piece.words for piece in pieces if piece.kind == "answer" or piece.comment]
+    names = [piece.words for piece in pieces if piece.kind == "solution"]
+    after += [f"```python\n{solution_code(exercises()[name])}\n```" for name in names]
+    for slide in {id(slide): slide for slide, _ in step}.values():
+        own = [piece for each, piece in step if each is slide]
+        if not names and not any(piece.kind in (*SHOWN, "question") for piece in own):
+            continue
+        hidden = [piece.words for piece in own if piece.kind == "output" and piece.after_key]
+        if hidden:
+            hidden = [f"**{say['next key']}**", *(f"```text\n{words}\n```" for words in hidden)]
+        ways = [words for piece in own for graph in piece.graphs for words in graph["steps"]]
+        slide.notes += [*before, *hidden, *ways, *after]
+
+
+def steps(slides: "list[Slide]") -> "Iterator[list[tuple[Slide, Piece]]]":
+    """What belongs together: texts and a question, what is then shown, what is said of it."""
+    step: list[tuple[Slide, Piece]] = []
+    for slide in slides:
+        for piece in slide.pieces:
+            seen = any(not leads(each) and each.kind != "heading" for _, each in step)
+            if piece.kind == "heading" or (leads(piece) and seen):
+                yield step
+                step = []
+            step.append((slide, piece))
+    yield step
+
+
+def timed(slides: "list[Slide]", told, say) -> "Iterator[tuple[Slide, str]]":
+    """Each slide has its share of the section's minutes; an exercise has its own."""
+    whole = sum(minutes for heading, (minutes, _) in told.items() if heading not in say["turn"])
+    passed = 0.0
+    for heading, section in sections_of(slides, told):
+        minutes, _ = told[heading]
+        if heading in say["turn"]:
+            yield from ((slide, stated(slide, say, minutes)) for slide in section)
+            continue
+        shares = [1 + A_QUESTION * any(p.kind == "question" for p in s.pieces) for s in section]
+        for slide, share in zip(section, shares, strict=True):
+            long = minutes * share / sum(shares)
+            yield (
+                slide,
+                say["time"].format(f"{max(0.5, round(2 * long) / 2):g}", round(passed), whole),
+            )
+            passed += long
+
+
+def sections_of(slides: "Iterable[Slide]", told) -> "Iterator[tuple[str, list[Slide]]]":
+    """The title belongs to the first heading, as in the reckoning of the minutes."""
+    name, section = "", []
+    for slide in slides:
+        heading = slide.heading.lstrip("# ")
+        if slide.begins_section and heading in told:
+            if name:
+                yield name, section
+                section = []
+            name = heading
+        section.append(slide)
+    yield name, section
+
+
+def stated(slide: "Slide", say, minutes):
+    found = STATED.search(slide.heading)
+    return say["min"].format(found[1] if found else minutes)

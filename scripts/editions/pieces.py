@@ -1,0 +1,243 @@
+"""A lesson in pieces, in the order in which a room sees them.
+
+Left out is what a room has no use for: imports, lines that only draw a plot, the stub of an
+exercise, a fold for somebody who is stuck, links from lesson to lesson, and "Going further".
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from nbconvert.filters import strip_ansi
+
+from lessons_src.stepper import STEPS, taken_apart
+
+from .folds import ANSWER
+
+SVG = "image/svg+xml"
+END = ("## Going further", "## 更进一步")
+HEADING = re.compile(r"#{1,3} (.*)")
+QUESTION = re.compile(r"> \*\*(?:Predict|先猜一猜)")
+FOLD = re.compile(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
+ABOUT = re.compile(r"\*\*\D{,9}\d+ (?:minutes|分钟)")
+LESSON = re.compile(r"\]\((\d_\w+)\.ipynb\)")
+CONTINUES = re.compile(r"- |\d+\. |\||```|\$\$")  # what belongs to the paragraph above
+SENTENCE = re.compile(r"(?<=[.?]) |(?<=[。？])")
+EXERCISE = re.compile(r'^check\("(\w+)"', re.MULTILINE)
+CHECK = re.compile(r"\n*^(?:check\(|from lessons_src\.exercises import check).*\n*", re.MULTILINE)
+
+
+@dataclass
+class Piece:
+    """`kind`: heading, text, question, answer, code, output, picture, or a solution, not shown."""
+
+    kind: str
+    words: str = ""  # Markdown, Python, what was printed, or of a solution the exercise's name
+    comment: bool = False  # a text on what was just seen
+    after_key: bool = False  # it comes on the next key
+    is_error: bool = False
+    size: float = 1  # times that of the smallest
+    graphs: list[dict] = field(default_factory=list)  # of a picture; see `picture`
+    notes: list[str] = field(default_factory=list)  # Markdown, for the speaker
+
+
+def leads(piece: Piece) -> bool:
+    """Whether it is said before something is seen."""
+    return piece.kind == "question" or (piece.kind == "text" and not piece.comment)
+
+
+def pieces(notebook) -> Iterator[Piece]:
+    return told(in_order(notebook))
+
+
+def in_order(notebook) -> Iterator[Piece]:
+    """As they stand, but that no answer comes before the cell that shows it."""
+    waiting: list[Piece] = []
+    cells = until_the_end(notebook.cells)
+    for cell, following in zip(cells, [*cells[1:], None], strict=True):
+        if cell.cell_type == "code":
+            yield from of_code(cell)
+            yield from waiting
+            waiting = []
+            continue
+        found = list(of_text(cell.source))
+        if following and following.cell_type == "code" and len(found) > 1:
+            waiting = [piece for piece in found[-1:] if piece.kind == "answer"]
+        yield from found[: len(found) - len(waiting)]
+
+
+def until_the_end(cells):
+    stop = [number for number, cell in enumerate(cells) if cell.source.startswith(END)]
+    return cells[: stop[0]] if stop else cells
+
+
+# Text.
+
+
+def of_text(source) -> Iterator[Piece]:
+    source = LESSON.sub(r"](\1.html)", source)  # the next lesson is a page
+    made: list[Piece] = []
+    for block in blocks(source):
+        if HEADING.match(block):
+            made.append(Piece("heading", block))
+        elif ANSWER.search(block + "\n"):
+            made.append(Piece("answer", unfolded(block)))
+        elif "<details>" in block:
+            made[-1].notes.append(unfolded(block))
+        elif ABOUT.match(block):
+            made[0].notes.append(block)
+        elif QUESTION.match(block):
+            made.append(Piece("question", block.removeprefix("> ")))
+        elif len(re.findall(r"\.html\)", block)) < 3:  # else links to all lessons
+            made.append(Piece("text", block))
+    yield from made
+
+
+def paragraphs(source) -> list[str]:
+    """Fences and folds are whole."""
+    found, ends = [""], None  # with what the fence or the fold that is open ends
+    for line in source.splitlines():
+        if line.strip() or ends:
+            found[-1] += line + "\n"
+        else:
+            found.append("")
+        if ends:
+            ends = None if ends in line else ends
+        elif line.startswith("```"):
+            ends = "```"
+        elif "<details>" in line and "</details>" not in line:
+            ends = "</details>"
+    return list(filter(None, map(str.strip, found)))
+
+
+def blocks(source) -> list[str]:
+    """Paragraphs, each with what it announces: a list, a table, a formula or code."""
+    joined: list[str] = []
+    for block in paragraphs(source):
+        goes_on = joined and (CONTINUES.match(block) or joined[-1][-1] in ";；,，")
+        if goes_on and not HEADING.match(joined[-1]):
+            joined[-1] += "\n\n" + block
+        else:
+            joined.append(block)
+    return joined
+
+
+def unfolded(block):
+    """A fold's text, after what stood on it; any other text as it is."""
+    text = re.sub(r"^> ?", "", block, flags=re.MULTILINE)
+    stop = "：" if re.search("<summary>[^<]*[一-鿿]", text) else "."
+
+    def said(fold):
+        name, words = fold[1] + ("" if fold[1][-1] in ".?" else stop), fold[2].strip()
+        return f"**{name}**" + ("\n\n" if words.startswith("1. ") else " ") + words
+
+    return FOLD.sub(said, text).strip()
+
+
+# Code, and what it printed.
+
+
+def of_code(cell) -> Iterator[Piece]:
+    code = for_a_room(cell.source)
+    if code:
+        yield Piece("code", code)
+    if exercise := EXERCISE.search(cell.source):  # which prints "not attempted yet"
+        yield Piece("solution", exercise[1])
+        return
+    for output in cell.outputs:
+        if SVG in output.get("data", {}):
+            yield picture(output)
+        else:
+            is_error = output.output_type == "error"
+            asked = "expected" in cell.metadata
+            yield Piece("output", printed(output), after_key=asked, is_error=is_error)
+
+
+def for_a_room(source):
+    """The lines to look at; "" where there are none."""
+    if "raise NotImplementedError" in source:
+        return ""
+    source = re.sub("\n{3,}", "\n\n", CHECK.sub("\n\n", source)).strip()
+    statements = ast.parse(source).body
+    if all(is_set_up(statement) for statement in statements):
+        return ""
+    for number, statement in enumerate(statements):
+        if "plt." in ast.unparse(statement):
+            before = source.splitlines()[: statement.lineno - 1]
+            return "\n".join([*before, "# and a plot of it"]).strip() if number else ""
+    return source
+
+
+def is_set_up(statement):
+    is_import = isinstance(statement, ast.Import | ast.ImportFrom)
+    return is_import or ast.unparse(statement).startswith("get_ipython()")
+
+
+def printed(output):
+    """Of an error what happened and why, without torch's hint where else to look."""
+    if output.output_type != "error":
+        return (output.get("text") or output.data["text/plain"]).rstrip()
+    text = strip_ansi("\n".join(output.traceback)).split(" Hint: ")[0].rstrip()
+    what, why, *rest = [*text.split("\n\n"), "", ""]
+    return "\n\n".join([what, why, "…"]) if any(rest) else text
+
+
+def picture(output):
+    """`graphs`: of each its SVG, its title, and what is said of its steps."""
+    steps = output.data.get(STEPS, {})
+    svgs = taken_apart(output.data[SVG])
+    titles = steps.get("titles") or [""] * len(svgs)
+    passes = steps.get("steps") or [[] for _ in svgs]
+    graphs = [
+        {"svg": svg, "title": title, "steps": [words for words, _ in way]}
+        for svg, title, way in zip(svgs, titles, passes, strict=True)
+    ]
+    return Piece("picture", output.data["text/plain"].strip(), graphs=graphs)
+
+
+# What is said before, and what after.
+
+
+def told(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """A text that follows what was seen is a comment on it, or leads to what comes next.
+
+    What begins in bold begins anew.
+    """
+    before, texts = "", []
+    for piece in [*pieces, Piece("heading")]:
+        if piece.kind == "text":
+            texts.append(piece)
+            continue
+        yield from told_apart(texts, before, piece.kind)
+        before, texts = piece.kind, []
+        if piece.words:
+            yield piece
+
+
+def told_apart(texts: list[Piece], before, following) -> list[Piece]:
+    if not texts or before not in ("output", "picture", "answer"):
+        return texts
+    anew = [number for number, text in enumerate(texts) if text.words.startswith("**")]
+    if anew:
+        comments, leads = texts[: anew[0]], texts[anew[0] :]
+    elif following == "heading":
+        comments, leads = texts, []
+    elif len(texts) > 1 or before == "answer":
+        comments, leads = texts[:-1], texts[-1:]
+    elif following == "question":
+        comments, leads = texts, []
+    else:
+        comments, leads = parted(texts[0])
+    for comment in comments:
+        comment.comment = True
+    return comments + leads
+
+
+def parted(text: Piece):
+    """What ends in a colon leads to what comes next, and nothing before it does."""
+    *said, last = filter(None, SENTENCE.split(text.words))
+    if not said or last[-1] not in ":：":
+        return [], [text]
+    end = text.words.rindex(last)
+    return [Piece("text", text.words[:end].strip(), notes=text.notes)], [Piece("text", last)]

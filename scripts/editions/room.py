@@ -1,0 +1,116 @@
+"""How much room words take on a slide of 1280 by 720, in pixels, reckoned from their letters."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from unicodedata import east_asian_width
+
+from .pieces import Piece, paragraphs
+
+WIDTH, HEIGHT = 1232, 672  # what can be used
+TOGETHER = 600  # the height of what could as well come on two slides
+WORDS_ALONE = 560  # the height of words without code: nobody reads more than that
+A_LINE = 100  # the height of what never has a slide of its own where it fits on the one before
+# Of a line, of a letter, of the space below a block; slides.css has the sizes.
+LOOKS = {
+    "heading": (46, 21, 20),
+    "text": (38, 15, 14),
+    "code": (27.5, 13.25, 26),
+    "output": (31.2, 13.73, 20),
+}
+BESIDE = 22  # px: of that, what is beside the words of a block
+FILLED = 0.92  # of the height, by what was made larger
+CELLS = 0.86  # the letters of a table, of those of a text
+ROWS = 7  # of a table on one slide
+TABLE = re.compile(r"(?:^\|.*\|\n?)+", re.MULTILINE)
+UNSEEN = re.compile(r"\]\([^)]*\)|[*`]|^> ?|^\$\$$", re.MULTILINE)
+
+
+def room(pieces: list[Piece], height=HEIGHT) -> bool:
+    """Whether they fit into so much of a slide."""
+    return sum(map(height_of, pieces)) <= height
+
+
+def limit_of(pieces: list[Piece]):
+    """How high they may be, where they could as well come on two slides."""
+    return TOGETHER if any(piece.kind in ("code", "output") for piece in pieces) else WORDS_ALONE
+
+
+def is_room_for(pieces: list[Piece], size) -> bool:
+    """Whether they fit if they are so much larger."""
+    return sum(height_of(piece, size) for piece in pieces) <= FILLED * HEIGHT
+
+
+def size_of(piece: Piece, size):
+    """How much larger it may be, at most `size`, so that no line of code is broken for it."""
+    if piece.kind == "picture":
+        return 1
+    if piece.kind not in ("code", "output") or (piece.is_error and "\n" not in piece.words):
+        return size
+    _, letter, _ = LOOKS[piece.kind]
+    widest = max(map(letters, piece.words.splitlines()), default=0) * letter
+    return min(size, max(1, (WIDTH - BESIDE) / max(widest, 1)))
+
+
+def height_of(piece: Piece, size=1.0):
+    if piece.kind in ("solution", "picture"):
+        return 0
+    size = size_of(piece, size)
+    line, letter, below = LOOKS.get(piece.kind, LOOKS["text"])
+    letters_a_line = (WIDTH - BESIDE) / (letter * size)
+    words = UNSEEN.sub("", piece.words)
+    if piece.kind in ("code", "output"):
+        lines = sum(max(1, lines_of(text, letters_a_line)) for text in words.splitlines())
+    else:
+        lines = sum(rows(table[0], letters_a_line) for table in TABLE.finditer(words))
+        for text in TABLE.sub("", words).splitlines():
+            lines += max(0.4, lines_of(text, letters_a_line)) + 1.4 * text.startswith("$$")
+    return size * (lines * line + below)
+
+
+def lines_of(text, letters_a_line):
+    return math.ceil(letters(text) / letters_a_line)
+
+
+def rows(table, letters_a_line):
+    """Lines of a table; a column has room by the square root of what its longest cell asks for."""
+    cells = [[letters(cell) for cell in row.split("|")[1:-1]] for row in table.splitlines()]
+    del cells[1]  # the rule
+    asked = [max(column) for column in zip(*cells, strict=True)]
+    there = letters_a_line / CELLS - 3 * len(asked)
+    if sum(asked) > there:
+        roots = [math.sqrt(width) for width in asked]
+        asked = [there * root / sum(roots) for root in roots]
+    high = [max(math.ceil(n / width) for n, width in zip(row, asked, strict=True)) for row in cells]
+    return sum(CELLS * lines + 0.35 for lines in high)
+
+
+def letters(text):
+    """How many there are; a Chinese one is as wide as two."""
+    return len(text) + sum(east_asian_width(letter) in "WF" for letter in text)
+
+
+def parted(piece: Piece) -> Iterator[Piece]:
+    """A piece in as many as it takes slides; paragraphs stay whole, long tables do not."""
+    words, parts = piece.words, [piece.words]
+    if piece.kind == "output":
+        parts = words.split("\n\n")
+    elif piece.kind in ("text", "answer"):
+        parts = paragraphs(TABLE.sub(lambda table: in_rows(table[0]), words))
+    taken: list[str] = []
+    limit = HEIGHT if piece.kind == "output" else WORDS_ALONE
+    for part in parts:
+        if taken and not room([replace(piece, words="\n\n".join([*taken, part]))], limit):
+            yield replace(piece, words="\n\n".join(taken))
+            taken = []
+        taken.append(part)
+    yield replace(piece, words="\n\n".join(taken))
+
+
+def in_rows(table):
+    """A table of many rows as several, each with the head."""
+    head, rule, *rows = table.strip().splitlines()
+    size = math.ceil(len(rows) / math.ceil(len(rows) / ROWS))
+    parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+    return "\n\n".join("\n".join([head, rule, *part]) for part in parts) + "\n"
