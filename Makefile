@@ -46,6 +46,7 @@ copies: translations
 translations: environment+test+workshop
 	@cd scripts && ../$(RUN) -m editions.minutes
 	@cd scripts && ../$(RUN) -m editions.translated
+	@cd scripts && ../$(RUN) -m editions.cheat_sheet
 
 # After a look: PAGE, such as docs/GLOSSARY.zh-CN.md, says what its English page says today.
 seen: environment+test+workshop

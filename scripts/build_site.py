@@ -15,12 +15,13 @@ from pathlib import Path
 
 import nbformat
 from chinese_pages import LINK, in_chinese, linked, page_of, texts_in_chinese
-from editions import address, close_ups, colab, minutes
+from editions import address, colab, minutes
 from editions.folds import in_one_fold
 from editions.languages import WORDS, language_of
 from editions.packages import package
 from editions.slides import words
 
+import survey.table
 from lessons_src import stepper
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,8 +35,19 @@ TOOL = [
     for name in ("start", "functions", "steps", "remedies", "limits", "in_the_wild")
 ]
 # What is looked up, in the order of the menu; a page that is not named here comes last.
-ORDER = ["ERRORS", "GLOSSARY", "RESULTS", "COMPILED", "TEACHING", "SETUP", "MATRIX"]
-WIDE = '\n<div class="wide"></div>\n'  # for the style sheet: the page holds wide tables
+ORDER = ["start", "CHEATSHEET", "ERRORS", "GLOSSARY"]
+ORDER += ["RESULTS", "COMPILED", "TEACHING", "SETUP", "MATRIX"]
+# For the style sheet: the page holds wide tables; it is one sheet of paper.
+WIDE, SHEET = '\n<div class="wide"></div>\n', '\n<div class="sheet"></div>\n'
+# What each lesson is about, in a line of its code.
+LINES = {
+    "1_saving_inputs": "ctx.save_for_backward(x)",
+    "2_saving_outputs": "ctx.save_for_backward(out)",
+    "3_saving_intermediates": "return (expx - expnegx) / 2, expx, expnegx",
+    "4_what_not_to_do": "ctx.expx = torch.exp(x)",
+    "5_untracked_backward": "np.cosh(x.detach().numpy())",
+    "6_your_own_function": "class Softplus(Function):",
+}
 CONTENTS = """
 
 ```{{toctree}}
@@ -90,16 +102,13 @@ def collect(source, repository):
         here = SETTINGS / name if name == "reference.md" else ROOT / name
         wide = WIDE if name.startswith(("survey/", "reference")) else ""
         text = OTHER_LANGUAGE.sub("", here.read_text(encoding="utf-8"))
+        wide = SHEET if "CHEATSHEET" in name else wide
         text += wide + edit_link(here, text, repository)
         (source / name).write_text(text, encoding="utf-8")
     for picture in (ROOT / "survey").glob("*.svg"):
         shutil.copy(picture, source / "survey")
     shutil.copytree(ROOT / "survey" / "patches", source / "survey" / "patches")  # to download
     lessons = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
-    for lesson in lessons:
-        drawn = (PICTURES / f"{lesson.stem}.svg").read_text(encoding="utf-8")
-        small = source / "extra" / "pictures" / f"{lesson.stem}_small.svg"
-        small.write_text(close_ups.thumbnail(drawn), encoding="utf-8")
     for lesson in lessons:
         (source / "notebooks" / lesson.name).write_text(page(lesson, repository), encoding="utf-8")
     front = front_page(SETTINGS / "front.md", lessons, repository)
@@ -121,10 +130,10 @@ def collect_chinese(source, repository):
         (source / "notebooks" / lesson.name).write_text(text, encoding="utf-8")
     names = []
     (source / "docs" / "tool").mkdir(parents=True)
-    for path in texts_in_chinese():
+    for path in in_order(texts_in_chinese()):
         name = path.relative_to(ROOT).as_posix()
         text = OTHER_LANGUAGE.sub("", path.read_text(encoding="utf-8"))
-        text += edit_link(path, text, repository, "zh_CN")
+        text += SHEET * ("CHEATSHEET" in name) + edit_link(path, text, repository, "zh_CN")
         names.append(page_of(name))
         (source / f"{names[-1]}.md").write_text(linked(text, name), encoding="utf-8")
     front = front_page(SETTINGS / "front.zh-CN.md", lessons, repository)
@@ -154,7 +163,12 @@ def texts():
         for path in sorted(folder.glob("[A-Z]*.md"))
         if path.name != "README.md" and ".zh-CN." not in path.name
     ]
-    return sorted(found, key=lambda path: [*ORDER, path.stem].index(path.stem))
+    return in_order(found)
+
+
+def in_order(paths):
+    names = {path: path.name.split(".")[0] for path in paths}
+    return sorted(paths, key=lambda path: [*ORDER, names[path]].index(names[path]))
 
 
 def page(lesson, repository):
@@ -219,22 +233,23 @@ def front_page(path, lessons, repository):
     words_of_it, target = run if repository else download
     text = path.read_text(encoding="utf-8")
     text = text.replace("RUN_WORDS", words_of_it).replace("RUN_TARGET", target)
-    text = text.replace("CARDS", "\n".join(card(lesson, root) for lesson in lessons))
+    text = text.replace("LESSONS", "\n".join(map(card, lessons)))
+    rows = survey.table.read()
+    wrong, counted = survey.table.read_as(rows, survey.table.WRONG), survey.table.counted(rows)
+    text = text.replace("WRONG", str(len(wrong))).replace("COUNTED", str(len(counted)))
     text += edit_link(path, text, repository, language_of(lessons[0]))
     return text + contents(words["lessons"], [f"notebooks/{lesson.stem}" for lesson in lessons])
 
 
-def card(lesson, root):
-    """A lesson as a box to click: its title, and what one can do afterwards."""
+def card(lesson):
+    """A lesson as a box to click: what it is about in a line of code, and what one can do then."""
     notebook = nbformat.read(lesson, as_version=4)
     title, promise = notebook.cells[0].source.split("\n\n")[:2]
     without, _ = minutes.told(notebook.metadata["minutes"])
     promise, words = html.escape(promise).replace("`", ""), WORDS[language_of(lesson)]
-    picture = words["lesson's graph"].format(title[2])
     return (
-        f'<a class="lesson" href="notebooks/{lesson.stem}.html">'
-        f'<img src="{root}pictures/{lesson.stem}_small.svg" alt="{picture}">'
-        f"<b>{html.escape(title[2:])}</b>"
+        f'<a class="card" href="notebooks/{lesson.stem}.html"><b>{html.escape(title[2:])}</b>'
+        f"<code>{html.escape(LINES[lesson.stem])}</code>"
         f"<span>{promise}</span><small>{words['minutes'].format(without)}</small></a>"
     )
 

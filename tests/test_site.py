@@ -17,6 +17,8 @@ import pytest
 from browsing import PICTURES, TYPESET, formulas, pictures, violations
 from editions.languages import language_of, lessons_in
 
+import survey.table
+
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 PAGES = ["index", "reference", *(f"notebooks/{lesson.stem}" for lesson in LESSONS)]
@@ -175,7 +177,7 @@ def test_no_output_of_a_prediction_is_seen_before_it_is_opened(lesson, served, o
 FOLDED = """[...document.querySelectorAll("details")].flatMap(fold => {
     const walk = document.createTreeWalker(fold, NodeFilter.SHOW_TEXT), found = [];
     while (walk.nextNode())
-        if (!walk.currentNode.parentElement.closest("mjx-container, svg, .stepper, style, script"))
+        if (!walk.currentNode.parentElement.closest(`mjx-container, svg, .stepper, .headerlink`))
             found.push(walk.currentNode.data);
     return found;
 })"""
@@ -192,6 +194,12 @@ def test_the_survey_is_ten_sheets_at_most(served, opened):
     sheets = printed(page)
     assert len(sheets) <= 10
     assert lost(page, sheets) == []
+
+
+@pytest.mark.parametrize("language", ["", "zh_CN/"])
+def test_the_cheat_sheet_is_one_sheet(language, served, opened):
+    (sheet,) = printed(opened(f"{served}{language}docs/CHEATSHEET.html"))
+    assert "mark_dirty" in sheet and "draw_backward" in sheet
 
 
 def printed(page):
@@ -217,7 +225,10 @@ def test_front_page(served, opened):
     assert page.title().count("Double backward") == 1
     assert "twice" in page.inner_text("article") and "2.5431" in page.inner_text(".numbers")
     assert len(page.query_selector_all(".buttons a")) == 3
-    assert len(page.query_selector_all(".lesson")) == len(LESSONS)
+    assert len(page.query_selector_all("small")) == len(LESSONS)
+    rows = survey.table.read()
+    wrong = len(survey.table.read_as(rows, survey.table.WRONG))
+    assert f"{wrong} of the {len(survey.table.counted(rows))}" in page.inner_text("article")
     description = page.get_attribute("meta[name=description]", "content")
     assert "second derivative" in description
     visible = page.evaluate("""() => [...document.querySelectorAll(".numbers img, .buttons a")].map(
@@ -225,10 +236,17 @@ def test_front_page(served, opened):
     assert visible == [True] * 5, "in ten seconds, without scrolling"
 
 
+def test_the_line_on_a_lessons_card_is_in_the_lesson():
+    for lesson in LESSONS:
+        cells = nbformat.read(lesson, as_version=4).cells
+        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        assert build_site.LINES[lesson.stem] in code
+
+
 def test_chinese_front_page(served, opened):
     page = opened(f"{served}zh_CN/index.html")
     assert "两次" in page.inner_text("article") and "2.5431" in page.inner_text(".numbers")
-    assert len(page.query_selector_all(".lesson")) == len(LESSONS)
+    assert len(page.query_selector_all("small")) == len(LESSONS)
     assert "二阶导数" in page.get_attribute("meta[name=description]", "content")
     page.click(".buttons a")
     assert page.url == f"{served}zh_CN/notebooks/{LESSONS[0].stem}.html"
