@@ -80,7 +80,7 @@ class _Square:
         nothing = f" No path leads to {joined(self.lost)}." if self.lost else ""
         arrows = [part for name in came for part in (f"{name}->backward", name)]
         return [
-            ("The second backward starts at grad_x with 1.", ["grad_x"]),
+            ("The pass starts at grad_x with 1.", ["grad_x"]),
             (f"The first backward sends {sent}.{nothing}", ["backward", *arrows]),
             (f"{self.title} sends {self._back('x')} to x.", ["function", "x->function", "x"]),
         ]

@@ -210,7 +210,8 @@ def _marked(svg: str) -> str:
 STYLE = """
 .stepper { padding: 8px 0; font-family: sans-serif; }
 .stepper .controls { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; }
-.stepper .controls { position: sticky; top: 0; padding: 4px 0; z-index: 1; }
+.stepper .controls { position: sticky; padding: 4px 0; z-index: 1; }
+.stepper .controls { top: var(--pst-header-article-height, 0); }
 .stepper .controls { background: var(--jp-layout-color0, var(--pst-color-background, white)); }
 .stepper .controls[hidden], .stepper .picture[hidden] { display: none; }
 .stepper button, .stepper input { font-size: 15px; min-height: 28px; }

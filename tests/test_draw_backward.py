@@ -35,7 +35,7 @@ def test_the_two_products_come_back_along_the_arrows():
     assert "sends back to g: 84" in rows(drawing) and "sends back to x: 420" in rows(drawing)
     arrows = re.findall(r'^n\d+ -> n\d+ \[label=" ↑ (.*) "\]$', drawing.dot, re.MULTILINE)
     assert arrows == ["84", "420"]
-    for box in ("grad_x ()\\n↑ 7", "g ()\\n↑ 84\\nleaf"):
+    for box in ("grad_x ()\\n↑ 7", "g ()\\nleaf, saved by\\nCubeBackward\\n↑ 84"):
         assert f'label="{box}' in drawing.dot
     assert "↑ 420" in drawing.svg and "↑ number: comes back" in drawing.svg
 

@@ -32,8 +32,8 @@ def sketch_of(fn, x):
 
 
 SETTINGS = [
-    "graph [fontname=monospace fontsize=11 labelloc=t nodesep=0.2 ranksep=0.22]",
-    'node [fontname=monospace fontsize=11 height=0.2 margin="0.1,0.05"]',
+    "graph [fontname=monospace fontsize=11 labelloc=t nodesep=0.15 ranksep=0.22]",
+    'node [fontname=monospace fontsize=11 height=0.2 margin="0.07,0.05"]',
     "edge [fontname=monospace fontsize=11 arrowsize=0.7]",
 ]
 
@@ -108,7 +108,7 @@ def test_inputs_constants_and_numbers_that_came_back():
         f'n0 [{FUNCTION} label="Masked"]',
         f'n1 [{OPERATION} label="MulBackward0"]',
         f'n2 [{NAMED} label="y (2,)\\n↑ 1"]',
-        f'n3 [{KEPT} label="x (2,)\\n↑ 1, 0\\nleaf, saved by Masked"]',
+        f'n3 [{KEPT} label="x (2,)\\nleaf, saved by Masked\\n↑ 1, 0"]',
         f'n4 [{NO_GRAPH} label="mask (2,)\\nsaved by Masked\\nno graph leads on"]',
         'n3 -> n0 [label=" ↑ 1, 0 "]',
         f"n3 -> n0 [{KEEPS}]",

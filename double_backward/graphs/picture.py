@@ -175,8 +175,8 @@ class _Dot:
 
     def _settings(self) -> Iterator[str]:
         font = f"fontname=monospace fontsize={LETTERS}"
-        yield f"graph [{font} labelloc=t nodesep=0.2 ranksep=0.22]"
-        yield f'node [{font} height=0.2 margin="0.1,0.05"]'
+        yield f"graph [{font} labelloc=t nodesep=0.15 ranksep=0.22]"
+        yield f'node [{font} height=0.2 margin="0.07,0.05"]'
         yield f"edge [{font} arrowsize=0.7]"
         words, colour = verdict(self.sketch)
         if words:
@@ -302,9 +302,6 @@ def _label(sketch: Sketch, box: TensorBox) -> list[str]:
     """The lines in the box of a tensor."""
     heading = _heading(sketch, box)
     lines = [f"{heading} {shape(box.tensor)}".strip()]
-    number_back = sketch.came_back(box)
-    if number_back is not None:
-        lines.append(f"{BACK}{number_back}")
     roles = [_role(sketch, node, kept, heading) for node, kept in box.keepers]
     if box.leaf and box.names:
         roles[:1] = [", ".join(["leaf", *roles[:1]])]
@@ -312,6 +309,9 @@ def _label(sketch: Sketch, box: TensorBox) -> list[str]:
         roles.append("no graph leads on")
     for role in roles:
         lines += _wrapped(role)
+    number_back = sketch.came_back(box)
+    if number_back is not None:
+        lines.append(f"{BACK}{number_back}")
     for name in box.names:
         if name in sketch.cut_off:
             lines += _wrapped(cut_off_words(sketch, name).removeprefix(f"{name} is "))
