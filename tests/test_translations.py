@@ -11,6 +11,7 @@ import nbformat
 import pytest
 import torch
 from editions import seen, translated
+from editions.slides import words
 
 from lessons_src.exercises import _hints_given, check, exercises, hint
 
@@ -246,6 +247,21 @@ def test_the_chinese_glossary_has_the_words_in_pictures():
                 if "a leaf" in twin or "The pass starts" in twin:
                     words = set(re.findall(r"(?<![\w.])[a-z]+(?![\w.])", twin))
                     assert words <= explained | names, f"{cell.id}: {words - explained - names}"
+
+
+def test_what_stands_for_a_picture_is_in_chinese():
+    """Nothing English is left but names; numbers are those of the English."""
+    names = {"x", "y", "r", "h", "g", "out", "u", "expx", "expnegx", "grad_x", "grad_out"}
+    names |= {"autograd", "ctx", "grad_fn", "once_differentiable", "sinh", "leaf"}  # leaf #2
+    for path in LESSONS:
+        for cell in nbformat.read(translated.english_of(path), as_version=4).cells:
+            for output in cell.get("outputs", []):
+                if "image/svg+xml" in output.get("data", {}):
+                    twin = output.data["text/plain"]
+                    told = words(output, "zh_CN")
+                    assert set(re.findall(r"(?<!\w)[a-z]\w*", told)) <= names, told
+                    if not twin.startswith("<"):
+                        assert sorted(NUMBER.findall(told)) == sorted(NUMBER.findall(twin))
 
 
 class Stub(torch.autograd.Function):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from .close_ups import close_ups, is_graph, sentences, whole
 from .languages import WORDS
 from .pieces import Piece
+from .twins import in_chinese
 
 GRAPH_HEIGHT = 585  # px: below one or two lines of what is said of it
 JUDGED = {"": "", "black": "", "darkgreen": "right"}  # by its colour; any other is "wrong"
@@ -17,7 +18,9 @@ JUDGED = {"": "", "black": "", "darkgreen": "right"}  # by its colour; any other
 def alternative(text, language=""):
     """Words in place of a picture, from its text in the notebook."""
     # A library's own picture: its repr says nothing, and the rules ask for words below it.
-    return WORDS[language]["a graph"] if text.startswith("<") else text.strip()
+    if text.startswith("<"):
+        return WORDS[language]["a graph"]
+    return in_chinese(text.strip()) if language == "zh_CN" else text.strip()
 
 
 def on_slides(piece: Piece, language="") -> Iterator[Piece]:
