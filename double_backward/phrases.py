@@ -23,7 +23,7 @@ class Phrase(str):
     values: tuple[Any, ...]
     named: dict[str, Any]
 
-    def __new__(cls, template: str, *values: Any, **named: Any) -> "Phrase":
+    def __new__(cls, template: str, /, *values: Any, **named: Any) -> "Phrase":
         filled = values or named
         phrase = super().__new__(cls, template.format(*values, **named) if filled else template)
         phrase.template, phrase.values, phrase.named = template, values, named

@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from editions import address as addresses
-from editions import carry, colab
+from editions import carry, colab, translated
 from installed import INSTALLED, needs, reached
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpecManager
@@ -59,8 +59,10 @@ def test_no_copy_without_a_lesson():
 
 
 def code(notebook):
-    """The code cells, but that with the modules, which are another archive in each language."""
-    return [c.source for c in notebook.cells if c.cell_type == "code" and c.id != "modules"]
+    """The code cells, but that with the modules, which are another archive in each language; and
+    but the lines that name the language."""
+    cells = [c.source for c in notebook.cells if c.cell_type == "code" and c.id != "modules"]
+    return [source.removeprefix(translated.answers_in("zh_CN")) for source in cells]
 
 
 @pytest.mark.parametrize("lesson", CHINESE, ids=lambda path: path.stem)
@@ -71,7 +73,7 @@ def test_a_chinese_copy_has_the_code_of_the_english_one(lesson):
     )
     assert code(english) == code(chinese) and len(code(english)) > 10
     one, other = (carry.unpacked(copy.cells[2].source) for copy in (english, chinese))
-    assert set(other) - set(one) == {carry.EVERYWHERE}
+    assert set(other) - set(one) == {name.format("zh_CN") for name in carry.CATALOGUES}
     assert all(other[name] == text for name, text in one.items())
     texts = [cell.source for cell in chinese.cells if cell.cell_type == "markdown"]
     assert all(re.search("[\u4e00-\u9fff]", text) or "$$" in text for text in texts)
@@ -89,9 +91,11 @@ print(os.listdir("."))
 @pytest.mark.parametrize("lesson, said", [(LESSONS[0], "hint 1 of 3"), (CHINESE[0], "第 1 条提示")])
 def test_a_copy_gives_its_hints_in_its_language(lesson, said, tmp_path):
     """In any folder, from the modules that it unpacks itself."""
-    modules = nbformat.reads(colab_copy(lesson), as_version=4).cells[2].source
+    modules, lesson_begins = nbformat.reads(colab_copy(lesson), as_version=4).cells[2:4]
+    language = lesson_begins.source.partition("get_ipython()")[0]
     (tmp_path / "content").mkdir()
-    (tmp_path / "copy.py").write_text(modules + ASK, encoding="utf-8")
+    text = modules.source + "\n" + language + ASK
+    (tmp_path / "copy.py").write_text(text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-P", "../copy.py"],
         cwd=tmp_path / "content",

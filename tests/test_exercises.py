@@ -14,6 +14,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from chinese import HAN, columns, english_in
 from right_answers import RIGHT
 from scipy import linalg
 from scipy.special import dawsn
@@ -24,6 +25,7 @@ from lessons_src.exercises import check, hint, solution
 from lessons_src.exercises.changes import edited, solution_code, wrong_answers
 from lessons_src.exercises.dawson import dawson
 from lessons_src.exercises.differentiate import first
+from lessons_src.exercises.language import in_language
 from lessons_src.exercises.review import review
 from lessons_src.exercises.task import Setting
 from lessons_src.untracked_backward import in_numpy
@@ -42,6 +44,17 @@ def reply(name, answer):
 
 def said(got):
     return " ".join(str(got).split())
+
+
+def assert_chinese(answer):
+    """A reader of Chinese is told the same, in lines that a terminal has room for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COURSE_LANGUAGE", "zh_CN")
+        for text in filter(None, [in_language(answer.fact), in_language(answer.advice)]):
+            assert HAN.search(text) and not english_in(text), text
+        told = answer.told("✗ name: ")
+    assert max(map(columns, told.splitlines())) <= 88
+    assert answer.told("") == str(answer) and not HAN.search(str(answer))
 
 
 def run_as_cell(code, filename, names=None):
@@ -119,6 +132,7 @@ def test_a_right_answer_written_differently_is_right(which):
     name = which.partition(", ")[0]
     answer = reply(name, changed(name, RIGHT[which]))
     assert answer.status == "right", answer
+    assert_chinese(answer)
 
 
 def test_a_remark_in_the_first_column_hides_nothing():
@@ -185,6 +199,7 @@ def test_each_wrong_answer_of_its_file_is_told_in_its_own_words(name):
         got = reply_to(name, wrong.name)
         assert got.status == "wrong", f"{wrong.name}: {got}"
         assert str(got) not in told, f"{wrong.name} is told like {told[str(got)]}: {got}"
+        assert_chinese(got)
         told[str(got)] = wrong.name
     assert len(told) >= 4, "an exercise has at least four wrong answers"
 
@@ -552,7 +567,9 @@ reciprocal: constants to the second backward: ctx.x. No graph leads on from what
 def test_a_mistake_is_told_by_its_name_and_line(mistake):
     head, _, change = MISTAKES[mistake].strip().partition("\n")
     name, _, expected = head.partition(": ")
-    assert expected in said(reply(name, changed(name, change)))
+    answer = reply(name, changed(name, change))
+    assert expected in said(answer)
+    assert_chinese(answer)
 
 
 def reciprocal_with(backward, forward=lambda x: 1 / x):
@@ -611,6 +628,7 @@ def test_a_wrong_backward_nobody_catalogued_is_never_called_right(name):
     answer = reply("reciprocal", reciprocal_with(UNCATALOGUED[name]))
     assert answer.status == "wrong"
     assert len(str(answer)) > 40 and "Traceback" not in str(answer)
+    assert_chinese(answer)
 
 
 def test_wrong_forwards_and_things_that_are_no_answer():
@@ -675,10 +693,14 @@ SLIPS = {
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_a_slip_in_the_call_of_check_is_told_with_the_call_to_write(slip, capsys):
+def test_a_slip_in_the_call_of_check_is_told_with_the_call_to_write(slip, capsys, monkeypatch):
     args, told = SLIPS[slip]
     check(*args)
     assert told in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
+    check(*args)
+    out = capsys.readouterr().out
+    assert HAN.search(out) and not english_in(out)
 
 
 def test_a_right_answer_is_right_where_nothing_is_recorded(capsys):

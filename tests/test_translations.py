@@ -1,11 +1,13 @@
 """The lessons in other languages: whole, true to the English cells, written by their own rules."""
 
+import ast
 import json
 import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from string import Formatter
 
 import nbformat
 import pytest
@@ -14,12 +16,14 @@ from editions import seen, translated
 from editions.slides import words
 
 from lessons_src.exercises import _hints_given, check, exercises, hint
+from lessons_src.exercises.language import in_language
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 CHINESE = ROOT / "translations" / "zh_CN"
 CATALOGUES = sorted(CHINESE.glob("*.po"))
-LESSONS = [path for path in CATALOGUES if path.stem != "exercises"]
+PROGRAMS = [path for path in CATALOGUES if path.stem in translated.PROGRAMS]
+LESSONS = [path for path in CATALOGUES if path not in PROGRAMS]
 each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 each_catalogue = pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.stem)
 PAGES = seen.pages()
@@ -45,7 +49,7 @@ def shown(text):
     """What is read as a sentence: code is a word, markup is nothing."""
     text = re.sub(r"\]\([^)]*\)", "]", CODE.sub("`x`", FORMULA.sub("$x$", text)))
     text = re.sub(rf"(?<={FULL_WIDTH})\*\* ", "", text)  # there Markdown needs the space
-    return TAG.sub("\n", text).replace("**", "")
+    return re.sub(r"\*\*(?=\S)|(?<=\S)\*\*", "", TAG.sub("\n", text))
 
 
 @each_catalogue
@@ -73,6 +77,9 @@ def test_code_and_outputs_are_the_english_ones(path):
         for p in (translated.english_of(path), translated.made_from(path))
     )
     assert [cell["id"] for cell in copy["cells"]] == [cell["id"] for cell in english["cells"]]
+    first = next(cell for cell in copy["cells"] if cell["cell_type"] == "code")
+    assert "".join(first["source"][:2]) == translated.answers_in("zh_CN")
+    del first["source"][:2]
     pairs = [
         (json.dumps(one), json.dumps(other))
         for one, other in zip(english["cells"], copy["cells"], strict=True)
@@ -186,7 +193,9 @@ def test_chinese_is_set_as_chinese(path):
         "a space between Chinese and Latin, numbers, code, formulas": (
             rf"{HAN}[A-Za-z0-9`$(]|[A-Za-z0-9`$)]{HAN}"
         ),
-        "no half-width punctuation beside Chinese": rf"{HAN} ?[,;:?!.]|[,;?!] ?{HAN}",
+        "no half-width punctuation beside Chinese": (
+            rf"{HAN}[,;:?!.]|{HAN} [,;:?!.](?![a-z])|[,;?!] ?{HAN}"  # .detach() is code
+        ),
         "no space beside full-width punctuation": rf"{FULL_WIDTH} [^|]|[^|>] {FULL_WIDTH}",
         "no two spaces": r"\S  +\S",
     }
@@ -270,22 +279,58 @@ class Stub(torch.autograd.Function):
         raise NotImplementedError
 
 
-def test_hint_and_check_answer_in_the_language_of_the_folder(tmp_path, monkeypatch, capsys):
-    (tmp_path / "zh_CN").mkdir()
+def test_hint_and_check_answer_in_the_language_that_the_variable_names(monkeypatch, capsys):
     answers = {}
-    for folder in (tmp_path, tmp_path / "zh_CN"):
-        monkeypatch.chdir(folder)
+    for language in ("", "zh_CN"):
+        monkeypatch.setenv("COURSE_LANGUAGE", language)
         _hints_given.clear()
         for _ in range(3):
             hint("power")
         check("sigmoid", Stub.apply)
         check("sigmoid", exercises()["sigmoid"].SOLUTION[-1].apply)
         check("swish", exercises()["swish"].TASK.given.apply)
-        answers[folder.name] = capsys.readouterr().out
-    english, chinese = answers[tmp_path.name], answers["zh_CN"]
+        answers[language] = capsys.readouterr().out
+    english, chinese = answers.values()
     assert "hint 1 of 3: n is an integer" in english and not re.search(HAN, english)
     for head in ("第 1 条", "还没有做", "✓ sigmoid: 对了", "原样"):
         assert head in chinese, chinese
+
+
+def fields(template):
+    """What stands in its {}; without a name, the number."""
+    found = [field for _, field, _, _ in Formatter().parse(template) if field is not None]
+    return {field or str(number) for number, field in enumerate(found)}
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_what_is_filled_in_is_filled_in_in_chinese_too(path):
+    for message in messages(path):
+        assert fields(message.string) == fields(message.id), message.id
+
+
+def test_what_is_said_has_a_template_that_can_be_looked_up():
+    """No f-string, and nothing that was put together before."""
+    for folder in translated.PROGRAMS.values():
+        for path in folder.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Phrase":
+                    assert not isinstance(node.args[0], ast.JoinedStr), f"{path}:{node.lineno}"
+
+
+def test_a_first_cell_names_the_language_of_its_notebook(monkeypatch):
+    monkeypatch.setenv("COURSE_LANGUAGE", "")
+    for lesson in (NOTEBOOKS / "zh_CN").glob("*.ipynb"):
+        cells = nbformat.read(lesson, as_version=4).cells
+        first = next(cell.source for cell in cells if cell.cell_type == "code")
+        exec(first.partition("get_ipython()")[0], {})
+        assert in_language("the result is None.") == "结果是 None。"
+        monkeypatch.setenv("COURSE_LANGUAGE", "")
+        assert in_language("the result is None.") == "the result is None."
+
+
+def test_a_language_that_nobody_has_written_is_english(monkeypatch):
+    monkeypatch.setenv("COURSE_LANGUAGE", "xx")
+    assert in_language("the result is None.") == "the result is None."
 
 
 def lesson(*cells, name="2_second.ipynb"):

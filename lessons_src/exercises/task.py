@@ -20,7 +20,8 @@ TURNED = torch.tensor([[0.5, 1.0], [-1.3, 0.7]], dtype=torch.float64).t()
 
 BY_OUTPUT = "Your formula is right for the output, but you put the input into it."
 
-SHAPES: dict[str, Callable[[Tensor], Tensor]] = {  # by what is said behind the names of the arguments
+# By what is said behind the names of the arguments.
+SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     Phrase("of shape (2, n)"): lambda x: x.reshape(2, -1),
     Phrase("transposed"): lambda x: x.reshape(2, -1).t(),
     Phrase("of shape (n, 2, 1), not contiguous"): lambda x: x.reshape(1, 2, -1).transpose(0, 2),

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # The file of an exercise has these two lines, in this order: a copy ends above one of them.
 SOLUTION = "# The solution"
 WRONG_ANSWERS = "# Wrong answers"  # for the tests and for teachers
-EVERYWHERE = "lessons_src/exercises/everywhere.mo"  # where hint and check look in any folder
+CATALOGUES = ("double_backward/{}.mo", "lessons_src/exercises/{}.mo")  # what these say
 PRESET = 9  # of lzma: the smallest archive
 BYTES = "surrogateescape"  # a file that is no text, as text
 
@@ -93,17 +93,15 @@ def carry(notebook, language="", end=WRONG_ANSWERS, repository=""):
     """Put the set-up and the modules that the lesson imports below its title, folded, in place.
 
     A module that has the line `end` is carried as far as that. With a `repository`, owner/name on
-    GitHub, the tool is installed from there and not carried. With them comes what hint and check
-    say in another `language`, for whatever folder the copy runs in.
+    GitHub, the tool is installed from there and not carried. With them comes what they say in
+    another `language`.
     """
     folded = {"cellView": "form", "jupyter": {"source_hidden": True}}
     names = needed(notebook)
+    names += [each.format(language) for each in CATALOGUES if language]
     if repository:
         names = [name for name in names if not name.startswith("double_backward/")]
     texts = {name: carried(name, end) for name in names}
-    if language:
-        catalogue = (ROOT / EVERYWHERE).with_name(f"{language}.mo")
-        texts[EVERYWHERE] = catalogue.read_bytes().decode(errors=BYTES)
     notebook.cells[1:1] = [
         new_code_cell(set_up(repository), id="set-up", metadata=folded),
         new_code_cell(modules_cell(texts), id="modules", metadata=folded),
@@ -151,7 +149,7 @@ def unpacked(source):
 
 def carried(name, end):
     """The text of a file, as far as the line `end` if it has one."""
-    text = (ROOT / name).read_text("utf-8")
+    text = (ROOT / name).read_bytes().decode(errors=BYTES)
     above, found, _ = text.partition(f"\n{end}\n")
     return above.rstrip() + "\n" if found else text
 

@@ -29,6 +29,7 @@ WORDS = {
     },
     "zh_CN": {
         "lang": "zh-CN",
+        "answers": "check、hint 和 diagnose 从这里起也说中文",
         "minutes": "{} 分钟",
         "min": "{} 分钟",
         "time": "{} 分钟，从第 {} 分钟开始，共 {} 分钟",

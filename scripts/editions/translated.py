@@ -3,7 +3,8 @@
 translations/LANGUAGE/LESSON.po is a gettext catalogue with an entry for each paragraph of the
 lesson's Markdown; an empty file begins one. The catalogues are updated from notebooks/, and from
 both come the notebooks in notebooks/LANGUAGE/. Nothing is executed: code cells and their outputs
-are the English ones. What has no translation, or one marked fuzzy, stands in English.
+are the English ones, but that the first cell begins with the language in which the notebook is
+answered. What has no translation, or one marked fuzzy, stands in English.
 
 Two catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
 double_backward.po the findings of `diagnose`. Compiled for gettext, they stand beside the modules.
@@ -20,6 +21,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 from double_backward.diagnosis.findings import ROWS
+from double_backward.diagnosis.formulas import Setting
 from double_backward.diagnosis.functions import Kind
 from double_backward.diagnosis.prepare import NOT_CHECKED
 from double_backward.diagnosis.verdict import Verdict
@@ -27,6 +29,7 @@ from lessons_src.exercises import errors, exercises
 
 from . import colab
 from .carry import ROOT
+from .languages import WORDS
 
 NOTEBOOKS = ROOT / "notebooks"
 PROGRAMS = {
@@ -151,6 +154,7 @@ def of_findings():
     """The same of `diagnose`."""
     yield from (("findings", row.says) for row in ROWS.values() if row.says and row.says != "{}")
     yield from (("functions", str(kind)) for kind in Kind)
+    yield from (("formulas", str(setting)) for setting in Setting)
     yield from (("prepare", text) for text in NOT_CHECKED.values())
     for verdict in Verdict:
         for order in ("second", "third"):
@@ -189,10 +193,18 @@ def translated(english, catalogue, folder):
         parts = BETWEEN.split(cell.source)
         parts[::2] = [translation(part, catalogue) for part in parts[::2]]
         cell.source = LINK.sub(lambda link: f"]({target(link[1], folder)})", "".join(parts))
+    for cell in [cell for cell in notebook.cells if cell.cell_type == "code"][:1]:
+        cell.source = answers_in(folder.name) + cell.source
     if home := colab.home_of(nbformat.read(english, as_version=4)):
         badge = f"[Open in Colab]({home}/{folder.name}/{english.name})"
         notebook.cells[0].source += f"\n\n{badge}"
     return nbformat.writes(notebook) + "\n"
+
+
+def answers_in(language):
+    """The lines with which a notebook says in which language it is to be answered."""
+    said = f'os.environ["COURSE_LANGUAGE"] = "{language}"  # {WORDS[language]["answers"]}'
+    return f"import os\n{said}\n"
 
 
 def translation(paragraph, catalogue):
