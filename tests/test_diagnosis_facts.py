@@ -2,6 +2,7 @@
 each, verdict and codes."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -272,6 +273,51 @@ BesideNone = function(save_beside_none, lambda ctx, g: g * 3 * ctx.saved_tensors
 AsksCtx = function(
     keep_square, lambda ctx, g: g * 3 * ctx.square if ctx.needs_input_grad[0] else None
 )
+
+
+# What backward loses, frees, or leaves to others.
+
+
+def hooked(x):
+    y = Cube.apply(x)
+    y.register_hook(lambda g: g.detach())
+    return y
+
+
+@once_differentiable
+def guarding_no_grad(ctx, g):
+    with torch.no_grad():
+        return 3 * g * ctx.saved_tensors[0] ** 2
+
+
+def by_data(g, x):
+    slope = 3 * x**2
+    x.data.clamp_(-0.7, 0.7)
+    return g * slope
+
+
+def differentiating(**options):
+    """x**3, whose backward differentiates it, and returns what it has used for that, too."""
+
+    def inside(g, x):
+        with torch.enable_grad():
+            x = x.view_as(x).requires_grad_()
+            square = x * x
+            (slope,) = torch.autograd.grad(square, x, g, **options)
+        return 1.5 * slope * x + 0 * square
+
+    return cubic(inside)
+
+
+def warns(g, x):
+    warnings.warn("using the analytic derivative for x: Can't call numpy()", stacklevel=1)
+    return 3 * g * x**2
+
+
+class WithoutBackward(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x**3
 
 
 # What torch refuses, and what is not linear or not exact.
@@ -570,6 +616,8 @@ SAID = {
             "",
         ),
         "autograd.grad with aliases": (nested(True), ""),
+        "autograd.grad that keeps its graph": (differentiating(create_graph=True), ""),
+        "a warning in the words of an error": (cubic(warns), ""),
         "does not depend on x": (saving(lambda x: 2 * x, same, lambda g, x: 2 * g), ""),
         "random numbers that cancel": (cubic(with_random_numbers), ""),
         "recomputed by autograd": (cubic(recompute), ""),
@@ -655,6 +703,12 @@ SAID = {
             cubic(lambda g, x: g * 3 * torch.tensor(x.tolist(), dtype=x.dtype) ** 2),
             "untracked_backward",
         ),
+        "a hook that detaches": (hooked, "cause_unknown"),
+        "half of x by .data": (cubic(lambda g, x: g * 3 * x.data * x), "untracked_backward"),
+        "x.detach() where it is no leaf": (
+            cubic(lambda g, x: g * 3 * (x if x.is_leaf else x.detach()) ** 2),
+            "untracked_backward",
+        ),
         "x.detach() in a vjp": (VectorJacobian.apply, "untracked_backward"),
         "x.detach(), saved beside None": (BesideNone.apply, "untracked_backward"),
         "a factor detached": (cubic(lambda g, x: g * 3 * x * x.detach()), "untracked_backward"),
@@ -719,6 +773,12 @@ SAID = {
             cubic(lambda g, x: g * torch.from_numpy(3 * np.asarray(x) ** 2)),
             "numpy_in_backward",
         ),
+        "autograd.grad that frees its graph": (differentiating(), "graph_freed"),
+        "no backward": (WithoutBackward.apply, "no_backward"),
+        "out=": (
+            cubic(lambda g, x: torch.mul(g, 3 * x**2, out=torch.empty_like(g))),
+            "out_argument",
+        ),
         "custom_op": (cube_op, "no_derivative_formula"),
         "hardsigmoid": (torch.nn.functional.hardsigmoid, "no_derivative_formula"),
         "embedding": (sum_of_rows, "no_derivative_formula", matrix),
@@ -746,9 +806,14 @@ SAID = {
     },
     "once_differentiable": {
         "once_differentiable": (Once.apply, "once_differentiable"),
+        "once_differentiable of no_grad": (
+            function(save_x, guarding_no_grad).apply,
+            "once_differentiable",
+        ),
         "once_differentiable in a formula": (lambda x: Once.apply(x**2), "once_differentiable"),
     },
     "first_derivative_wrong": {
+        "edits what is saved by .data": (cubic(by_data), "mutates_saved"),
         "edits grad_out": (Mutating.apply, "mutates_grad_out"),
         "edits a saved tensor": (Overwriting.apply, "mutates_saved untracked_backward"),
         "one made from another": (of_two(by_autograd), "inputs_of_one_another", a, b),
