@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from made_functions import function, of_inputs
+from made_functions import function, of_inputs, saving
 from test_ignore import Clips, Spike
 from torch.autograd import Function
 
@@ -39,17 +39,10 @@ class OnlyInAPass(Function):
         return torch.exp(x) * grad_out * 0.5
 
 
-class KeepsALeaf(Function):
-    """A leaf that requires grad, made in forward: no graph leads on from it."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.s = x.clone().detach().requires_grad_()
-        return x**2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return torch.exp(ctx.s) * grad_out * 0.5
+# A leaf that requires grad, made in forward: no graph leads on from it.
+keeps_a_leaf = saving(
+    torch.square, lambda x: x.detach().clone().requires_grad_(), lambda g, s: s.exp() * g * 0.5
+)
 
 
 def test_a_backward_that_only_autograd_can_call_is_asked_by_it():
@@ -59,49 +52,33 @@ def test_a_backward_that_only_autograd_can_call_is_asked_by_it():
 
 
 def test_a_leaf_made_in_forward_is_not_connected():
-    found = diagnose(KeepsALeaf.apply, x())
-    assert found.verdict == "silently_wrong" and "intermediate_on_ctx" in codes(found)
+    found = diagnose(keeps_a_leaf, x())
+    assert found.verdict == "silently_wrong" and "input_copy_saved" in codes(found)
     assert not [r for r in found.settings.values() if r.outcome == "right"]
 
 
 def test_a_wrong_first_derivative_stands_in_the_headline():
-    found = diagnose(KeepsALeaf.apply, x())
+    found = diagnose(keeps_a_leaf, x())
     assert "backward is not the derivative of forward, and silently" in found.headline
 
 
-class Packs(Function):
-    """A derivative kept in 8 bits, as speech models do: it jumps, and no small step shows it."""
-
-    @staticmethod
-    def forward(ctx, x):
-        s = torch.sigmoid(4 * x)
-        ctx.save_for_backward((4 * s * (1 - s) * 255).round().to(torch.uint8))
-        return s
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (packed,) = ctx.saved_tensors
-        return grad_out * packed / 255
+def in_8_bits(x):
+    """The derivative, as speech models keep it: it jumps, and no small step shows it."""
+    s = torch.sigmoid(4 * x)
+    return (4 * s * (1 - s) * 255).round().to(torch.uint8)
 
 
-class KeepsAMask(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward((x > 0).to(torch.uint8))
-        return x.round()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.saved_tensors[0]
+packs = saving(lambda x: torch.sigmoid(4 * x), in_8_bits, lambda g, packed: g * packed / 255)
+keeps_a_mask = saving(torch.round, lambda x: (x > 0).to(torch.uint8), torch.mul)
 
 
 def test_a_derivative_packed_into_integers_is_not_called_right():
     for given in (x(), x().detach().float().requires_grad_()):
-        assert not diagnose(Packs.apply, given).ok
+        assert not diagnose(packs, given).ok
 
 
 def test_a_mask_in_integers_is_a_constant():
-    found = diagnose(KeepsAMask.apply, x())
+    found = diagnose(keeps_a_mask, x())
     assert [s.kind for s in found.saved] == ["constant"] and "intermediate_saved" not in codes(
         found
     )
@@ -250,18 +227,10 @@ def test_the_answer_goes_through_json():
 # Sentences that are true of what was seen.
 
 
-class StopsEarly(Function):
+def stops_early(g, x):
     """An absolute tolerance, as a solver's."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        grad = 2 * grad_out * ctx.saved_tensors[0]
-        return grad + 1e-3 * torch.exp(-10 * grad.abs())
+    grad = 2 * g * x
+    return grad + 1e-3 * torch.exp(-10 * grad.abs())
 
 
 class ShiftsItsInput(Function):
@@ -304,7 +273,7 @@ def test_an_edit_in_place_is_told_also_where_fn_is_right():
 
 
 def test_what_a_solver_leaves_of_a_small_grad_out_is_told_as_that():
-    found = diagnose(StopsEarly.apply, x())
+    found = diagnose(of_inputs(torch.square, stops_early).apply, x())
     assert "an absolute tolerance" in message(found, "backward_not_linear")
 
 
@@ -513,31 +482,22 @@ def test_the_step_that_cuts_is_named_also_beside_sparse_tensors_and_what_is_writ
     assert "it uses .data in" in message(diagnose(FillsData.apply, x()), "untracked_backward")
 
 
-class Contiguous(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x.contiguous())
-        return x**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return 3 * grad_out * ctx.saved_tensors[0] ** 2
+def slope_of_cube(g, x):
+    return 3 * g * x**2
 
 
-class DetachedOnCtx(Contiguous):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.x = x.detach()
-        return x**3
+def detached_on_ctx(ctx, x):
+    ctx.x = x.detach()
+    return x**3
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        return 3 * grad_out * ctx.x**2
+
+saves_contiguous = saving(lambda x: x**3, torch.Tensor.contiguous, slope_of_cube)
+DetachedOnCtx = function(detached_on_ctx, lambda ctx, g: slope_of_cube(g, ctx.x))
 
 
 def test_a_copy_of_what_apply_is_handed_is_told_as_that():
     a = torch.arange(1.0, 7.0, dtype=torch.float64).reshape(2, 3).requires_grad_()
-    found = diagnose(lambda x: Contiguous.apply(x.t()), a)
+    found = diagnose(lambda x: saves_contiguous(x.t()), a)
     assert "input_copy_saved" in codes(found) and "intermediate_saved" not in codes(found)
     on_ctx = message(diagnose(DetachedOnCtx.apply, x()), "intermediate_on_ctx")
     assert "the very tensor that apply gets" in on_ctx
@@ -731,18 +691,13 @@ def test_an_index_is_exact_however_it_is_computed():
     assert found.verdict == "silently_wrong"
 
 
-class RoughRoot(Function):
-    """sqrt(x) as a solver leaves it; backward keeps the root without its graph."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.root = x.sqrt() * (1 + 1e-6 * (1e9 * x).sin())
-        return ctx.root.clone()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out / (2 * ctx.root)
+def rough_root(x):
+    """sqrt(x) as a solver leaves it."""
+    return x.sqrt() * (1 + 1e-6 * (1e9 * x).sin())
 
 
 def test_the_noise_of_a_solver_is_no_rounding():
-    assert diagnose(RoughRoot.apply, x(0.5, 1.0, 2.0)).verdict == "silently_wrong"
+    assert (
+        diagnose(saving(rough_root, rough_root, lambda g, y: g / (2 * y)), x(0.5, 1.0, 2.0)).verdict
+        == "silently_wrong"
+    )

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from made_functions import of_inputs
+from made_functions import of_inputs, saving
 from torch.autograd import Function
 
 from double_backward import (
@@ -212,18 +212,8 @@ def test_what_is_wrong_for_symmetric_matrices_too_stays_wrong(fn, inputs):
 
 
 def test_symmetry_is_not_spoken_of_where_it_does_not_matter():
-    class Squared(Function):
-        @staticmethod
-        def forward(ctx, a):
-            ctx.save_for_backward(2 * a)
-            return a**2
-
-        @staticmethod
-        def backward(ctx, grad_out):
-            (slope,) = ctx.saved_tensors
-            return slope * grad_out
-
-    found = diagnose(Squared.apply, matrix())
+    squared = saving(torch.square, lambda a: 2 * a, torch.mul)
+    found = diagnose(squared, matrix())
     assert found.verdict == "silently_wrong" and "stays_symmetric" not in codes(found), found
 
 
