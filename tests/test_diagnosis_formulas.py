@@ -1,7 +1,5 @@
 """What autograd is asked in each setting, on formulas whose derivatives are known; and errors."""
 
-import math
-
 import pytest
 import torch
 
@@ -11,8 +9,6 @@ from double_backward.diagnosis.formulas import (
     Setting,
     reported,
     typed,
-    uneven,
-    uneven_direction,
 )
 from double_backward.diagnosis.target import Target
 from double_backward.lines import first_line
@@ -56,42 +52,6 @@ def test_what_autograd_gives_in_each_setting(setting, by_backward):
     assert reported(probe, setting, order=3).vector.tolist() == pytest.approx(THIRD[setting])
 
 
-def test_weights_and_the_direction_count():
-    probe = probe_of(cube, [0.5, 1.0], w=[torch.tensor([1.0, 10.0])], d=[2.0, 3.0])
-    assert reported(probe, ALONE).vector.tolist() == pytest.approx([6.0, 180.0])
-    assert reported(probe, AFTER).vector.tolist() == pytest.approx([7.125, 450.0])
-
-
-def test_two_inputs_one_of_which_is_not_used_again():
-    got = reported(probe_of(lambda a, b: a**3 + b, [1.0], [2.0]), ALONE)
-    assert got.vector.tolist() == [6.0, 0.0] and got.missing.tolist() == [False, True]
-    assert "appears to not have been used" in got.text
-
-
-def test_nothing_depends_on_the_input_any_more():
-    got = reported(probe_of(lambda x: 2 * x, [1.0]), ALONE)
-    assert got.vector.tolist() == [0.0] and got.missing.tolist() == [True]
-    assert "does not require grad" in got.text
-    assert reported(probe_of(lambda x: 2 * x, [1.0]), AFTER).vector.tolist() == [4.0]
-
-
-def test_an_error_is_the_answer():
-    def refuses(x):
-        def refuse(g):
-            if g.requires_grad:
-                raise ValueError("no\nmore")
-
-        y = x**3
-        if y.requires_grad:
-            y.register_hook(refuse)
-        return y
-
-    got = reported(probe_of(refuses, [1.0]), AFTER)
-    assert (got.vector, got.missing, got.first) == (None, None, None)
-    assert got.text == "ValueError: no" and got.raised_in.startswith("refuse, line ")
-    assert reported(probe_of(refuses, [1.0]), ALONE).vector.tolist() == [6.0]
-
-
 # That what a reader is told to type gives the numbers is tried in `test_diagnosis_functions`.
 
 
@@ -109,18 +69,7 @@ def test_where_it_takes_more_there_is_no_recipe(probe):
     assert typed(probe) == ("", FORMULAS)
 
 
-# Weights and errors.
-
-
-def test_weights_and_direction_are_uneven_and_unlike():
-    like = torch.zeros(2, 2, dtype=torch.float32)
-    assert uneven(like).tolist() == [
-        pytest.approx([2.5, 1.5 + math.cos(1)]),
-        pytest.approx([1.5 + math.cos(2), 1.5 + math.cos(3)]),
-    ]
-    direction = uneven_direction(torch.zeros(3, dtype=torch.float64))
-    assert direction.tolist() == pytest.approx([1.5, 1.5 + math.sin(2), 1.5 + math.sin(4)])
-    assert (uneven(like).dtype, direction.dtype) == (torch.float32, torch.float64)
+# Errors.
 
 
 class Mute(Exception):
