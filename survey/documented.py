@@ -61,6 +61,7 @@ class Documented:
         promise: what the package says of second derivatives, or "".
         instead: what gives the right number, or "".
         needs: what pip has to be told besides the package and torch, or "".
+        tests: which of the package's own tests were seen to pass with the change, or "".
         program: the lines that a user types.
         code: all lines, as they are executed.
     """
@@ -76,6 +77,7 @@ class Documented:
     promise: str
     instead: str
     needs: str
+    tests: str
     program: str
     code: str
 
@@ -132,6 +134,7 @@ def read(path, order):
         promise=named.get("Promise", ""),
         instead=named.get("Instead", ""),
         needs=named.get("Needs", ""),
+        tests=named.get("Tests", ""),
         program=OURS.sub("", program).strip(),
         code=code,
     )

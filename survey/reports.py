@@ -33,8 +33,10 @@ def report(each, found, row, rows, folders):
         f"**Cause.** {cause(each, row)}",
         cure(found, row, patch_of(each)),
     ]
+    if each.tests:
+        text.append(f"**Its own tests.** {OWN_TESTS.format(*each.tests.rsplit(', ', 1))}")
     if each.instead:
-        text.append(f"**Until then.** {each.instead} gives {found['instead']}.")
+        text.append(f"**Until then.** {sentence(each.instead)[:-1]} gives {found['instead']}.")
     if each.thread:
         text.append(f"**Related.** {each.thread}")
     return "\n\n".join(text) + "\n"
@@ -47,7 +49,7 @@ def program(each):
     lines = lines.replace("from survey.by_hand import by_backward, second\n\n", "")
     *imports, rest = re.split(r"(?m)(?<=\n)\n", lines, maxsplit=1)
     end = BY_BACKWARD if backward else ENDS[each.order]
-    return f"{imports[0]}\n{DOUBLE}{rest}{end}"
+    return f"{imports[0].rstrip()}\n{DOUBLE}{rest}{end}"
 
 
 def install(each, rows):
@@ -78,6 +80,7 @@ def cure(found, row, patch):
     return GUARD if row["reading"] == GUARDED else DECLARE
 
 
+OWN_TESTS = "{} of its source: with the change all {} pass, as without."
 TITLES = {  # the order of the derivative that is wrong first
     1: "# The gradient through `{}` is a wrong number, without an error",
     2: "# The second derivative through `{}` is a wrong number, without an error",

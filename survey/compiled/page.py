@@ -49,7 +49,7 @@ def write():
 def page(rows):
     versions = sorted({row["torch"] for row in rows}, key=table.release)
     shown = shown_of(versions)
-    sections = [head(), in_short(rows, shown), CURE.strip()]
+    sections = [head(), in_short(rows, versions, shown), CURE.strip()]
     sections += [nets(rows, shown), ABOUT.format(SAMPLES).strip(), known(rows, shown)]
     sections += [counts(rows, versions), everything(rows, shown), other_errors(rows, shown)]
     sections += [on_other_versions(rows, versions, shown), CHECK.strip()]
@@ -88,7 +88,7 @@ def shown_of(versions):
     return version if version in versions else versions[-1]
 
 
-def in_short(rows, shown):
+def in_short(rows, versions, shown):
     """The numbers of the page's head."""
     silent, asked_nets = silent_nets(rows, shown)
     lines = [f"On torch {shown}, silently wrong in at least one of five simple formulas:", ""]
@@ -105,7 +105,21 @@ def in_short(rows, shown):
             + (f"; {len(default)} of these with the default backend too" if default else "")
             + ";"
         )
-    return "\n".join(lines).removesuffix(";") + "."
+    return "\n".join(lines).removesuffix(";") + f".\n\n{elsewhere(rows, versions, shown)}"
+
+
+def elsewhere(rows, versions, shown):
+    """The same count of operations for the other versions."""
+    told = []
+    for version in versions:
+        if version != shown:
+            real, imaginary = (table.of(rows, version, "aot_eager", kind) for kind in KINDS)
+            told.append(f"on torch {version} {share(real)} and {share(imaginary)}")
+    return f"With `aot_eager`, real and complex: {'; '.join(told)}." if told else ""
+
+
+def share(rows):
+    return f"{len(table.wrong(rows))} of {len(table.by_operation(rows))}"
 
 
 def silent_nets(rows, shown):
@@ -190,7 +204,9 @@ def on_other_versions(rows, versions, shown):
                            for each in (shown, version))  # fmt: skip
             both = here.keys() & there.keys()
             if both:
-                told = [f"- torch {version}, `{backend}`: {same_readings(here, there)}"]
+                told = [
+                    f"- torch {version}, `{backend}`{least(there)}: {same_readings(here, there)}"
+                ]
                 told += list(changed(here, there))
                 lines.append("; ".join(told) + ".")
     return "\n".join(lines)
@@ -199,6 +215,13 @@ def on_other_versions(rows, versions, shown):
 def of_cases(rows):
     """(kind, operation or net, by, sample) -> reading."""
     return {key[2:]: table.reading(row) for key, row in table.cases(rows).items()}
+
+
+def least(cases):
+    """How many samples of each operation were asked, if fewer than on the version shown."""
+    numbers = [int(sample) for kind, *_, sample in cases if kind != "net"]
+    asked = max(numbers, default=SAMPLES) + 1
+    return f", {asked} of {SAMPLES} samples" if asked < SAMPLES else ""
 
 
 def same_readings(here, there):
@@ -353,7 +376,8 @@ operations as they are, inside what it compiled.
 """
 
 SAME_CASES = """
-The same cases, asked of other versions, beside torch {}:
+Beside torch {}, of the cases that both were asked: an argument, and a sample by its number in the
+list of that version. Each version has its row in the table above.
 """
 
 BY_WHICH = """

@@ -1,7 +1,6 @@
 """results.csv: a row for a version of torch, a backend, a region, and what it was asked by.
 
-The samples of which all the same was said stand in one row. older.csv has what other versions were
-asked before: the first real sample alone, by all arguments together.
+The samples of which all the same was said stand in one row.
 """
 
 import csv
@@ -12,7 +11,6 @@ from .look import FACTS, FAILS, NO_WAY, NOT_RUN, REFUSES, RIGHT, WRONG
 from .second import SETTINGS
 
 CSV = Path(__file__).parent / "results.csv"
-OLDER = CSV.with_name("older.csv")
 ASKED = ["torch", "backend", "kind", "operation", "by", "samples"]
 FIELDS = [*ASKED, *SETTINGS, *FACTS, "setting", "expected", "got", "why"]
 RAISES, NOT_COMPILED = "raises", "never compiled"
@@ -65,16 +63,6 @@ def read(path=CSV):
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-def counts_before():
-    """Version and backend -> how many operations older.csv has, how many silently wrong."""
-    found = {}
-    for row in read(OLDER):
-        asked, wrong = found.get((row["torch"], row["backend"]), (0, 0))
-        is_wrong = WRONG in [row[setting] for setting in SETTINGS]
-        found[row["torch"], row["backend"]] = asked + 1, wrong + is_wrong
-    return found
 
 
 def store(new):

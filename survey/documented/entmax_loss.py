@@ -3,6 +3,7 @@
 Call: entmax.Entmax15Loss()(scores, target)
 Function: entmax:Entmax15LossFunction
 Where: always; with nothing before it and nothing behind it the error is loud
+Tests: entmax/test_losses.py, 42
 """
 
 import entmax

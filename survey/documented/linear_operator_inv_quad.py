@@ -6,6 +6,7 @@ Where: always; with nothing non-linear before it or behind it the error is loud
 Thread: https://github.com/cornellius-gp/gpytorch/pull/603
 Promise: of its origin, GPyTorch's InvQuad, in 2019: "twice differentiable", in that thread
 Instead: `b @ torch.linalg.solve(A, b)`
+Tests: test/functions/test_inv_quad.py and test/functions/test_inv_quad_logdet.py, 34
 """
 
 import linear_operator
