@@ -59,6 +59,7 @@ SLIDE = """() => {
         kinds: blocks.map(block => block.className.split(" ")[0]),
         beyond: all("div, p, li, pre, table, img, h1, h2, h3")
             .filter(beyond).map(element => element.outerHTML.slice(0, 80)),
+        over: boxes.filter((box, n) => n && box.top < boxes[n - 1].bottom - 1).length,
         height: [width, height, Math.round(around.height / scale)],
         plain: least("p, li, td"),
         code: least(".code pre"),
@@ -343,6 +344,7 @@ def test_slides(lesson, built, opened):
         slide
         for slide in seen
         if slide["beyond"]
+        or slide["over"]
         or slide["height"] != [1280, 720, 720]
         or slide["plain"] < 24
         or slide["code"] < 22
@@ -412,6 +414,9 @@ def test_what_is_no_slide_and_what_is_whole(lesson):
     code = "\n".join(piece.words for piece in all_pieces if piece.kind in ("code", "output"))
     assert not re.search(r"not attempted|NotImplemented|plt\.|^check\(|get_ipython", code, re.M)
     assert all(piece.words.count("```") % 2 == 0 for piece in all_pieces)
+    words = "\n".join(piece.words for piece in all_pieces if piece.kind not in ("code", "picture"))
+    by_hand = re.findall("[^\n]*(?:arrow keys|slider|方向键|滑块).*", words)
+    assert by_hand == [], "BY_HAND of pieces.py says these otherwise"
     pages = [squeezed("".join(piece.words for piece in slide.pieces)) for slide in made]
     for cell in cells:  # each on one slide
         if cell.cell_type == "code" and (code := squeezed(pieces.for_a_room(cell.source))):

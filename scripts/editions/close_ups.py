@@ -45,10 +45,19 @@ def sentences(svg):
     """(verdict, its colour, what else the picture says), texts; "" where there is none."""
     root = ElementTree.fromstring(svg)
     lines = root.findtext(SVG + "desc", "").splitlines()
-    top = graph_of(root).find(SVG + "text")
+    graph = graph_of(root)
+    top = graph.find(SVG + "text")
     verdict, colour = ("", "") if top is None else (lines[1], top.get("fill"))
     last = max((n for n, line in enumerate(lines) if line.startswith(" ")), default=len(lines))
-    return verdict, colour, lines[last + 1 :]
+    return verdict, colour, lines[last + 1 :] or below(graph)
+
+
+def below(graph):
+    """What stands below it in bold and in no line of its own of the words for it: one sentence."""
+    groups = graph.findall(SVG + "g")
+    texts = [text for group in groups for text in group.iter(SVG + "text")]
+    bold = [text.text.split() for text in texts if text.get("font-weight") == "bold"]
+    return [" ".join(sum(bold, []))] if bold else []
 
 
 def close_ups(svg, height):

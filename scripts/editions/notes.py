@@ -36,7 +36,7 @@ def write_notes(slides: "list[Slide]", told, say):
 
 def write_step(step: "list[tuple[Slide, Piece]]", say):
     pieces = [piece for _, piece in step]
-    before = [piece.words for piece in pieces if leads(piece)]
+    before = [piece.words for piece in pieces if leads(piece)][-2:]  # a text and its question
     after = [piece.words for piece in pieces if piece.kind == "answer" or piece.comment]
     names = [piece.words for piece in pieces if piece.kind == "solution"]
     after += [f"```python\n{solution_code(exercises()[name])}\n```" for name in names]
@@ -48,7 +48,9 @@ def write_step(step: "list[tuple[Slide, Piece]]", say):
         if hidden:
             hidden = [f"**{say['next key']}**", *(f"```text\n{words}\n```" for words in hidden)]
         ways = [words for piece in own for graph in piece.graphs for words in graph["steps"]]
-        slide.notes += [*before, *hidden, *ways, *after]
+        comes = [*hidden, *ways, *after]
+        seen = [piece.words for piece in own] if comes else []
+        slide.notes += [*(words for words in before if words not in seen), *comes]
 
 
 def steps(slides: "list[Slide]") -> "Iterator[list[tuple[Slide, Piece]]]":

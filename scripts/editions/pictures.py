@@ -12,6 +12,7 @@ from .pieces import Piece
 from .twins import in_chinese
 
 GRAPH_HEIGHT = 585  # px: below one or two lines of what is said of it
+BESIDE_HEIGHT = 520  # px: below one line for each
 JUDGED = {"": "", "black": "", "darkgreen": "right"}  # by its colour; any other is "wrong"
 
 
@@ -29,13 +30,11 @@ def on_slides(piece: Piece, language="") -> Iterator[Piece]:
     if not is_graph(graphs[0]["svg"]):
         yield replace(piece, graphs=graphs)
         return
-    beside_each_other = whole([graph["svg"] for graph in graphs], GRAPH_HEIGHT)
-    if beside_each_other:
-        shown = zip(graphs, beside_each_other, strict=True)
-        several = {"more": []} if len(graphs) > 1 else {}  # no room for more words
-        yield replace(
-            piece, graphs=[graph | said(graph) | several | {"part": svg} for graph, svg in shown]
-        )
+    svgs = [graph["svg"] for graph in graphs]
+    together = whole(svgs, BESIDE_HEIGHT) if len(graphs) > 1 else []
+    if together:
+        shown = zip(graphs, together, strict=True)
+        yield replace(piece, graphs=[graph | said(graph) | {"part": svg} for graph, svg in shown])
         return
     for graph in graphs:
         yield from in_parts(piece, graph, language)

@@ -23,7 +23,15 @@ FOLD = re.compile(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", re.DOT
 ABOUT = re.compile(r"\*\*\D{,9}\d+ (?:minutes|分钟)")
 LESSON = re.compile(r"\]\((\d_\w+)\.ipynb\)")
 CONTINUES = re.compile(r"- |\d+\. |\||```|\$\$")  # what belongs to the paragraph above
+BY_HAND = {  # what a reader does with a picture, and a room does not
+    " with Next or the arrow keys": "",
+    " with Next, or the arrow keys": "",
+    "Move the sliders: w": "W",
+    "用 Next 按钮或方向键": "",
+    "拖动滑块看看，": "",
+}
 SENTENCE = re.compile(r"(?<=[.?]) |(?<=[。？])")
+FORMULAS = re.compile(r"^the numbers .*\n(?: .*\n)*", re.MULTILINE)
 EXERCISE = re.compile(r'^check\("(\w+)"', re.MULTILINE)
 CHECK = re.compile(r"\n*^(?:check\(|from lessons_src\.exercises import check).*\n*", re.MULTILINE)
 
@@ -77,6 +85,8 @@ def until_the_end(cells):
 
 def of_text(source) -> Iterator[Piece]:
     source = LESSON.sub(r"](\1.html)", source)  # the next lesson is a page
+    for words, others in BY_HAND.items():
+        source = source.replace(words, others)
     made: list[Piece] = []
     for block in blocks(source):
         if HEADING.match(block):
@@ -171,13 +181,17 @@ def for_a_room(source):
 
 def is_set_up(statement):
     is_import = isinstance(statement, ast.Import | ast.ImportFrom)
-    return is_import or ast.unparse(statement).startswith("get_ipython()")
+    return is_import or ast.unparse(statement).startswith(("get_ipython()", "os.environ["))
 
 
 def printed(output):
-    """Of an error what happened and why, without torch's hint where else to look."""
+    """Of an error what happened and why, without torch's hint where else to look.
+
+    Of a report what it found, without the formulas by which its numbers can be typed.
+    """
     if output.output_type != "error":
-        return (output.get("text") or output.data["text/plain"]).rstrip()
+        text = output.get("text") or output.data["text/plain"]
+        return FORMULAS.sub("", text).rstrip()
     text = strip_ansi("\n".join(output.traceback)).split(" Hint: ")[0].rstrip()
     what, why, *rest = [*text.split("\n\n"), "", ""]
     return "\n\n".join([what, why, "…"]) if any(rest) else text

@@ -11,6 +11,7 @@ from .pieces import Piece, paragraphs
 WIDTH, HEIGHT = 1232, 672  # what can be used
 TOGETHER = 600  # the height of what could as well come on two slides
 WORDS_ALONE = 560  # the height of words without code: nobody reads more than that
+PRINTED = 450  # the height of what was printed: there it goes on after an empty line
 A_LINE = 100  # the height of what never has a slide of its own where it fits on the one before
 # Of a line, of a letter, of the space below a block; slides.css has the sizes.
 LOOKS = {
@@ -99,7 +100,7 @@ def parted(piece: Piece) -> Iterator[Piece]:
     elif piece.kind in ("text", "answer"):
         parts = paragraphs(TABLE.sub(lambda table: in_rows(table[0]), words))
     taken: list[str] = []
-    limit = HEIGHT if piece.kind == "output" else WORDS_ALONE
+    limit = PRINTED if piece.kind == "output" else WORDS_ALONE
     for part in parts:
         if taken and not room([replace(piece, words="\n\n".join([*taken, part]))], limit):
             yield replace(piece, words="\n\n".join(taken))

@@ -24,6 +24,7 @@ from .teaching import sections
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 LARGER = [1 + n / 20 for n in range(17)]  # how much larger than its smallest a slide may be
+ABOVE = 1.4  # times as large as what is smallest on a slide what is largest may be
 CAPTION = 120  # px: of words that stand above a picture
 
 
@@ -124,6 +125,7 @@ def finished(pieces: list[Piece]) -> Slide:
         elif number == 0:
             piece.after_key = False
     size = max((size for size in LARGER if is_room_for(pieces, size)), default=1)
+    least = min((size_of(piece, size) for piece in pieces), default=1)
     for piece in pieces:
-        piece.size = size_of(piece, size)
+        piece.size = size_of(piece, min(size, ABOVE * least))
     return Slide(pieces)
