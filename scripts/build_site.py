@@ -248,7 +248,7 @@ def card(lesson):
     without, _ = minutes.told(notebook.metadata["minutes"])
     promise, words = html.escape(promise).replace("`", ""), WORDS[language_of(lesson)]
     return (
-        f'<a class="card" href="notebooks/{lesson.stem}.html"><b>{html.escape(title[2:])}</b>'
+        f'<a class="box" href="notebooks/{lesson.stem}.html"><b>{html.escape(title[2:])}</b>'
         f"<code>{html.escape(LINES[lesson.stem])}</code>"
         f"<span>{promise}</span><small>{words['minutes'].format(without)}</small></a>"
     )

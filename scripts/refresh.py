@@ -7,8 +7,7 @@ copies on GitHub, and the address into CITATION.cff.
 What would differ from run to run is left out, and an output that is the same as the stored one by
 the rules of same_outputs.py is not written, so that refreshing on another machine changes nothing.
 To store one all the same, clear it in the notebook first. A notebook in which something unexpected
-happens is left as it was. The picture of the cell tagged "picture" is also written to
-docs/pictures/, for the README, and so are those of front_pictures.py.
+happens is left as it was. The pictures of front_pictures.py are written to docs/pictures/.
 """
 
 import os
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import front_pictures
 import nbformat
-from editions import address, colab, minutes, translated
+from editions import address, cheat_sheet, colab, minutes, translated
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_output
@@ -44,6 +43,7 @@ def main(lessons, repository=""):
         write_picture(PICTURES / name, svg)
     minutes.main()
     translated.main()
+    cheat_sheet.main()
     colab.write_copies()
     if repository:
         for page in colab.READMES:
@@ -75,9 +75,6 @@ def refresh(path, repository=""):
     after = nbformat.writes(notebook) + "\n"
     if after != before:
         write_whole(path, after)
-    if picture := tagged_picture(notebook):
-        PICTURES.mkdir(exist_ok=True)
-        write_picture(PICTURES / f"{path.stem}.svg", picture)
     print(f"{path.name}: {'refreshed' if after != before else 'unchanged'}", flush=True)
     return None
 
@@ -138,16 +135,6 @@ def rename_addresses(output, addresses):
         for key, text in texts.items():
             if isinstance(text, str) and key in ("text", "text/plain", "image/svg+xml"):
                 texts[key] = ADDRESS.sub(name, text)
-
-
-def tagged_picture(notebook):
-    """The SVG of the cell tagged "picture", or None."""
-    for cell in notebook.cells:
-        if "picture" in cell.metadata.get("tags", []):
-            for output in cell.outputs:
-                if svg := output.get("data", {}).get(PICTURE):
-                    return svg
-    return None
 
 
 def write_picture(path, svg):

@@ -7,10 +7,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import front_pictures
-import nbformat
 import preview_picture
 import pytest
-import refresh
 from same_outputs import CURVES, comparable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,11 +92,3 @@ def test_the_picture_beside_links_was_made_of_what_the_front_page_shows_today():
     assert struct.unpack(">II", png[16:24]) == preview_picture.SIZE
     made_of = preview_picture.digest(preview_picture.page())
     assert b"tEXtSource\0" + made_of.encode() in png, "`make preview` draws it"
-
-
-def test_a_lesson_s_picture_is_that_of_its_tagged_cell():
-    for path in (ROOT / "notebooks").glob("[0-9]_*.ipynb"):
-        picture = refresh.tagged_picture(nbformat.read(path, as_version=4))
-        assert (ROOT / "docs" / "pictures" / f"{path.stem}.svg").read_text(
-            encoding="utf-8"
-        ) == picture

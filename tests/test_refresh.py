@@ -9,9 +9,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def notebook(tmp_path, monkeypatch):
+def notebook(tmp_path):
     """Write a notebook of the given cells; return its path and its bytes."""
-    monkeypatch.setattr(refresh, "PICTURES", tmp_path / "pictures")
 
     def write(*sources, tags=()):
         cells = [new_code_cell(source) for source in sources]

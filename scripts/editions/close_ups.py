@@ -210,13 +210,6 @@ def chart(graph, whole, part, scale):
     return picture(shapes, whole, small)
 
 
-def thumbnail(svg):
-    """The whole as small as a map, without words and without a frame."""
-    shapes = wordless(bare(graph_of(ElementTree.fromstring(svg))))
-    whole = around([box for element in shapes.iter() for box in boxes_of(element)])
-    return picture(shapes, whole, MAP[0] / whole.width)
-
-
 def wordless(graph):
     shapes = ElementTree.fromstring(ElementTree.tostring(graph))
     for group in shapes.iter(SVG + "g"):
