@@ -43,10 +43,10 @@ def draw_square(function: type[Function], at: float, numbers: bool = False) -> D
     if numbers:
         sketch.flow = record(sketch.graph, grad_x, [x, *named.values()], None)
     square = _Square(sketch)
-    title, dot = f"{function.__name__}(x)² at x = {at}: {number}", square.dot(number)
-    lines = [title, square.verdict, *(f"  {words}" for words in square.told())]
-    svg = looks.finish(to_svg(dot), title, "\n".join(lines))
-    return Drawing("\n".join(lines), dot, svg, square.steps() if numbers else ())
+    what, dot = f"{function.__name__}(x)² at x = {at}", square.dot(number)
+    words = "\n".join([what, number, *square.told(), square.verdict])
+    svg = looks.finish(to_svg(dot), f"{what}: {number}", words)
+    return Drawing(words, dot, svg, square.steps() if numbers else ())
 
 
 class _Square:
@@ -71,7 +71,7 @@ class _Square:
         """A line for each tensor that the Function returns or keeps."""
         for name, box in self.boxes.items():
             leads = NO_PATH if name in self.lost else "leads into the first backward"
-            yield f"{name}, {'returned' if box.maker else 'on ctx only'}: {leads}"
+            yield f"  {name}, {'returned' if box.maker else 'on ctx only'}: {leads}"
 
     def steps(self) -> list[tuple[str, list[str]]]:
         """As those of `draw_backward`, with the first backward as one."""
@@ -88,7 +88,7 @@ class _Square:
     def dot(self, number: str) -> str:
         font = f"fontname=monospace fontsize={looks.LETTERS}"
         colour = looks.COLOURS[self.colour]
-        above, below = (_two_lines(words, colour) for words in (self.verdict, number))
+        above, below = (_two_lines(words, colour) for words in (number, self.verdict))
         return "\n".join(
             [
                 "digraph {",

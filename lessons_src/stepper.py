@@ -129,8 +129,6 @@ def arranged(titles: list[str], svgs: list[str], beside: bool) -> str:
             f'font-weight="bold">{escape(title)}</text>'
         )
         inner = re.sub(r' id="[^"]*"', "", svg)  # which are those of the other pictures, too
-        if beside:  # then a slide shows them as one
-            inner = inner.replace(' class="graph"', ' class="graph beside"')
         parts.append(inner.replace("<svg ", f'<svg x="{left}" y="{top + 24}" ', 1))
         left, top = (left + width + 10, 0) if beside else (0, top + height + 34)
     widths, heights = zip(*sizes, strict=True)

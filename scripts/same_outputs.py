@@ -41,10 +41,7 @@ GRAPHVIZ = [
     (r"<svg [^>]*>", "<svg>"),
     (r'<rect width="\d+" height="\d+" fill="white"/>', "<rect>"),
     # a graph's place and name; several in one picture have no ids
-    (
-        r'(<g (?:id="graph\d+" )?class="graph(?: beside)?") [^>]*>(?:\s*<title>[^<]*</title>)?',
-        r"\1>",
-    ),
+    (r'(<g (?:id="graph\d+" )?class="graph") [^>]*>(?:\s*<title>[^<]*</title>)?', r"\1>"),
     # coordinates
     (r'(?<= )(?:d|points|x|y|cx|cy|rx|ry)="[-+\d., MCLe]*"', "where"),
     # spellings that changed between versions

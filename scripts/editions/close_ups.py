@@ -38,7 +38,7 @@ class Box(NamedTuple):
 
 
 def is_graph(svg):
-    return 'class="graph' in svg
+    return 'class="graph"' in svg
 
 
 def sentences(svg):

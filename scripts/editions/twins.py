@@ -9,6 +9,13 @@ NUMBERS = r"(-?[\d.]+(?:, -?[\d.]+)*)"
 NAME = r"(\w+(?: #\d+)?)"
 # Tried in this order, each on what those before it left.
 SENTENCES = {
+    r"(\w+)\(x\)² at x = ([\d.]+)$": r"\1(x)²，x = \2",
+    r"second derivative ([\d.]+), right$": r"二阶导数 \1，正确",
+    r"second derivative ([\d.]+), wrong: it is ([\d.]+)$": r"二阶导数 \1，错了，应该是 \2",
+    r"(\w+), returned: leads into the first backward$": r"\1 返回了，通到第一次反向传播",
+    r"(\w+), on ctx only: no path: taken for a constant$": r"\1 只在 ctx 上，没有路，当作常数",
+    r"\. No path leads to (.+)\.$": r"。没有路通到 \1。",
+    r"The first backward sends": "第一次反向传播 sends",
     r"Graph of (.+): (\d+) operations?, (\d+) (?:leaf|leaves)$": (
         r"\1 的计算图，\2 个运算，\3 个叶子张量"
     ),
@@ -54,7 +61,7 @@ SENTENCES = {
     rf"\b{NUMBERS} for {NAME}": r"给 \2 的 \1",
     rf", and sends {NUMBERS} to {NAME}": r"，把 \1 传给 \2",
     rf"sends {NUMBERS} to {NAME}": r"把 \1 传给 \2",
-    rf" and {NUMBERS} to {NAME}": r"，把 \1 传给 \2",
+    rf"(?:,| and) {NUMBERS} to {NAME}": r"，把 \1 传给 \2",
     r" gets ": " 收到",
     r"\.$": "。",
     r"\ba constant\b": "一个常数",
