@@ -16,7 +16,7 @@ FENCED = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 BETWEEN = re.compile(r"\n(?: *\n)+|\n(?=\|)")  # an empty line, or the next row of a table
 # What commands write into both languages at the same time.
 BY_COMMAND = re.compile(
-    r"<!-- (\w+) -->[\s\S]*?<!-- /\1 -->"
+    r"<!-- ([\w ]+) -->[\s\S]*?<!-- /\1 -->"
     r"|(?<=\| )\d+(?: \(\d+\))?(?= \|)|(?<=^### Lesson \d: )\d+"  # minutes
     r"|^English · \[中文\].*",
     re.MULTILINE,
