@@ -7,12 +7,18 @@ import torch
 from chinese import HAN, columns, english_in
 from test_diagnosis_findings import SPEAKS, said
 
-from double_backward import diagnose
+from double_backward import (
+    SecondDerivativeError,
+    detect_intermediates,
+    diagnose,
+    diagnose_all,
+)
 from double_backward.diagnosis import Verdict
 from double_backward.diagnosis.findings import ROWS
 from double_backward.diagnosis.prepare import NOT_CHECKED
 from double_backward.lines import wrapped
 from double_backward.phrases import Phrase, joined, translation
+from lessons_src.exercises import library
 from lessons_src.saving_inputs import Square
 from lessons_src.untracked_backward import CubeNumPy
 from lessons_src.what_not_to_do import SinhBad
@@ -71,6 +77,17 @@ def test_the_chinese_stands_below_the_english(name, monkeypatch):
 def test_what_was_not_checked_is_told_in_chinese(monkeypatch):
     both = report(lambda x: x * 2, monkeypatch, "zh_CN", torch.ones(2))
     assert "没有检查" in both and "传入 x.double().requires_grad_()" in both
+
+
+def test_the_error_of_detect_intermediates_is_told_in_chinese_too(chinese):
+    told = "(?s)would be wrong.*二阶导数会是错的。"
+    with pytest.raises(SecondDerivativeError, match=told), detect_intermediates():
+        library.train()
+
+
+def test_a_step_is_told_in_chinese_below_its_table(chinese):
+    told = str(diagnose_all(library.train))
+    assert "Made in forward" in told and "ctx.minus_x 是在 forward 里算出的" in told
 
 
 def test_the_data_stay_english(chinese):

@@ -6,19 +6,29 @@ import warnings
 
 from double_backward.compiled import KEEPS, NOT_COMPILED, is_region
 from double_backward.lessons import lesson_named
+from double_backward.phrases import Phrase, translation
 
 
 def wrong(truth, found):
     """What `detect_intermediates` says of a Function that is wrong."""
     if truth.call.region is not None:
         return compiled(truth.call.region)
-    said = f"{truth.call.function.__name__}: a second derivative through it would be wrong."
+    name = truth.call.function.__name__
+    said = Phrase("{}: a second derivative through it would be wrong.", name)
     if found.recorded.bad:
-        return (
-            f"{said} Its backward returns other gradients where it is recorded "
-            "(create_graph=True) than where it is not."
+        why = Phrase(
+            "Its backward returns other gradients where it is recorded (create_graph=True) than "
+            "where it is not."
         )
-    return f"{said} {_cause(truth)}"
+        return _also_translated(f"{said} {why}", said, why)
+    why, lesson = _cause(truth)
+    return _also_translated(f"{said} {why.rstrip('.')} ({lesson_named(lesson)}).", said, why)
+
+
+def _also_translated(text, *sentences):
+    """With the sentences in the reader's language below, where that is another one."""
+    known = [translation(sentence) for sentence in sentences]
+    return f"{text}\n{''.join(known)}" if all(known) else text
 
 
 def compiled(region):
@@ -86,13 +96,14 @@ OURS_OR_TORCHS = ("torch.", "double_backward.")
 
 
 def _cause(truth):
-    """What `diagnose` says of this call alone."""
+    """What `diagnose` says of this call alone, and its lesson."""
     from double_backward.diagnosis import diagnose  # which imports this package
 
     cause = truth.alone(diagnose).cause
     if cause is None:
-        return (
+        unseen = Phrase(
             "What cuts it was not seen: its backward leaves autograd (a kernel, state elsewhere) "
-            f"or forgets a gradient ({lesson_named(5)})."
+            "or forgets a gradient."
         )
-    return f"{cause.message.rstrip('.')} ({lesson_named(cause.lesson)})."
+        return unseen, 5
+    return cause.message, cause.lesson

@@ -31,6 +31,8 @@ ADVICE = {
     "computed from an input may stay on ctx: ctx.n = n.",
     r"'tuple' object is not callable.*saved_tensors\(\)": "ctx.saved_tensors is written without "
     "brackets.",
+    r"view size is not compatible": "The tensor is not contiguous. Use .reshape in the place of "
+    ".view.",
     r"marked as dirty": "mark_dirty is for an input that forward changes in place and returns. "
     "Take it out.",
     r"unction (\w+)Backward returned an incorrect number.* got 1\)": "{}.backward should return "
