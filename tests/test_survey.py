@@ -276,6 +276,18 @@ def test_a_weekly_run_is_red_where_it_tells(tmp_path, monkeypatch, capsys):
     assert "could not be called in 9: it is not there" in capsys.readouterr().out
 
 
+def test_a_finding_names_a_file_from_its_packages_folder():
+    """As the report does today; rows of an older tool began one folder further inside."""
+    named = [
+        (row["function"].partition(".")[0], path)
+        for row in ROWS
+        for each in row["findings"]
+        for path in re.findall(r"line \d+ of ([\w/]+\.py)", each["message"])
+    ]
+    assert len(named) > 20
+    assert [path for package, path in named if not path.startswith(f"{package}/")] == []
+
+
 def test_a_right_row_shows_a_number_that_is_not_zero():
     found = answer("supported", numbers=[(0.0, 0.0), (-3.0, -3.0), (1.0, 1.0)])
     assert table.telling(found)["expected"] == -3.0
