@@ -135,7 +135,7 @@ def test_lesson_runs_in_jupyterlab(address, window, lesson):
     check_names(page, next(n for n, cell in enumerate(cells) if cell["pictures"]))
     assert [cell["pictures"] for cell in cells] == stored_pictures(lesson)
     for number, cell in enumerate(cells):
-        if re.search(r"^(step_through|side_by_side|sliders)\(", cell["source"], re.MULTILINE):
+        if re.search(r"^(step_through|sliders)\(|numbers=True", cell["source"], re.MULTILINE):
             check_keys(page, number)
 
     assert page.locator(".Toastify__toast, .jp-Dialog").count() == 0, "something popped up"
@@ -210,7 +210,8 @@ def test_a_stored_picture_that_nobody_trusts_yet_is_told_in_words(address, windo
 def check_keys(page, index):
     """Arrow keys on a slider move it, and not the notebook's selection."""
     page.evaluate(SHOWN, [index, 1, PATIENCE])
-    slider = page.locator(".stepper input[type=range]").first
+    cell = "n => jupyterapp.shell.currentWidget.content.widgets[n].node"
+    slider = page.evaluate_handle(cell, index).query_selector(".stepper input[type=range]")
     slider.focus()
     before = float(slider.input_value())
     page.keyboard.press("ArrowRight")
