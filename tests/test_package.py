@@ -17,6 +17,7 @@ import double_backward
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "double_backward").rglob("*.py"))
+DATA = {"double_backward/py.typed", "double_backward/zh_CN.mo"}
 # What an import could change for everybody else in the process.
 STATE = """
 import logging, sys, warnings
@@ -202,7 +203,7 @@ def test_the_wheel_holds_the_tool_and_asks_for_torch_and_numpy(wheel):
         (entries,) = (archive.read(n) for n in names if n.endswith("entry_points.txt"))
     told = email.message_from_bytes(metadata)
     own = {n for n in names if ".dist-info/" not in n}
-    assert own == {p.relative_to(ROOT).as_posix() for p in MODULES} | {"double_backward/py.typed"}
+    assert own == {p.relative_to(ROOT).as_posix() for p in MODULES} | DATA
     needed = [text.split(";") for text in told.get_all("Requires-Dist")]
     assert sorted(n[0].split(">=")[0] for n in needed if len(n) == 1) == ["numpy", "torch"]
     drawn = [n[0].split(">=")[0] for n in needed if n[1:] == [' extra == "draw"']]
@@ -228,7 +229,7 @@ def test_what_make_release_builds_is_what_pypi_takes(source, tmp_path):
         names = {name.partition("/")[2] for name in archive.getnames()}
         told = archive.extractfile(f"{path.name.removesuffix('.tar.gz')}/PKG-INFO").read().decode()
     modules = {p.relative_to(ROOT).as_posix() for p in MODULES}
-    assert modules | {"LICENSE", "double_backward/py.typed"} <= names
+    assert modules | DATA | {"LICENSE"} <= names
     assert not [name for name in names if name.startswith(("tests", "notebooks", "lessons_src"))]
     head, _, body = told.partition("\n\n")
     assert "Author: the authors of double-backward" in head and "Keywords: " in head
