@@ -134,7 +134,7 @@ class _Square:
 def _two_lines(words: str, colour: str) -> str:
     """A label; of two lines, so that two pictures beside each other are of one height."""
     first, comma, rest = words.partition(", ")
-    lines = f"{first}{comma}<BR/>{rest or ' '}"
+    lines = f"{first}{comma.strip()}<BR/>{rest or ' '}"
     return f'<<FONT COLOR="{colour}" POINT-SIZE="12"><B>{lines}</B></FONT>>'
 
 
