@@ -114,8 +114,9 @@ def elsewhere(rows, versions, shown):
     for version in versions:
         if version != shown:
             real, imaginary = (table.of(rows, version, "aot_eager", kind) for kind in KINDS)
-            told.append(f"on torch {version} {share(real)} and {share(imaginary)}")
-    return f"With `aot_eager`, real and complex: {'; '.join(told)}." if told else ""
+            which = f"on torch {version}{least(of_cases(real))}"
+            told.append(f"{which}: {share(real)} and {share(imaginary)}")
+    return f"With `aot_eager`, real and complex, {'; '.join(told)}." if told else ""
 
 
 def share(rows):
@@ -310,7 +311,7 @@ What that means for most nets (the table of ten has each):
 - You ask for x, as for a force or a curvature. net(x) with trained weights keeps x itself and
   raises; net(2x), or a net with frozen weights, keeps other tensors and is silent.
 - You ask for weights, as in a gradient penalty. The default backend keeps the weights and raises;
-  `aot_eager` keeps a view of them and is silent.
+  `aot_eager`, the backend for debugging, keeps a view of them and is silent.
 - Something follows that is not linear, as the square in a loss: it raises.
 - Nothing else leads to x, no x² beside the net and nothing before it: there is no number, and
   autograd says so.
