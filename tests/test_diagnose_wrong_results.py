@@ -270,6 +270,7 @@ def test_an_edit_in_place_is_told_also_where_fn_is_right():
     found = diagnose(ShiftsItsInput.apply, x())
     assert all(row.outcome == "right" for row in found.settings.values())
     assert "fn(x) + x**2" in message(found, "in_place_without_mark_dirty")
+    assert "error" not in [f.severity for f in found.findings]
 
 
 def test_what_a_solver_leaves_of_a_small_grad_out_is_told_as_that():

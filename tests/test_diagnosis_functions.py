@@ -254,6 +254,13 @@ def test_a_wrong_gradient_of_a_second_function_is_told_from_none():
     text = message(cube_with(second), x(), code="second_function_gradient")
     assert "returns a wrong gradient for grad_out." in text
 
+    def without(ctx, h):
+        _, x = ctx.saved_tensors
+        return h * 3 * x**2, torch.zeros_like(x)
+
+    text = message(cube_with(without), x(), code="second_function_gradient")
+    assert "returns 0 for x." in text
+
 
 # What backward calls.
 

@@ -196,6 +196,8 @@ def test_another_wrong_first_derivative_is_named_and_no_other(f):
     assert not both.ok and both.verdict in ("surrogate_gradient", "first_derivative_wrong")
     assert f"pass ignore=[{CubeWrong.__name__}]" in text_of(both)
     assert "is meant" not in both.headline
+    beside = diagnose(lambda x: Cube.apply(x) + CubeWrong.apply(x), x())
+    assert f"pass ignore=[{CubeWrong.__name__}]" in text_of(beside)
     assert diagnose(lambda x: f.apply(x) + CubeWrong.apply(x), x(), ignore=[f, CubeWrong]).ok
 
 
