@@ -12,6 +12,7 @@ from torch import nn
 from torch.autograd import Function
 
 from double_backward import Diagnosis, diagnose
+from double_backward.diagnosis.time_limit import TookTooLong
 
 Pair = collections.namedtuple("Pair", "a b")
 
@@ -202,8 +203,11 @@ class ExpBad(Function):
 
 
 def test_what_is_known_to_be_wrong_is_told_where_time_was_too_short_for_the_rest(monkeypatch):
-    monkeypatch.setattr("double_backward.diagnosis.gather.observe", lambda *_: waits(_))
-    found = diagnose(ExpBad.apply, x(), timeout=8.0)
+    def late(*_):
+        raise TookTooLong
+
+    monkeypatch.setattr("double_backward.diagnosis.gather.observe", late)
+    found = diagnose(ExpBad.apply, x(), timeout=60.0)
     codes = [finding.code for finding in found.findings]
     assert found.verdict == "silently_wrong" and codes[0] == "took_too_long"
     assert "intermediate_on_ctx" in codes and "seen before" in found.findings[0].message
