@@ -18,7 +18,9 @@ from nbclient import NotebookClient
 
 from lessons_src.exercises import exercises
 from lessons_src.exercises.changes import solution_code, wrong_answers
+from lessons_src.exercises.language import in_language
 
+HAN = "[\u4e00-\u9fff]"
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 CHINESE = sorted((ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb"))
@@ -257,20 +259,40 @@ def checked(notebook):
     return [name for names in found for name in names]
 
 
-@each_lesson
-def test_instructors_edition_has_every_solution_and_wrong_answer(lesson):
+@every_lesson
+def test_instructors_edition_has_every_solution_and_wrong_answer(lesson, monkeypatch):
+    language = language_of(lesson)
     course = nbformat.read(lesson, as_version=4)
-    edition = instructor(course)
+    monkeypatch.setenv("COURSE_LANGUAGE", "" if language else "zh_CN")  # the lesson's own counts
+    edition = instructor(course, language)
+    monkeypatch.setenv("COURSE_LANGUAGE", language)
     nbformat.validate(edition)
-    text = texts(edition)
+    text, words = texts(edition), WORDS[language]
     for name in checked(course):
         exercise = exercises()[name]
         assert solution_code(exercise) in text
         for wrong in wrong_answers(exercise):
-            assert f"**{wrong.name}**: {wrong.say}" in text and wrong.code in text
-        assert text.count("<summary>Code</summary>") >= len(exercise.WRONG) > 3
-    for heading, (minutes, stuck) in teaching.sections(int(lesson.name[0])).items():
-        assert f"## {heading}\n\n> **For you: {minutes} min.** {stuck}".rstrip() in text
+            said = words["wrong"].format(in_language(wrong.name), in_language(wrong.say))
+            assert said in text and wrong.code in text
+        assert text.count(f"<summary>{words['code']}</summary>") >= len(exercise.WRONG) > 3
+    for heading, noted in teaching.sections(int(lesson.name[0]), language).items():
+        assert f"## {heading}\n\n> {words['for you'].format(*noted)}".rstrip() in text
+
+
+@each_chinese_lesson
+def test_chinese_instructors_edition_has_no_english_sentence(lesson):
+    """But for code, quotations, the error that a summary asks about, and words in pictures."""
+    english = re.compile(r"[A-Za-z']{2,}(?:,? [A-Za-z']+){2,}")
+    code = r"```.*?```|`[^`]*`|<code>.*?</code>|\$[^$]+\$"
+    left_out = rf"{code}|“[^”]*”|^\|[^|]*\||can only save variables"
+    edition = instructor(nbformat.read(lesson, as_version=4), "zh_CN")
+    for cell in edition.cells:
+        if cell.cell_type == "markdown":
+            text = re.sub(left_out, "", cell.source, flags=re.DOTALL | re.MULTILINE)
+            assert english.findall(text) == [], cell.source
+    answers = re.findall(r"^\*\*(.+)\*\*：(.+)\n\n<details><summary>代码", texts(edition), re.M)
+    assert len(answers) == sum(len(exercises()[name].WRONG) for name in checked(edition))
+    assert [answer for answer in answers for part in answer if not re.search(HAN, part)] == []
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ WRONG = {
         - return grad_out * ctx.n * x ** (ctx.n - 1), None
         + return grad_out * 3 * x**2, None
     """,
-    "x**(n - 1) computed in forward": """Where was this power made, and was autograd recording?
+    "`x**(n - 1)` computed in forward": """Where was this power made, and was autograd recording?
         - ctx.save_for_backward(x)
         + ctx.save_for_backward(x ** (n - 1))
         - (x,) = ctx.saved_tensors

@@ -6,8 +6,9 @@ both come the notebooks in notebooks/LANGUAGE/. Nothing is executed: code cells 
 are the English ones, but that the first cell begins with the language in which the notebook is
 answered. What has no translation, or one marked fuzzy, stands in English.
 
-Two catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
-double_backward.po the findings of `diagnose`. Compiled for gettext, they stand beside the modules.
+Two catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say, and
+a teacher to wrong answers, double_backward.po the findings of `diagnose`. Compiled for gettext,
+they stand beside the modules.
 """
 
 import ast
@@ -26,6 +27,7 @@ from double_backward.diagnosis.functions import Kind
 from double_backward.diagnosis.prepare import NOT_CHECKED
 from double_backward.diagnosis.verdict import Verdict
 from lessons_src.exercises import errors, exercises
+from lessons_src.exercises.changes import wrong_answers
 
 from . import colab
 from .carry import ROOT
@@ -147,7 +149,8 @@ def of_exercises():
         task = exercise.TASK
         point = [task.point.said] if task.point else []
         texts = [task.asks, *task.hints, *task.slips, *task.second_slips, *task.cures.values()]
-        yield from ((name, text) for text in texts + point)
+        answers = [text for each in wrong_answers(exercise) for text in (each.name, each.say)]
+        yield from ((name, text) for text in texts + point + answers)
 
 
 def of_findings():

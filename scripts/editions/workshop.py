@@ -1,6 +1,6 @@
 """`make workshop`: everything for a room full of people, in build/workshop/.
 
-In build/workshop/zh_CN/ is what there is in Chinese; what to say to wrong answers is English alone.
+In build/workshop/zh_CN/ is the same in Chinese.
 """
 
 import os
@@ -75,8 +75,7 @@ def editions(lesson):
     """Each: language, name, how the file ends, text."""
     notebook, language = read(lesson), language_of(lesson)
     yield language, "student", "ipynb", nbformat.writes(student(notebook, language)) + "\n"
-    if not language:
-        yield language, "instructor", "ipynb", nbformat.writes(instructor(notebook)) + "\n"
+    yield language, "instructor", "ipynb", nbformat.writes(instructor(notebook, language)) + "\n"
     yield language, "slides", "html", slides.slides(notebook, language)
 
 
