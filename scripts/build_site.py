@@ -245,12 +245,12 @@ def card(lesson):
     """A lesson as a box to click: what it is about in a line of code, and what one can do then."""
     notebook = nbformat.read(lesson, as_version=4)
     title, promise = notebook.cells[0].source.split("\n\n")[:2]
-    without, _ = minutes.told(notebook.metadata["minutes"])
+    times = minutes.told(notebook.metadata["minutes"])
     promise, words = html.escape(promise).replace("`", ""), WORDS[language_of(lesson)]
     return (
         f'<a class="box" href="notebooks/{lesson.stem}.html"><b>{html.escape(title[2:])}</b>'
         f"<code>{html.escape(LINES[lesson.stem])}</code>"
-        f"<span>{promise}</span><small>{words['minutes'].format(without)}</small></a>"
+        f"<span>{promise}</span><small>{words['minutes'].format(*times)}</small></a>"
     )
 
 

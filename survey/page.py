@@ -136,7 +136,8 @@ def calls(rows, numbers, folders):
         "## Ten documented calls",
         "",
         "Each is a public call, as its package documents it. Autograd differentiates it twice, and "
-        "gives a number.",
+        "gives a wrong number without an error: in two of them by .backward() alone, or past a "
+        "guard, which the list below counts by themselves.",
         "",
         "| call | autograd's second derivative | the right one | what to call instead |",
         "|---|---:|---:|---|",

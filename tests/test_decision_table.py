@@ -264,7 +264,7 @@ KINDS = {
             "inputs_of_one_another": (facts.of_two(facts.by_autograd), x, y),
         },
     ),
-    "an input that forward overwrote with the result": (
+    "the result, written over an input in place": (
         facts.exp_in_place(True),
         {"in_place_without_mark_dirty": (facts.exp_in_place(False), x)},
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 WORDS = {
     "": {
         "lang": "en",
-        "minutes": "{} minutes",
+        "minutes": "{} minutes, {} with the exercises",
         "min": "{} min",
         "time": "{} min, from minute {} of {}",
         "turn": "Your turn",
@@ -35,7 +35,7 @@ WORDS = {
     "zh_CN": {
         "lang": "zh-CN",
         "answers": "check、hint 和 diagnose 从这里起也说中文",
-        "minutes": "{} 分钟",
+        "minutes": "{} 分钟，连练习 {} 分钟",
         "min": "{} 分钟",
         "time": "{} 分钟，从第 {} 分钟开始，共 {} 分钟",
         "turn": "轮到你了",

@@ -24,7 +24,7 @@ A_QUESTION = 1  # slide more, for the time it takes
 def write_notes(slides: "list[Slide]", told, say):
     """In place. `told` is what TEACHING.md says, by heading: (minutes, where people get stuck)."""
     for slide, time in timed(slides, told, say):
-        slide.notes.append(time)
+        slide.notes += [time] if time else []
         minutes, stuck = told.get(slide.heading.lstrip("# "), (0, ""))
         slide.minutes = minutes
         if stuck:
@@ -100,5 +100,7 @@ def sections_of(slides: "Iterable[Slide]", told) -> "Iterator[tuple[str, list[Sl
 
 
 def stated(slide: "Slide", say, minutes):
-    found = STATED.search(slide.heading)
-    return say["min"].format(found[1] if found else minutes)
+    """Of an exercise, or of all of them where they begin; "" where one goes on."""
+    if found := STATED.search(slide.heading):
+        return say["min"].format(found[1])
+    return say["min"].format(minutes) if slide.begins_section else ""
