@@ -47,23 +47,23 @@ def language() -> str:
     return os.environ.get("COURSE_LANGUAGE", "")
 
 
-def translation(text: str) -> str:
-    """The text in the language, or "" where it has no translation."""
-    known = text and _known(language(), tuple(FOLDERS))
+def translation(text: str, into: str | None = None) -> str:
+    """The text in the language, None: that of the variable; "" where it has no translation."""
+    known = text and _known(language() if into is None else into, tuple(FOLDERS))
     if not known:
         return ""
     template = text.template if isinstance(text, Phrase) else text
     said = known.gettext(template)
     if said and isinstance(text, Phrase) and (text.values or text.named):
-        values = [in_language(value) for value in text.values]
-        named = {name: in_language(value) for name, value in text.named.items()}
+        values = [in_language(value, into) for value in text.values]
+        named = {name: in_language(value, into) for name, value in text.named.items()}
         said = said.format(*values, **named)
     return _set(said)
 
 
-def in_language(text: Any) -> Any:
+def in_language(text: Any, into: str | None = None) -> Any:
     """The same in the language; as it is, where it has no translation or is no text."""
-    return (translation(text) or text) if isinstance(text, str) else text
+    return (translation(text, into) or text) if isinstance(text, str) else text
 
 
 class _Unknown(gettext.NullTranslations):

@@ -87,8 +87,9 @@ class _Square:
 
     def dot(self, number: str) -> str:
         font = f"fontname=monospace fontsize={looks.LETTERS}"
-        colour = looks.COLOURS[self.colour]
-        above, below = (_two_lines(words, colour) for words in (number, self.verdict))
+        above, below = (
+            looks.sentence(_two_lines(words), self.colour) for words in (number, self.verdict)
+        )
         return "\n".join(
             [
                 "digraph {",
@@ -131,11 +132,10 @@ class _Square:
         return self.sketch.came_back(box)
 
 
-def _two_lines(words: str, colour: str) -> str:
-    """A label; of two lines, so that two pictures beside each other are of one height."""
+def _two_lines(words: str) -> list[str]:
+    """Of one, too, so that two pictures beside each other are of one height."""
     first, comma, rest = words.partition(", ")
-    lines = f"{first}{comma.strip()}<BR/>{rest or ' '}"
-    return f'<<FONT COLOR="{colour}" POINT-SIZE="12"><B>{lines}</B></FONT>>'
+    return [f"{first}{comma.strip()}", rest or " "]
 
 
 def _box(name: str, words: str, colour: str, has_graph: bool = True) -> str:

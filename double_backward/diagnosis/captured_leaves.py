@@ -113,5 +113,6 @@ def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
 def names_of(leaves: list[Tensor], fn: Callable) -> tuple[str, ...]:
     """Their names where fn holds them, else their shapes."""
     names = {id(thing): name for name, thing in held_by(fn)}
-    shaped = (Phrase("one of shape {}", tuple(leaf.shape)) for leaf in leaves)
-    return tuple(names.get(id(leaf)) or s for leaf, s in zip(leaves, shaped, strict=True))
+    return tuple(
+        names.get(id(leaf)) or Phrase("one of shape {}", tuple(leaf.shape)) for leaf in leaves
+    )

@@ -180,8 +180,7 @@ class _Dot:
         yield f"edge [{font} arrowsize=0.7]"
         words, colour = verdict(self.sketch)
         if words:
-            lines = "<BR/>".join(map(escape, _wrapped(words, CAPTION)))
-            yield f'label=<<FONT COLOR="{COLOURS[colour]}" POINT-SIZE="12"><B>{lines}</B></FONT>>'
+            yield f"label={sentence(_wrapped(words, CAPTION), colour)}"
 
     def _grouped(self) -> Iterator[str]:
         for number, (phase, statements) in enumerate(self.clusters.items()):
@@ -284,6 +283,12 @@ class _Dot:
             yield "red: should be there"
         if self.sketch.flow.arrived:
             yield f"{BACK}number: comes back"
+
+
+def sentence(lines: list[str], colour: Colour) -> str:
+    """The DOT label of what is said above or below a picture."""
+    words = "<BR/>".join(map(escape, lines))
+    return f'<<FONT COLOR="{COLOURS[colour]}" POINT-SIZE="12"><B>{words}</B></FONT>>'
 
 
 def _look(sketch: Sketch, box: TensorBox) -> str:

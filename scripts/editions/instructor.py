@@ -1,9 +1,7 @@
 """The instructors' edition: the lesson with what a teacher needs below headings and exercises."""
 
 import copy
-import os
 import re
-from unittest.mock import patch
 
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
@@ -13,10 +11,10 @@ from lessons_src.exercises.language import in_language
 
 from .carry import carry
 from .languages import WORDS
+from .pieces import EXERCISE
 from .teaching import sections
 
 HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
-EXERCISE = re.compile(r'^check\("(\w+)"', re.MULTILINE)
 
 
 def instructor(notebook, language=""):
@@ -29,8 +27,7 @@ def instructor(notebook, language=""):
             cell.source = HEADING.sub(lambda found: noted(found[1], notes, words), cell.source)
         cells.append(cell)
         if cell.cell_type == "code" and (found := EXERCISE.search(cell.source)):
-            with patch.dict(os.environ, COURSE_LANGUAGE=language):
-                cells += below_exercise(found[1], words)
+            cells += below_exercise(found[1], language)
     notebook.cells = cells
     carry(notebook, language)
     return notebook
@@ -42,10 +39,10 @@ def noted(heading, notes, words):
     return f"## {heading}\n\n> {words['for you'].format(*notes[heading])}".rstrip()
 
 
-def below_exercise(name, words):
+def below_exercise(name, language):
     """The solution, not executed, and the wrong answers that people give."""
-    exercise = exercises()[name]
-    wrong = "\n\n".join(told(answer, words) for answer in wrong_answers(exercise))
+    exercise, words = exercises()[name], WORDS[language]
+    wrong = "\n\n".join(told(answer, language) for answer in wrong_answers(exercise))
     return [
         new_markdown_cell(f"> {words['solution'].format(name)}", id=f"solution-{name}"),
         new_code_cell(solution_code(exercise), id=f"code-{name}"),
@@ -53,8 +50,11 @@ def below_exercise(name, words):
     ]
 
 
-def told(answer, words):
+def told(answer, language):
     """A wrong answer: its name, what to say, and folded the code."""
-    said = words["wrong"].format(in_language(answer.name), in_language(answer.say))
+    words = WORDS[language]
+    said = words["wrong"].format(
+        *(in_language(text, language) for text in (answer.name, answer.say))
+    )
     code = f"```python\n{answer.code}```"
     return f"{said}\n\n<details><summary>{words['code']}</summary>\n\n{code}\n\n</details>"

@@ -20,15 +20,6 @@ SENTENCES = {
         r"\1 的计算图，\2 个运算，\3 个叶子张量"
     ),
     r"(.+) leads back to ([\w, ]+?)(?=,? ?\(|, but|$)": r"\1 通回 \2",
-    r"(.+) at x = (.+): second derivative (.+), right": r"\1 在 x = \2 处的二阶导数 \3，正确",
-    r"(.+) at x = (.+): second derivative (.+), wrong: it is (.+)": (
-        r"\1 在 x = \2 处的二阶导数 \3，错误，应该是 \4"
-    ),
-    r", returned: leads into the first backward": "：返回了，通进第一次反向传播",
-    r", on ctx only: no path: taken for a constant": "：只留在 ctx 上，没有路，当作常数",
-    r"The first backward (?=sends)": "第一次反向传播",
-    r"The second backward starts at (.+) with (.+)\.$": r"第二次反向传播从 \1 出发，带着 \2。",
-    r"\. No path leads to ": "。没有路通到 ",
     r" \(a picture checks paths, not numbers\)": "（图检查的是路，不是数）",
     r", but a path is missing": "，但是少了一条路",
     r", but (\d+) paths are missing": r"，但是少了 \1 条路",
