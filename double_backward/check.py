@@ -437,6 +437,9 @@ def without_rounding(expected: Expected) -> Expected:
         up, down = line.gradients(h), line.gradients(-h)
         jitter = torch.maximum(jitter, (up + down - 2 * g).abs())
         stands &= (up == g) & (down == g)
+        moved = (up - g).abs(), (down - g).abs()
+        if ((torch.minimum(*moved) > 0) & (torch.maximum(*moved) <= limit * g.abs())).all():
+            return expected  # all move a little, and none in steps
     solid = jitter <= limit * g.abs()
     with suppress(Exception):  # of the callable, so far away
         solid &= ~(stands & (line.gradients(1.0) != g))  # it moves in steps of the last digit

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -126,11 +127,12 @@ def _save(frame: FrameType, tensors: tuple) -> Save:
 def call_arguments(frame: FrameType) -> list[str]:
     """What is written for each argument of the call that runs in a frame, "" for a long one; empty
     where that is not known."""
-    file, place = frame.f_code.co_filename, inspect.getframeinfo(frame, context=0).positions
-    first, last, begin, end = place or (None,) * 4
+    # Not by inspect.getframeinfo, which goes through all modules for a file that is none of theirs.
+    code, instruction = frame.f_code, frame.f_lasti // 2
+    first, last, begin, end = next(islice(code.co_positions(), instruction, None))
     if first is None or last is None or begin is None or end is None:  # -X no_debug_ranges
         return []
-    lines = [linecache.getline(file, n).encode() for n in range(first, last + 1)]
+    lines = [linecache.getline(code.co_filename, n).encode() for n in range(first, last + 1)]
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][begin:]
     try:

@@ -14,7 +14,6 @@ from double_backward.diagnosis.formulas import Setting
 from double_backward.diagnosis.functions import Custom
 from double_backward.diagnosis.measure import measure
 from double_backward.diagnosis.prepare import prepare
-from double_backward.diagnosis.steps_undone import with_steps
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
 
@@ -23,7 +22,7 @@ def judged(fn, *inputs):
     """Each custom Function in the graph of fn, the last one called first."""
     prepared = prepare(fn, inputs)
     measured = measure(prepared.target, order=2)
-    return with_steps(measured.probe, judge_each(measured, prepared.functions))
+    return judge_each(measured, prepared.functions)
 
 
 def one(fn, *inputs):

@@ -505,9 +505,9 @@ def typed(recipe, y_is, setting, fn, xs):
 def test_the_formula_that_is_printed_has_the_sign_that_was_tried():
     _, fn, *_ = ROWS["sign of grad_out"]
     found = diagnose(fn, a)
-    assert "w = -1.5 - torch.arange(z.numel()).cos().view_as(z), d = 1.5 +" in found.recipe
+    assert "w = -1.5 - torch.arange(z.numel()).cos().view_as(z), d = -1.5 -" in found.recipe
     w = -1.5 - torch.arange(a.numel()).cos()
-    d = 1.5 + (2 * torch.arange(a.numel())).sin()
+    d = -1.5 - (2 * torch.arange(a.numel())).sin()
     (g,) = torch.autograd.grad((w * fn(a)).sum(), a, create_graph=True)
     (h,) = torch.autograd.grad((d * g).sum(), a)
     row = found.settings["alone"]

@@ -10,15 +10,15 @@ checked; where that is wrong, the same with one thing done otherwise says what i
 import copy
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from double_backward._torch import tree_leaves, unbatched
-from double_backward.calls import Listener, call_of, listening_alone
+from double_backward._torch import checkpoints_allowed, tree_leaves, unbatched
+from double_backward.calls import Call, Listener, call_of, listening_alone
 from double_backward.change import backward_again, forward_again, keep_again, unguarded
 from double_backward.check import Line, Outcome
 from double_backward.differences import flat, same
@@ -27,7 +27,7 @@ from double_backward.lines import first_line
 from double_backward.names import argument_names
 from double_backward.surroundings import held_by
 from double_backward.trial import Trial, Unknown
-from double_backward.untracked_steps import LEAVING, Watch
+from double_backward.untracked_steps import LEAVING, Step, Watch, watched
 
 from .formulas import Row, Setting
 from .functions import MOST as MOST_NODES
@@ -47,6 +47,7 @@ from .functions import (
 )
 from .measure import Measured
 
+DETACHES = {"detach", "data"}
 MOST = 8  # calls of one Function that are made again; what is beyond is like the first
 SMALL = 1e-3  # of the usual grad_out: one that nobody clips
 NEAR = 1e-2  # along the line, to see what changes
@@ -55,10 +56,11 @@ NEAR = 1e-2  # along the line, to see what changes
 def judge_each(measured: Measured, customs: Sequence[Custom]) -> tuple[Custom, ...]:
     """The same Functions, with what is known of each by itself. Raises what fn raises."""
     met, seen, found = _Met(), Counter[str](), []
-    calls = _calls(measured.probe, met)
+    calls, steps = _calls(measured.probe, met)
     right = measured.first.outcome is Outcome.RIGHT and not any(c.meant for c in customs)
     sizes = (1.0,) if right else (1.0, SMALL, 1 / SMALL)  # a clip shows at one of them
     for custom, call, beside in zip(customs, calls, _beside(measured.probe, calls), strict=True):
+        custom = replace(custom, untracked_calls=_own(steps, custom))
         if call is not None and seen[custom.name] < MOST:
             seen[custom.name] += 1
             with suppress(Exception):  # of the Function
@@ -85,17 +87,33 @@ class _Met(Listener):
 
 
 def _calls(probe, met):
-    """The calls of the Functions in the graph of fn, in the order in which `look` finds them."""
-    with listening_alone(met):
-        t, _, ys = probe.target.start()
-        nodes = [node for node in walk.walk(*ys).nodes if node.custom][:MOST_NODES]
-        calls = [call_of(node.fn) for node in nodes]
-        given = [(y, w) for y, w in zip(ys, probe.w, strict=True) if y.requires_grad]
-        u = [w.clone().requires_grad_() for _, w in given]
-        with suppress(Exception), unguarded(node.custom for node in nodes):
-            outs = [y for y, _ in given]
-            torch.autograd.grad(outs, t, u, create_graph=True, allow_unused=True)
-    return calls
+    """The calls of the Functions in the graph of fn, in the order in which `look` finds them, and
+    the steps that their backwards take, without their guards: for a grad_out with a graph and,
+    where that raises, on a new graph for one without."""
+    calls, steps = list[Call | None](), list[Step]()
+    around = checkpoints_allowed if probe.by_backward else nullcontext
+    for recorded in (True, False):
+        with listening_alone(met):
+            t, _, ys = probe.target.start()
+            nodes = [node for node in walk.walk(*ys).nodes if node.custom][:MOST_NODES]
+            calls = calls or [call_of(node.fn) for node in nodes]
+            given = [(y, w) for y, w in zip(ys, probe.w, strict=True) if y.requires_grad]
+            outs, u = [y for y, _ in given], [w.clone().requires_grad_(recorded) for _, w in given]
+            classes = [node.custom for node in nodes]
+            with suppress(Exception), around(), unguarded(classes), watched(classes) as seen:
+                try:
+                    torch.autograd.grad(outs, t, u, create_graph=True, allow_unused=True)
+                    break
+                finally:
+                    steps += seen
+    return calls, steps
+
+
+def _own(steps, custom):
+    """Those of this Function; of one that is declared once_differentiable that says enough."""
+    own = [step for step in steps if step.function == custom.name and not custom.once]
+    numpy = any(step.kind == "numpy" for step in own)  # which needs .detach()
+    return tuple(dict.fromkeys(s for s in own if not (numpy and s.kind in DETACHES)))
 
 
 def _beside(probe, calls):

@@ -20,7 +20,7 @@ from .measure import Measured
 from .not_finite import broken
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
-from .steps_undone import undone, with_steps
+from .steps_undone import undone
 
 
 def seen(fn, inputs, order, rtol, atol, ignore, known):
@@ -84,7 +84,7 @@ def _gather(
         return found, measured
     if _asks_its_backwards(measured) or len({f.meant for f in functions}) > 1:
         with suppress(Exception):  # of fn
-            functions = with_steps(measured.probe, judge_each(measured, functions))
+            functions = judge_each(measured, functions)
     measured = replace(measured, second=settled(measured, functions))
     found = replace(found, measured=measured.numbers, functions=functions)
     known.append(found)

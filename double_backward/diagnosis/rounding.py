@@ -137,4 +137,6 @@ def scatter(run: Callable[[], Tensor | None], plain: Tensor | None = None) -> Te
         if moved is not None:
             off = (moved - plain).abs().nan_to_num(0.0, 0.0, 0.0)
             largest = torch.maximum(largest, off)
+            if is_clean(off, plain):
+                break
     return largest

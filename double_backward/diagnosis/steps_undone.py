@@ -4,7 +4,6 @@ right without them."""
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -12,13 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from double_backward._torch import checkpoints_allowed
 from double_backward.check import SAME_NUMBER, Checked, Expected, Outcome, check
 from double_backward.graphs import walk
 from double_backward.untracked_steps import UNDOABLE, Step, watched
-
-from .formulas import Probe
-from .functions import Custom, look
 
 DETACHES = {"detach", "data"}
 PATIENCE = 20.0  # seconds of computing, after which no step is looked at by itself
@@ -43,34 +38,6 @@ class Undone:
     @property
     def together(self) -> list[Step]:
         return list(dict.fromkeys([*self.by_input, *self.by_grad_out]))
-
-
-def with_steps(probe: Probe, customs: tuple[Custom, ...]) -> tuple[Custom, ...]:
-    """The same, with the steps that each backward takes. A new graph for each try, since there are
-    backwards that work once; with a grad_out that has a graph, and where that raises with none."""
-    target, found = probe.target, list[Step]()
-    classes = [node.function for node in look(target).nodes]
-    around = checkpoints_allowed if probe.by_backward else nullcontext
-    for recorded in (True, False):
-        with suppress(Exception), around(), watched(classes) as met:  # of fn, or of a backward
-            try:
-                ys, xs = (call := target.start()).ys, call.t
-                given = [(y, w) for y, w in zip(ys, probe.w, strict=True) if y.requires_grad]
-                u = [w.clone().requires_grad_(recorded) for _, w in given]
-                outs = [y for y, _ in given]
-                torch.autograd.grad(outs, xs, u, create_graph=True, allow_unused=True)
-                break
-            finally:
-                found += met
-    return tuple(replace(c, untracked_calls=_of(c, found)) for c in customs)
-
-
-def _of(custom, steps):
-    own = [step for step in steps if step.function == custom.name]
-    if custom.once:
-        own = [step for step in own if step.where]  # not those of the guard itself
-    numpy = any(step.kind == "numpy" for step in own)  # which needs .detach()
-    return tuple(dict.fromkeys(s for s in own if not (numpy and s.kind in DETACHES)))
 
 
 class _Called:

@@ -104,11 +104,9 @@ def agree(
 def as_models_call(probe: Probe) -> Iterator[Way]:
     """With other signs, with an input that does not require grad, with one made from another."""
     minus = partial(torch.mul, -1)
-    negative = replace(probe, w=tuple(-v for v in probe.w))
-    yield Way(Situation("negative"), negative, probe, minus, minus)
     # The second derivative is linear in the direction, too.
-    turned_back = replace(probe, d=-probe.d)
-    yield Way(Situation("negative"), turned_back, probe, _same, minus)
+    negative = replace(probe, w=tuple(-v for v in probe.w), d=-probe.d)
+    yield Way(Situation("negative"), negative, probe, minus, _same)
     if not 2 <= len(probe.target.where) <= FEW:
         return
     sizes = [x.numel() for x in probe.target.point]
