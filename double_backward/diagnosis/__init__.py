@@ -36,7 +36,8 @@ OF_THE_FIRST = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT
 __all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
 
 if __doc__:  # not under -OO
-    __doc__ += "\n" + "\n".join(f"    {code:<31}{row.lesson}" for code, row in ROWS.items()) + "\n"
+    told = (f"    {code:<31}{row.lesson[0]}" for code, row in ROWS.items())
+    __doc__ += "\n" + "\n".join(told) + "\n"
 
 
 @dataclass(frozen=True)

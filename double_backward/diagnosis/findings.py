@@ -50,7 +50,7 @@ class Rule:
     """A row of the table: when a finding speaks, and what follows.
 
     Attributes:
-        lesson: its number.
+        lesson: its number, and words with which it speaks of this.
         seen: of the evidence: nothing, True, or what to fill into `says`.
         says: the words, with {} for what `seen` gives; None: `seen` gives all of them.
         cause: it explains why a second derivative is wrong, or raises; or a function of the
@@ -63,7 +63,7 @@ class Rule:
         last: `seen` gets the `Conclusion` of the others instead.
     """
 
-    lesson: int
+    lesson: tuple[int, str]
     seen: Callable[[Any], Any]
     says: str | None = None
     cause: Any = False
@@ -126,13 +126,13 @@ def _by_convention(e):
 
 OF_THE_FIRST = {
     "mutates_grad_out": Rule(
-        3,
+        (3, "grad_out is not yours"),
         lambda e: e.habits.mutates,
         "backward writes into grad_out, which others read too: make a new tensor, grad_out * 3.",
         verdict=FIRST,
     ),
     "mutates_saved": Rule(
-        3,
+        (3, "In place"),
         lambda e: e.habits.mutates_saved,
         "backward writes into a tensor that forward saved, which others read too, the next "
         "backward among them. Make a new tensor: x * x, not x.mul_(x).",
@@ -140,16 +140,16 @@ OF_THE_FIRST = {
         verdict=lambda e: FIRST if e.first_is_wrong or not e.habits.only_once else Verdict.RAISES,
     ),
     "backward_works_once": Rule(
-        1,
+        (1, "backward"),
         lambda e: not (e.habits.mutates_saved or e.mended) and e.habits.only_once,
         "The first call of backward uses up what it needs: a second one through the same graph, "
         "with retain_graph=True, raises: {}",
         cause=True,
         explains=Verdict.RAISES,
     ),
-    "backward_not_linear": Rule(1, words.backward_not_linear, verdict=FIRST),
+    "backward_not_linear": Rule((1, "gradcheck"), words.backward_not_linear, verdict=FIRST),
     "backward_not_repeatable": Rule(
-        1,
+        (1, "random draw"),
         words.backward_not_repeatable,
         "Called again through the same graph, backward gives {given}: {why}. To differentiate "
         "twice, autograd calls backward more than once. Leave what forward kept as it is, and "
@@ -159,7 +159,7 @@ OF_THE_FIRST = {
         minor=lambda e: not e.first_is_wrong,
     ),
     "state_between_calls": Rule(
-        4,
+        (4, "on ctx"),
         lambda e: e.habits.second_call,
         "If fn is called again before backward: {}. Something is kept outside ctx, and the second "
         "call overwrites it. Use save_for_backward.",
@@ -167,7 +167,7 @@ OF_THE_FIRST = {
         minor=True,
     ),
     "leaf_without_gradient": Rule(
-        1,
+        (1, "make it an input"),
         lambda e: several(e.forgotten),
         "forward uses a tensor that requires grad and is no argument of apply, {}: the output "
         "changes with it, and that part of its gradient is missing, often without a message. Hand "
@@ -176,30 +176,35 @@ OF_THE_FIRST = {
         minor=True,
     ),
     "returns_none": Rule(
-        1,
+        (1, "returns_none"),
         lambda e: e.first_is_wrong and not e.meant and e.habits.no_gradient,
         "backward returns None for {}, but the output depends on it: .backward() leaves .grad at "
         "None without a message. Return its gradient.",
     ),
-    "first_derivative_differs": Rule(6, words.first_derivative_differs),
+    "first_derivative_differs": Rule((6, "straight-through"), words.first_derivative_differs),
     "meant": Rule(
-        6,
+        (6, "ignore="),
         words.meant,
         "What backward of {names} returns is meant (ignore=): its first derivative was not "
         "judged, and its second one as the derivative of what backward returns.{others}",
         severity=NOTE,
     ),
     "inexact_first_derivative": Rule(
-        1, words.inexact_first_derivative, severity=lambda e: ERROR if e.inexact else NOTE
+        (1, "gradcheck"),
+        words.inexact_first_derivative,
+        severity=lambda e: ERROR if e.inexact else NOTE,
     ),
 }
 
 CAUSES = {
     "changed_by_create_graph": Rule(
-        4, words.changed_by_create_graph, cause=True, verdict=Verdict.SILENTLY_WRONG
+        (4, "create_graph"),
+        words.changed_by_create_graph,
+        cause=True,
+        verdict=Verdict.SILENTLY_WRONG,
     ),
     "once_differentiable": Rule(
-        4,
+        (4, "once_differentiable"),
         words.once_differentiable,
         "backward is declared @once_differentiable. That raises only where grad_out itself "
         "requires grad{leaks}. {advice}",
@@ -208,7 +213,7 @@ CAUSES = {
         of=those(lambda f: f.once),
     ),
     "extra_output_gradient_ignored": Rule(
-        3,
+        (3, "extra_output_gradient_ignored"),
         words.ignored_outputs,
         "forward returns and saves what backward then ignores the gradient of: {names}. That "
         "gradient arrives in the second backward: add it, times the derivative of {first}.",
@@ -216,7 +221,7 @@ CAUSES = {
         of=those(lambda f: f.extras),
     ),
     "extra_output_gradient_wrong": Rule(
-        3,
+        (3, "extra gradients"),
         lambda e: e.bad and listed(extra.title for extra in e.extras if not extra.ignored),
         "What backward adds for the gradient of an extra output is wrong: {}. It should be that "
         "gradient times the derivative of that output.",
@@ -224,7 +229,7 @@ CAUSES = {
         of=those(lambda f: f.extras),
     ),
     "input_copy_saved": Rule(
-        1,
+        (1, "input_copy_saved"),
         words.input_copy_saved,
         "forward saves a copy or a view of an input (clone, reshape, clamp; contiguous or .to "
         "where they change something; autocast) or the input detached, and what is made there"
@@ -233,10 +238,13 @@ CAUSES = {
         of=_blamed(on_ctx=False),
     ),
     "argument_without_graph": Rule(
-        1, words.argument_without_graph, cause=True, of=those(lambda f: f.handed)
+        (1, "input_copy_saved"),
+        words.argument_without_graph,
+        cause=True,
+        of=those(lambda f: f.handed),
     ),
     "intermediate_saved": Rule(
-        3,
+        (3, "intermediate_saved"),
         words.intermediate_saved,
         "forward saves a tensor it made itself{which}, where autograd does not record: a constant "
         "to the second backward. {cure}",
@@ -244,7 +252,7 @@ CAUSES = {
         of=_blamed(on_ctx=False),
     ),
     "intermediate_on_ctx": Rule(
-        4,
+        (4, "intermediate_on_ctx"),
         words.intermediate_on_ctx,
         "Made in forward, where nothing is recorded, so constants to the second backward: {names}. "
         "{cure}",
@@ -252,7 +260,7 @@ CAUSES = {
         of=_blamed(on_ctx=True),
     ),
     "computed_outside_torch": Rule(
-        5,
+        (5, "NumPy"),
         words.computed_outside_torch,
         "forward keeps numbers that come from outside torch ({}), where no graph leads on. Compute "
         f"them in backward, in torch, from a saved input. {words.BY_ANOTHER_CALL}",
@@ -260,7 +268,7 @@ CAUSES = {
         of=those(lambda f: any(s.outside for s in f.saved)),
     ),
     "state_outside_ctx": Rule(
-        4,
+        (4, "computed from an input"),
         lambda e: (
             e.bad
             and any(f.hidden for f in e.functions)
@@ -272,7 +280,7 @@ CAUSES = {
         of=those(lambda f: f.hidden),
     ),
     "second_function_gradient": Rule(
-        5,
+        (5, "second_function_gradient"),
         words.second_function_gradient,
         "backward applies another Function, and the backward of that is incomplete: {}. Derive it "
         "for each of its inputs.",
@@ -280,7 +288,7 @@ CAUSES = {
         of=those(lambda f: f.seconds),
     ),
     "grad_out_path_cut": Rule(
-        5,
+        (5, "grad_out_path_cut"),
         words.grad_out_path_cut,
         "{fact} Anything non-linear that follows needs that: compute with grad_out itself, in "
         "torch.",
@@ -288,24 +296,27 @@ CAUSES = {
         of=_by_steps(lambda f: f.by_grad_out in WRONG),
     ),
     "untracked_backward": Rule(
-        5, words.untracked_backward, cause=True, of=_by_steps(lambda f: f.cut)
+        (5, "untracked_backward"),
+        words.untracked_backward,
+        cause=True,
+        of=_by_steps(lambda f: f.cut),
     ),
     "untracked_forward": Rule(
-        5,
+        (5, "detach"),
         words.untracked_forward,
         "fn computes with its input where autograd does not record{}: the first derivative may be "
         "right without that part, the second is not. Without it, all is right.",
         cause=True,
     ),
     "float32_differs": Rule(
-        5,
+        (5, "float32"),
         lambda e: e.differs_in_float32,
         "In float64 the second derivative is right; in float32, as you gave it, autograd gives "
         "another one, and the rows show that. fn does something else there: another kernel, NumPy.",
         cause=True,
     ),
     "path_counted_twice": Rule(
-        5,
+        (5, "path_counted_twice"),
         lambda e: (
             e.only_after
             and any(f.counts_twice for f in e.functions)
@@ -318,7 +329,7 @@ CAUSES = {
         of=those(lambda f: f.counts_twice),
     ),
     "gradients_by_convention": Rule(
-        5,
+        (5, "the first backward's formula"),
         lambda e: e.bad and listed(f.name for f in e.by_convention),
         "By itself, backward is not the derivative of forward in {}, and all of fn is right at "
         "first order: what it gives does not count here, or gradients are handed over in a "
@@ -329,7 +340,7 @@ CAUSES = {
         of=_by_convention,
     ),
     "in_place_without_mark_dirty": Rule(
-        5,
+        (5, "in_place_without_mark_dirty"),
         lambda e: e.habits.edits_input or any(s.edited for f in e.functions for s in f.saved),
         "forward changes an input in place and does not say so: to autograd it is still what it "
         "was before, and whoever uses it afterwards, as in fn(x) + x**2, gets the changed one. "
@@ -339,14 +350,14 @@ CAUSES = {
         of=_edited,
     ),
     "no_derivative_formula": Rule(
-        5,
+        (5, "no_derivative_formula"),
         words.no_derivative_formula,
         "An operation in the first derivative has no derivative that autograd knows. Register one "
         "(register_autograd), use other operations, or write a Function with its own backward.",
         cause=True,
     ),
     "numpy_in_backward": Rule(
-        5,
+        (5, "numpy_in_backward"),
         words.numpy_in_backward,
         "backward hands a tensor to NumPy, where no graph leads. Do not follow the advice to "
         "detach: that turns the error into a wrong number. Put the NumPy code into a Function "
@@ -354,7 +365,7 @@ CAUSES = {
         cause=True,
     ),
     "inputs_of_one_another": Rule(
-        5,
+        (5, "inputs_of_one_another"),
         lambda e: e.is_in("linked"),
         "The numbers are for inputs of which one is made from another; for inputs by themselves "
         "all is right. autograd.grad inside backward then counts a path twice: under "
@@ -363,7 +374,7 @@ CAUSES = {
         verdict=lambda e: FIRST if e.first_is_wrong else None,
     ),
     "sign_of_grad_out": Rule(
-        5,
+        (5, "sign"),
         lambda e: e.is_in("negative") and not e.meant,
         "The numbers are for a negative grad_out, or a negative gradient in the second backward; "
         "for positive ones all is right. A backward must not look at the sign of what it gets "
@@ -371,14 +382,16 @@ CAUSES = {
         cause=True,
     ),
     "input_frozen": Rule(
-        1,
+        (1, "frozen w"),
         lambda e: e.is_in("frozen") and {"name": e.measured.situation.name},
         "The numbers are for {name} with requires_grad=False; where all inputs are differentiated "
         "it is right. A backward looks at needs_input_grad, its own or that of a second Function, "
         "or meets a None: look there.",
         cause=True,
     ),
-    "third_order_not_tracked": Rule(5, words.third_order_not_tracked, cause=True),
+    "third_order_not_tracked": Rule(
+        (5, "third_order_not_tracked"), words.third_order_not_tracked, cause=True
+    ),
 }
 
 
@@ -395,9 +408,11 @@ def _of_torch(lesson, error, says, unless=lambda e: False):
 
 
 TORCH_SAYS = {
-    "saved_tensor_edited": Rule(3, words.saved_tensor_edited, cause=True, explains=Verdict.RAISES),
+    "saved_tensor_edited": Rule(
+        (3, "in place"), words.saved_tensor_edited, cause=True, explains=Verdict.RAISES
+    ),
     "leaf_edited": Rule(
-        3,
+        (3, "in place"),
         words.leaf_edited,
         "A tensor that requires grad and is the result of nothing (a leaf){where} is written into "
         "in place, which torch refuses where autograd records. If backward makes it, as "
@@ -407,7 +422,7 @@ TORCH_SAYS = {
         explains=Verdict.RAISES,
     ),
     "graph_freed": Rule(
-        5,
+        (5, "create_graph"),
         words.graph_freed,
         "A graph that the second derivative needs is freed before: torch.autograd.grad or "
         ".backward() inside backward{where} does that. What is returned from there has to keep its "
@@ -417,104 +432,108 @@ TORCH_SAYS = {
         explains=Verdict.RAISES,
     ),
     "checkpoint_refuses_grad": _of_torch(
-        5,
+        (5, "checkpoint_refuses_grad"),
         "compatible with .grad()",
         "A checkpoint that runs backward inside backward refuses autograd.grad. With .backward() "
         "it runs, but the second derivative is not to be trusted: use_reentrant=False for torch's.",
     ),
-    "endless_recursion": Rule(5, words.endless_recursion, cause=True, explains=Verdict.RAISES),
+    "endless_recursion": Rule(
+        (5, "endless_recursion"), words.endless_recursion, cause=True, explains=Verdict.RAISES
+    ),
     "number_of_gradients": _of_torch(
-        1,
+        (1, "each argument of"),
         "incorrect number of gradients",
         "backward must return one value for each argument of forward after ctx, in their order, "
         "and None for those that are no tensors; several of them as a tuple, since a list counts "
         "as one.",
     ),
     "gradient_for_no_tensor": _of_torch(
-        1,
+        (1, "each argument of"),
         "gradient different than None at position",
         "backward returns a gradient for an argument that is no tensor. Return None there.",
     ),
     "gradient_of_another_kind": _of_torch(
-        1,
+        (1, "each argument of"),
         ["returned an invalid gradient", "expected Variable or None"],
         "backward must return tensors, each in the shape of the argument it belongs to, or None.",
     ),
     "gradient_can_be_none": _of_torch(
-        1,
+        (1, "set_materialize_grads"),
         ["'NoneType'", "NoneType object"],
         "backward meets a None: the gradient of an output that is not used, after "
         "ctx.set_materialize_grads(False), or a saved value that is None. Test for it.",
         unless=lambda e: e.habits.only_once,
     ),
     "view_in_backward": _of_torch(
-        1,
+        (1, "another layout"),
         "view size is not compatible",
         "backward calls .view on a tensor that is not contiguous. Use reshape.",
         unless=lambda e: e.habits.grad_out_layout,
     ),
     "no_backward": _of_torch(
-        1,
+        (1, "backward"),
         "must implement either the backward or vjp",
         "A Function has no backward, fn itself or one that its backward applies. Write it.",
     ),
     "out_argument": _of_torch(
-        5,
+        (5, "out="),
         "functions with out=",
         "backward writes a result with out=, which autograd does not follow. Use what it returns.",
     ),
 }
 
 LAST = {
-    "raises_in": Rule(5, words.raises_in, "The error comes from {}.", last=True),
-    "cause_unknown": Rule(5, words.cause_unknown, last=True),
+    "raises_in": Rule((5, "raises"), words.raises_in, "The error comes from {}.", last=True),
+    "cause_unknown": Rule((5, "draw"), words.cause_unknown, last=True),
 }
 
 BESIDES = {
     "nan_in_first": Rule(
-        2,
+        (2, "A root of the output"),
         words.nan_in_first,
         "The first derivative is not finite here, so neither is the second{}",
         cause=lambda e: not e.has_wrong_number,
         explains=Verdict.NOT_FINITE,
     ),
     "nan_in_second": Rule(
-        2,
+        (2, "A root of the output"),
         words.nan_in_second,
         cause=lambda e: not e.has_wrong_number,
         explains=Verdict.NOT_FINITE,
         verdict=lambda e: Verdict.NOT_FINITE if e.measured.grad_out_not_finite else None,
     ),
-    "noncontiguous_input": Rule(1, words.noncontiguous_input, verdict=Verdict.LAYOUT_DEPENDENT),
+    "noncontiguous_input": Rule(
+        (1, "noncontiguous_input"), words.noncontiguous_input, verdict=Verdict.LAYOUT_DEPENDENT
+    ),
     "grad_out_layout": Rule(
-        1,
+        (1, "another layout"),
         lambda e: not e.habits.not_linear and e.habits.grad_out_layout.rstrip("."),
         "For a grad_out that is not contiguous (.sum() or .t() after fn): {}. Use reshape, and "
         "keep its graph.",
         verdict=Verdict.LAYOUT_DEPENDENT,
     ),
     "input_on_ctx": Rule(
-        1,
+        (1, "input_on_ctx"),
         lambda e: words.attributes(words.not_mixed(e, Kind.INPUT)),
         "On ctx, {} misses in-place edits, and lives longer. Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.INPUT),
     ),
     "output_on_ctx": Rule(
-        2,
+        (2, "output_on_ctx"),
         lambda e: words.attributes(words.not_mixed(e, Kind.OUTPUT)),
         "{} is an output. Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.OUTPUT),
     ),
     "reference_cycle": Rule(
-        2,
+        (2, "reference_cycle"),
         lambda e: e.lifetime is Lifetime.CYCLE,
         "An output on ctx refers to its own graph: it lives until the garbage collector runs.",
         severity=WARNING,
     ),
     "memory_leak": Rule(
-        2,
+        (2, "memory"),
         words.memory_leak,
         "{} keeps its own graph alive, in a cycle that the garbage collector cannot see: every "
         "call leaks memory. Keep outputs with save_for_backward, each the very tensor that you "
@@ -523,34 +542,34 @@ BESIDES = {
         of=those(lambda f: any(s.circular for s in f.saved)),
     ),
     "output_used_alone": Rule(
-        3,
+        (3, "outputs"),
         lambda e: e.measured.output_alone is not None and {"n": e.measured.output_alone},
         "The numbers are for output {n} alone; all outputs together are right. For an output that "
         "nobody uses, backward gets zeros, or None after set_materialize_grads(False).",
     ),
     "raises_if_frozen": Rule(
-        1,
+        (1, "needs_input_grad"),
         words.raises_if_frozen,
         "With requires_grad=False for {name} it raises: {error}. Ask ctx.needs_input_grad in "
         "backward, in that of a second Function, too.",
         severity=WARNING,
     ),
     "only_by_backward": Rule(
-        6,
+        (6, "backward()"),
         lambda e: e.measured.by_backward,
         "torch.autograd.grad is refused here (a reentrant checkpoint does that), so fn was "
         "differentiated by .backward(create_graph=True).",
         severity=NOTE,
     ),
     "elements_not_checked": Rule(
-        1,
+        (1, "gradcheck"),
         words.elements_not_checked,
         "{unchecked} of {elements} elements not checked: finite differences cannot be trusted "
         "there (a kink, noise, or an element that is far smaller than the others).",
         severity=WARNING,
     ),
     "differences_disagree": Rule(
-        1,
+        (1, "gradcheck"),
         words.differences_disagree,
         "Finite differences can be trusted at no element: around this point fn or its derivative "
         "jumps, has a kink or is not finite, or is noisy. Hand in another point, or a fn without "
@@ -558,7 +577,7 @@ BESIDES = {
         last=True,
     ),
     "lost_in_rounding": Rule(
-        1,
+        (1, "gradcheck"),
         lambda so_far: so_far.verdict is Verdict.NOT_CHECKED and so_far.evidence.measured.drowned,
         "Larger numbers cancel inside fn, and what they leave is mostly rounding, as in "
         "exp(x) - 1 - x for a small x: neither its values nor its derivatives can be judged here. "
@@ -566,48 +585,48 @@ BESIDES = {
         last=True,
     ),
     "raises_beside": Rule(
-        1,
+        (1, "gradcheck"),
         lambda e: e.raises_beside.rstrip("."),
         "fn raises where its input is moved a little, as finite differences need: {}. Hand in a "
         "point inside its domain, or a fn that leads back there: lambda x: fn(x.clamp(0, 1)).",
     ),
-    "computes_in_float32": Rule(1, words.computes_in_float32, severity=NOTE),
+    "computes_in_float32": Rule((1, "float32"), words.computes_in_float32, severity=NOTE),
     "computes_in_16_bits": Rule(
-        1,
+        (1, "bfloat16"),
         words.computes_in_16_bits,
         "An operation in fn or its backward computes in 16 bits (float16, bfloat16), {hidden}. "
         "{rtol}To know more, compute in float64 throughout, and diagnose again.",
         severity=lambda e: ERROR if e.inexact else NOTE,
     ),
     "seed_fixed": Rule(
-        1,
+        (1, "random draw"),
         lambda e: e.seeded,
         "fn draws random numbers. It was checked with the seed fixed.",
         severity=NOTE,
     ),
     "edits_what_it_holds": Rule(
-        1,
+        (1, "in place"),
         lambda e: several(e.edited),
         "Each call of fn changes {}. That is put back now; to check fn without it, call .eval() on "
         "the module, or hand the tensor in.",
         severity=WARNING,
     ),
     "other_leaves": Rule(
-        1,
+        (1, "make it an input"),
         lambda e: several(e.unchecked),
         "fn also depends on tensors that require grad and are no inputs: {}. Derivatives by these "
         "were not checked: hand them in, or a smaller module that holds them.",
         severity=WARNING,
     ),
     "stays_symmetric": Rule(
-        1,
+        (1, "gradcheck"),
         lambda e: several(e.measured.symmetric),
         "Symmetric and moved as such, in fn((A + A.mT) / 2): {}. Moved otherwise, it shows other "
         "derivatives than these. If fn is meant for any matrix, hand in one that is not symmetric.",
         severity=WARNING,
     ),
     "another_point": Rule(
-        4,
+        (4, "Test at several x"),
         lambda e: e.moved,
         "At your point a derivative is 0 or jumps, or it is at the edge of where fn has a value: "
         "the numbers are from beside it.",
@@ -616,7 +635,9 @@ BESIDES = {
 }
 
 ROWS: dict[str, Rule] = {
-    "compiled_region": Rule(4, lambda e: e.compiled and e.compiled.said, cause=True),
+    "compiled_region": Rule(
+        (4, "force_eager"), lambda e: e.compiled and e.compiled.said, cause=True
+    ),
     **OF_THE_FIRST,
     **CAUSES,
     **TORCH_SAYS,
@@ -660,7 +681,7 @@ def _here(value, e):
 def _finding(code, text, evidence):
     row = ROWS[code]
     severity, cause = _here(row.severity, evidence), _here(row.cause, evidence)
-    return Finding(code, text, row.lesson, cause, severity, *_where(row, severity, evidence))
+    return Finding(code, text, row.lesson[0], cause, severity, *_where(row, severity, evidence))
 
 
 def _where(row, severity, e):
