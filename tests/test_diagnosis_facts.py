@@ -7,13 +7,14 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from made_functions import cubic, function, same, save_x, saving, x
+from made_functions import cubic, function, of_inputs, same, save_x, saving, x
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from double_backward import diagnose
 from double_backward import diagnosis as diagnosis_room
+from double_backward.diagnosis.findings import ROWS as FINDINGS
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh, sinh
 from lessons_src.saving_outputs import Exp
@@ -575,6 +576,86 @@ def huber(x):
     return torch.nn.functional.huber_loss(x, torch.zeros_like(x), reduction="none")
 
 
+def in_numpy_for_float32(g, x):
+    if x.dtype == torch.float32:
+        return g * torch.from_numpy(3 * x.detach().numpy() ** 2)
+    return g * 3 * x**2
+
+
+def two_outputs(ctx, x):
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x)
+    return x**3, x**2
+
+
+def second_one_needed(ctx, grad_cube, grad_square):
+    (x,) = ctx.saved_tensors
+    if grad_square is None:
+        return torch.zeros_like(x)
+    return (0 if grad_cube is None else grad_cube * 3 * x**2) + grad_square * 2 * x
+
+
+def sine_cosine(ctx, x):
+    sine, cosine = torch.sin(x), torch.cos(x)
+    ctx.save_for_backward(sine, cosine)
+    return sine, cosine
+
+
+def with_a_wrong_sign(ctx, grad_sine, grad_cosine):
+    sine, cosine = ctx.saved_tensors
+    return grad_sine * cosine + grad_cosine * sine
+
+
+def without_its_slope(ctx, x, y):
+    ctx.save_for_backward(y)
+    return x * y.exp()
+
+
+def outside_torch(ctx, x):
+    slope = torch.from_numpy(3 * x.detach().numpy() ** 2)
+    ctx.save_for_backward(slope)
+    return x**3
+
+
+def on_the_class(ctx, x):
+    function.slope = 3 * x**2
+    return x**3
+
+
+def itself(g, x):
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(EndsNowhere.apply(x), x, g)[0]
+
+
+def writes_into_a_leaf(g, x):
+    found = x.new_zeros(x.shape, requires_grad=g.requires_grad)
+    found[:] = g * 3 * x**2
+    return found
+
+
+def halts(g, x):
+    raise NotImplementedError
+
+
+def at_one_point(x):
+    if x[0] != 0.5:
+        raise ValueError("elsewhere")
+    return x**3
+
+
+def its_own_maximum(x):
+    """The largest v * x - v**2 / 2, which is at v = x."""
+    v = x.detach()
+    return v * x - v**2 / 2
+
+
+TwoOutputs = function(two_outputs, second_one_needed)
+SineCosine = function(sine_cosine, with_a_wrong_sign)
+EndsNowhere = of_inputs(lambda x: x**3, itself)
+kept_slope = lambda ctx, g: (g * ctx.saved_tensors[0].exp(), None)  # noqa: E731
+weight, calls = x(1.5, 0.5), torch.zeros(2)
+symmetric = torch.tensor([[2.0, 0.3], [0.3, 1.0]], dtype=torch.float64, requires_grad=True)
 SparseProduct = function(sparse_product, sparse_product_backward)
 Logged = function(logged, lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2)
 rounded = saving(torch.round, same, lambda g, x: g)
@@ -589,6 +670,8 @@ a, b, empty = x(0.5, 1.2), x(0.7, -0.4), torch.zeros(0, dtype=torch.float64, req
 # Verdict -> what gets it: fn, the codes that are said, and where it is asked, else at x().
 SAID = {
     "supported": {
+        "made for symmetric matrices": (torch.linalg.eigvalsh, "stays_symmetric", symmetric),
+        "a buffer that counts": (lambda x: x * calls.add_(1).sign(), "edits_what_it_holds"),
         "Square": (Square.apply, ""),
         "Exp": (Exp.apply, ""),
         "sinh": (sinh, ""),
@@ -678,6 +761,32 @@ SAID = {
         ),
     },
     "silently_wrong": {
+        "0 where it is recorded": (
+            cubic(lambda g, x: g * 3 * x**2 * (0 if torch.is_grad_enabled() else 1)),
+            "changed_by_create_graph",
+        ),
+        "in NumPy for float32": (
+            cubic(in_numpy_for_float32),
+            "float32_differs",
+            torch.tensor([0.5, 1.0], requires_grad=True),
+        ),
+        "a wrong part for an extra output": (
+            lambda x: SineCosine.apply(x)[0],
+            "extra_output_gradient_wrong",
+        ),
+        "an argument that the caller detached": (
+            lambda x: function(without_its_slope, kept_slope).apply(x, x.detach()),
+            "argument_without_graph first_derivative_differs",
+        ),
+        "a slope from NumPy": (
+            function(outside_torch, lambda ctx, g: g * ctx.saved_tensors[0]).apply,
+            "computed_outside_torch",
+        ),
+        "a slope left elsewhere": (
+            function(on_the_class, lambda ctx, g: g * function.slope).apply,
+            "state_outside_ctx state_between_calls",
+        ),
+        "a maximum, found without a graph": (its_own_maximum, "untracked_forward"),
         "SinhBad": (SinhBad.apply, "intermediate_on_ctx"),
         "SinhBad at 0": (SinhBad.apply, "intermediate_on_ctx", x(0.0)),
         "SinhBad in a formula": (lambda x: SinhBad.apply(x) ** 2, "intermediate_on_ctx"),
@@ -769,6 +878,9 @@ SAID = {
         ),
     },
     "raises": {
+        "a backward that applies itself": (EndsNowhere.apply, "endless_recursion"),
+        "a leaf written into": (cubic(writes_into_a_leaf), "leaf_edited"),
+        "not written yet": (cubic(halts), "raises_in"),
         "x.numpy()": (
             cubic(lambda g, x: g * torch.from_numpy(3 * np.asarray(x) ** 2)),
             "numpy_in_backward",
@@ -813,6 +925,10 @@ SAID = {
         "once_differentiable in a formula": (lambda x: Once.apply(x**2), "once_differentiable"),
     },
     "first_derivative_wrong": {
+        "a leaf that is no argument": (
+            of_inputs(lambda x: x**2 * weight, lambda g, x: g * 2 * x * weight).apply,
+            "leaf_without_gradient",
+        ),
         "edits what is saved by .data": (cubic(by_data), "mutates_saved"),
         "edits grad_out": (Mutating.apply, "mutates_grad_out"),
         "edits a saved tensor": (Overwriting.apply, "mutates_saved untracked_backward"),
@@ -856,6 +972,10 @@ SAID = {
         ),
     },
     "surrogate_gradient": {
+        "an output used alone": (
+            TwoOutputs.apply,
+            "output_used_alone first_derivative_differs",
+        ),
         "returns None": (ProductNone.apply, "returns_none", *pair),
         "frozen, None": (of_two(asks_for_the_wrong_one), "input_frozen returns_none", a, b),
         "rounding": (rounded, "first_derivative_differs", many),
@@ -921,10 +1041,28 @@ SAID = {
         ),
     },
     "not_checked": {
+        "little but rounding left": (
+            lambda x: -(x.softmax(0) * x.softmax(0).log()).sum(),
+            "lost_in_rounding elements_not_checked",
+            x(70.0, -40.0, 130.0),
+        ),
+        "a value at one point alone": (at_one_point, "raises_beside"),
         "solver stopped early": (StoppedEarly.apply, "inexact_first_derivative", x(0.05, 0.1)),
     },
 }
 ROWS = {name: (verdict, *row) for verdict, rows in SAID.items() for name, row in rows.items()}
+# What a row cannot show: it takes an argument of diagnose, or what torch.compile makes.
+ELSEWHERE = {
+    "compiled_region": "test_compiled.py",
+    "differences_disagree": "test_diagnosis.py",
+    "meant": "test_ignore.py",
+    "third_order_not_tracked": "test_diagnosis_numbers.py",
+}
+
+
+def test_each_finding_has_a_function_that_gets_it():
+    said = {code for _, _, codes, *_ in ROWS.values() for code in codes.split()}
+    assert said | ASIDE | set(ELSEWHERE) == set(FINDINGS)
 
 
 def test_a_solver_is_right_to_the_tolerance_that_is_passed():

@@ -29,7 +29,7 @@ from made_evidence import (
 
 from double_backward.compiled import Region
 from double_backward.diagnosis.as_called import Compiled
-from double_backward.diagnosis.findings import ROWS, concluded
+from double_backward.diagnosis.findings import concluded
 from double_backward.diagnosis.formulas import Row, Setting
 from double_backward.diagnosis.functions import Handed, Kind, Lifetime
 from double_backward.diagnosis.habits import Habits
@@ -451,10 +451,6 @@ def test_what_a_finding_says(code, evidence, words):
 @pytest.mark.parametrize("code, evidence", SILENT, ids=[code for code, _ in SILENT])
 def test_when_a_finding_is_silent(code, evidence):
     assert code not in said(evidence)
-
-
-def test_every_finding_is_tried():
-    assert {code for code, *_ in SPEAKS} == set(ROWS)
 
 
 @pytest.mark.parametrize(
