@@ -10,7 +10,7 @@ differentiable means that they agree:
     tied         both together, where grad_out is made from y: a path counted twice shows here
 
 `measure` takes the differences once, at several calls; `check` asks autograd, at two, and says how
-they agree. The same backward with one step undone, or computed in another way, is only asked again.
+they agree. The same backward, computed in another way, is only asked again.
 """
 
 import math

@@ -49,6 +49,7 @@ def slope(
         return _fitted(at, scale)
     zero, best, least = at(0.0), Slope(*[torch.empty(0)] * 3), math.inf
     tried: list[tuple[Tensor, Tensor]] = []
+    seen: list[tuple[float, Tensor]] = []  # steps and their slopes
     moves = torch.full_like(zero, torch.inf)  # what keeps still for a step moves less than a digit
     digit = torch.finfo(dtype).eps * zero.abs()
     noise = 16 * (digit + digit.mean())
@@ -68,6 +69,11 @@ def slope(
         rounded = noise / (fine_step * scale)
         likely = (extrapolated.abs() + kink + rounded).nan_to_num(torch.inf)
         error = ((fine - coarse).abs() + kink + rounded).nan_to_num(torch.inf)
+        for h, slope_there in seen:  # what was off the line within the step, as a narrow bump is
+            if h < fine_step:
+                off = ((slope_there - value) * h / fine_step).abs().nan_to_num(0.0)
+                error = torch.maximum(error, off)
+        seen += [(coarse_step, coarse), (fine_step, fine)]
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
         stands = (coarse == 0) & (coarse_sides == 0)
         most = digit / (coarse_step * scale)

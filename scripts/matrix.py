@@ -29,7 +29,7 @@ LESSONS = ["notebooks", *QUICK]
 # What the tool does depends on torch more than on anything else: on another one, all of its tests.
 TOOL = (
     "check compiled decision_table diagnos* draw_backward graph* main pytest_plugin remedies* "
-    "ignore steps_undone symmetric_inputs torch_hooks untracked_steps"
+    "ignore symmetric_inputs torch_hooks untracked_steps"
 )
 ALL = LESSONS + sorted(
     path.relative_to(ROOT).as_posix()

@@ -438,9 +438,9 @@ class WritesAndLeavesOut(Function):
         return grad_out * slope
 
 
-def test_what_is_kept_is_told_beside_what_backward_overwrites():
+def test_what_cuts_is_told_beside_what_backward_overwrites():
     found = diagnose(WritesAndLeavesOut.apply, x())
-    assert {"mutates_saved", "intermediate_saved"} <= set(codes(found))
+    assert {"mutates_saved", "untracked_backward"} <= set(codes(found))
 
 
 def test_what_clips_is_not_told_as_what_fails_for_small_ones():

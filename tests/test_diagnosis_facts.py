@@ -786,7 +786,7 @@ SAID = {
             function(on_the_class, lambda ctx, g: g * function.slope).apply,
             "state_outside_ctx state_between_calls",
         ),
-        "a maximum, found without a graph": (its_own_maximum, "untracked_forward"),
+        "a maximum, found without a graph": (its_own_maximum, "cause_unknown"),
         "SinhBad": (SinhBad.apply, "intermediate_on_ctx"),
         "SinhBad at 0": (SinhBad.apply, "intermediate_on_ctx", x(0.0)),
         "SinhBad in a formula": (lambda x: SinhBad.apply(x) ** 2, "intermediate_on_ctx"),
@@ -838,7 +838,7 @@ SAID = {
         "in place, not marked": (exp_in_place(False), "in_place_without_mark_dirty"),
         "graph made in forward": (
             UsedUp.apply,
-            "backward_works_once intermediate_on_ctx grad_out_path_cut",
+            "backward_works_once untracked_backward",
         ),
         "counts its calls on ctx": (counts_its_calls, "backward_not_repeatable"),
         "keeps its first answer on ctx": (keeps_its_answer, "backward_not_repeatable"),

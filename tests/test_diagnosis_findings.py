@@ -34,7 +34,6 @@ from double_backward.diagnosis.formulas import Row, Setting
 from double_backward.diagnosis.functions import Handed, Kind, Lifetime
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.not_finite import Broken
-from double_backward.diagnosis.steps_undone import Undone
 from double_backward.diagnosis.ways import Situation
 from double_backward.untracked_steps import Step
 
@@ -176,11 +175,6 @@ SPEAKS = [  # code, evidence, some of its words
         "computes with x where autograd cannot follow (by one or more of .item(); NumPy in b).",
     ),
     ("untracked_backward", wrong(cutting(inner=("G",))), "with x where"),
-    (
-        "untracked_forward",
-        wrong(undone=Undone(by_input=(Step("no_grad", "f, line 3"),), right=True)),
-        "(it uses torch.no_grad() or the like in f, line 3)",
-    ),
     ("float32_differs", seen(differs_in_float32=True), "in float32, as you gave it"),
     (
         "path_counted_twice",

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from math import isclose
 
 import torch
 from torch import Tensor
@@ -20,8 +21,8 @@ from torch import Tensor
 from double_backward._torch import checkpoints_allowed, tree_leaves, unbatched
 from double_backward.calls import Call, Listener, call_of, listening_alone
 from double_backward.change import backward_again, forward_again, keep_again, unguarded
-from double_backward.check import Line, Outcome
-from double_backward.differences import flat, same
+from double_backward.check import SAME_NUMBER, Line, Outcome
+from double_backward.differences import close, flat, same
 from double_backward.graphs import walk
 from double_backward.lines import first_line
 from double_backward.names import argument_names
@@ -207,6 +208,8 @@ def _explained(custom, truth, inner, dtype):
     if custom.first is Outcome.WRONG and returns and not custom.extras and cured:
         # What it saves of its output is followed through its own backward, which is meant.
         return replace(custom, checked=replace(custom.checked, by_input=again.by_input))
+    if custom.lost and custom.untracked_calls:
+        return _lost_or_cut(custom, truth)
     if custom.lost or custom.extras:
         return custom
     hidden = cured
@@ -214,6 +217,21 @@ def _explained(custom, truth, inner, dtype):
         hidden = hidden or _leaves_state(truth)
     if hidden:
         return replace(custom, hidden=True)
+    return replace(custom, cut=tuple(_cut(truth)))
+
+
+def _lost_or_cut(custom, truth):
+    """Whether what is kept explains it, where steps of backward may do that, too: what is still
+    wrong where that has its graph is cut; and if it is as wrong as before, by these steps alone."""
+    followed = truth.check(partial(keep_again, decorated=True)).by_input
+    if not followed.bad:
+        return custom
+    if isclose(followed.got, custom.checked.by_input.got, rel_tol=SAME_NUMBER):
+        with truth.line.subject.around(), torch.enable_grad():
+            ctx, _ = forward_again(truth.call, truth.inputs())
+        acquitted = {s.slot for s in custom.saved if _has_graph(ctx.kept(s.slot))}
+        saved = (replace(s, used=False) if s.slot in acquitted else s for s in custom.saved)
+        custom = replace(custom, saved=tuple(saved))
     return replace(custom, cut=tuple(_cut(truth)))
 
 
@@ -298,7 +316,7 @@ def _used(kept, truth):
 def _changes(one, other):
     """Whether something else is returned; None where nothing is."""
     pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None]
-    changed = [b is not None and not same(a, b) for a, b in pairs]
+    changed = [b is not None and not close(a, b) for a, b in pairs]
     return any(changed) if changed else None
 
 

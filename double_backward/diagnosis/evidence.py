@@ -13,7 +13,6 @@ from .habits import Habits
 from .in_place_writes import Written
 from .measure import Numbers
 from .not_finite import Broken
-from .steps_undone import Undone
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Evidence:
     moved: bool = False  # the numbers are from a point beside the given one
     broken: Broken | None = None  # the first operation with a derivative that is not finite
     written: Written | None = None  # into what autograd keeps, where it refuses that
-    undone: Undone | None = None  # steps of backward, to see what is lost by them
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()  # what fn holds and changes, by name
@@ -122,11 +120,6 @@ class Evidence:
         return any(row.outcome is Outcome.NOT_ASKED for row in self.rows)
 
     @property
-    def mended(self) -> bool:
-        """Without steps of backward, or of fn, all is right."""
-        return self.undone is not None and self.undone.right
-
-    @property
     def only_after(self) -> bool:
         """Wrong with a graph after fn, and not alone."""
         alone, after = (self.measured.second[s].outcome for s in (Setting.ALONE, Setting.AFTER))
@@ -138,12 +131,9 @@ class Evidence:
         return self.lifetime is Lifetime.FOREVER
 
     def blamed(self, on_ctx: bool) -> list[Saved]:
-        """Intermediates that explain why backward does not follow the inputs.
-
-        If all is right without steps of backward, or forward writes into its input, what is kept
-        explains nothing.
-        """
-        if self.mended or self.habits.edits_input:
+        """Intermediates that explain why backward does not follow the inputs. If forward writes
+        into its input, what is kept explains nothing."""
+        if self.habits.edits_input:
             return []
         lost = [s for f in self.functions for s in f.lost if s.name not in self.habits.changes_ctx]
         return [s for s in lost if s.on_ctx == on_ctx]

@@ -116,7 +116,7 @@ def _edited(e):
 
 
 def _by_steps(known):
-    """Those of which it is known; else those that take steps, as the experiment alone tells."""
+    """Those of which it is known; else those that take steps."""
     return lambda e: those(known)(e) or those(lambda f: f.untracked_calls)(e)
 
 
@@ -141,7 +141,7 @@ OF_THE_FIRST = {
     ),
     "backward_works_once": Rule(
         (1, "backward"),
-        lambda e: not (e.habits.mutates_saved or e.mended) and e.habits.only_once,
+        lambda e: not e.habits.mutates_saved and e.habits.only_once,
         "The first call of backward uses up what it needs: a second one through the same graph, "
         "with retain_graph=True, raises: {}",
         cause=True,
@@ -300,13 +300,6 @@ CAUSES = {
         words.untracked_backward,
         cause=True,
         of=_by_steps(lambda f: f.cut),
-    ),
-    "untracked_forward": Rule(
-        (5, "detach"),
-        words.untracked_forward,
-        "fn computes with its input where autograd does not record{}: the first derivative may be "
-        "right without that part, the second is not. Without it, all is right.",
-        cause=True,
     ),
     "float32_differs": Rule(
         (5, "float32"),

@@ -20,7 +20,6 @@ from .measure import Measured
 from .not_finite import broken
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
-from .steps_undone import undone
 
 
 def seen(fn, inputs, order, rtol, atol, ignore, known):
@@ -90,7 +89,6 @@ def _gather(
     known.append(found)
     habits = observe(measured, seeded)
     found = replace(found, habits=habits, differs_in_float32=bool(other))
-    found = _explained(found, measured)
     found = replace(found, written=overwritten(measured))
     if not measured.bad and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target)), measured
@@ -102,17 +100,6 @@ def _asks_its_backwards(measured):
     if measured.first.outcome is Outcome.NOT_FINITE:
         return False
     return measured.bad or measured.first.outcome is not Outcome.RIGHT
-
-
-def _explained(found: Evidence, measured: Measured) -> Evidence:
-    """The same, with what experiments on fn as a whole show."""
-    functions = found.functions
-    if not measured.bad or (functions and not any(f.untracked_calls for f in functions)):
-        return found
-    assert measured.expected is not None
-    with suppress(Exception):  # of fn
-        return replace(found, undone=undone(measured.expected))
-    return found
 
 
 def _error_beside(target):

@@ -156,13 +156,12 @@ def changed_by_create_graph(e: Evidence) -> str | None:
     )
     if not any(step.kind == "backward" for step in steps):
         return Phrase("{}. Let it compute the same either way.", fact)
-    tried = e.undone.together if e.undone else []
     return Phrase(
         "{}{}. What .backward() leaves in .grad, and of which tensors, is then another thing: use "
         "what torch.autograd.grad(..., create_graph=True) returns, of tensors that have their "
         "graph.",
         fact,
-        _seen(tried or steps),
+        _seen(steps),
     )
 
 
@@ -307,52 +306,44 @@ def _returned(second):
 
 def grad_out_path_cut(e: Evidence) -> Filled:
     cut = [f for f in e.functions if f.by_grad_out in WRONG and not f.seconds]
-    known = cut or _mended(e, "by_grad_out")
-    if not (e.bad and known) or (e.habits.not_linear and not e.meant) or e.habits.not_repeatable:
+    if not (e.bad and cut) or (e.habits.not_linear and not e.meant) or e.habits.not_repeatable:
         return None
     if e.measured.changed_by_create_graph:
         return None
-    lost = cut and all(f.checked.by_grad_out.got == 0 for f in cut)
+    lost = all(f.checked.by_grad_out.got == 0 for f in cut)
     how = "has no graph to grad_out" if lost else "is differentiated wrongly by grad_out"
-    steps = _steps(e, cut, "by_grad_out")
-    if _by_guard(cut, steps) or (not steps and _in_place(e)):
+    steps = _steps(cut)
+    if all(f.once for f in cut) or (not steps and _in_place(e)):  # the guard cuts it, as is said
         return None
-    seen = _seen(steps, _right_without(e, "by_grad_out"))
-    return {"fact": Phrase("What backward returns {}{}.", Phrase(how), seen)}
+    return {"fact": Phrase("What backward returns {}{}.", Phrase(how), _seen(steps))}
 
 
 def untracked_backward(e: Evidence) -> str | None:
     lost = [f for f in e.functions if f.cut and not f.seconds and f not in e.by_convention]
     lost = [f for f in lost if f.untracked_calls or not (f.refused or f.lost)]
-    if e.measured.changed_by_create_graph:
+    lost = lost or _cut_by_what_they_do(e)
+    if not (e.bad and lost) or e.measured.changed_by_create_graph:
         return None
-    unseen = not any(f.untracked_calls for f in lost)
-    if not (e.bad and (lost or _mended(e, "by_input"))) or (lost and _in_place(e) and unseen):
+    steps = _steps(lost)
+    if all(f.once for f in lost) or (not steps and _in_place(e)):
         return None
-    steps = _steps(e, lost, "by_input")
-    if _by_guard(lost, steps):
-        return None
-    names = [name for f in lost for name in f.cut] or [Phrase("what it is given")]
     if e.habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
-    seen = _seen(steps, _right_without(e, "by_input"))
-    fact = Phrase("backward computes with {} where autograd cannot follow{}.", listed(names), seen)
-    if steps and e.undone and _mended(e, "by_input"):
-        all_of_them = e.undone.right and set(e.undone.together) <= set(steps)
-        what = "the numbers are" if all_of_them else "this part is"
-        return Phrase("{fact} Without that, {what} right.", fact=fact, what=Phrase(what))
+    names = [name for f in lost for name in f.cut] or [Phrase("what it is given")]
     engine = any(step.kind == "numpy" for step in steps)
     return Phrase(
         "{fact} Write it in torch operations, or as a Function with a complete backward.{engine}",
-        fact=fact,
+        fact=Phrase(
+            "backward computes with {} where autograd cannot follow{}.", listed(names), _seen(steps)
+        ),
         engine=Phrase(" {}", BY_ANOTHER_CALL) if engine else "",
     )
 
 
-def untracked_forward(e: Evidence) -> str | None:
-    if e.functions or not e.bad or e.undone is None or not e.undone.right:
-        return None
-    return _seen(e.undone.together)
+def _cut_by_what_they_do(e):
+    """Where nothing is known of any Function by itself, those that take steps that lose a graph."""
+    known = any(f.explained or f.by_grad_out in WRONG for f in e.functions)
+    return [] if known or not e.has_wrong_number else [f for f in e.functions if f.untracked_calls]
 
 
 def _in_place(e):
@@ -364,34 +355,15 @@ def _in_place(e):
     return spoilt or edited or e.error_says(EDITED)
 
 
-def _by_guard(cut, steps):
-    """The guard cuts it, as once_differentiable says, and nothing else is seen."""
-    return bool(cut) and all(f.once for f in cut) and not any(step.where for step in steps)
-
-
-def _mended(e, part):
-    """Without steps of backward this part, which is silently wrong, is right."""
-    silently = any(row.outcome is Outcome.WRONG for row in e.measured.rows)
-    return silently and bool(e.functions) and _right_without(e, part)
-
-
-def _right_without(e, part):
-    return e.undone is not None and part in e.undone.mended
-
-
-def _steps(e: Evidence, functions: list[Custom], part: str) -> list[Step]:
-    """The steps by which this part of the derivative is lost; if that is not known, all that these
-    backwards take."""
-    if _right_without(e, part):
-        return [*getattr(e.undone, part)]
+def _steps(functions: list[Custom]) -> list[Step]:
     return [step for f in functions for step in f.untracked_calls]
 
 
-def _seen(steps: list[Step], sure: bool = True) -> str:
-    """Those without which it is right; or those among which is what cuts it."""
+def _seen(steps: list[Step]) -> str:
+    """What cuts it, or among which it is."""
     if not steps:
         return Phrase(" (what cuts it was not seen)")
-    if sure or len(steps) == 1:
+    if len(steps) == 1:
         return Phrase(" (it uses {})", told(steps))
     return Phrase(" (by one or more of {})", told(steps))
 

@@ -19,7 +19,7 @@ from double_backward.diagnosis import Diagnosis, Finding
 from double_backward.diagnosis.words import AGAIN
 from double_backward.differences import slope
 from double_backward.graphs import walk
-from double_backward.untracked_steps import UNDOABLE, Watch, told
+from double_backward.untracked_steps import DETACHING, Watch, told
 
 from .differentiate import first_backward, functions_of
 from .errors import assigned, is_readers, readers_line
@@ -149,18 +149,13 @@ def edited_afterwards(fn: Callable, setting: Setting) -> str:
 
 def cut_off(fn: Callable, setting: Setting) -> str:
     """Where the graph of the result ends."""
-    with Watch(own=is_readers) as watch:
-        fn(*setting.fresh()[0])
-    steps = [s for s in watch.steps if s.kind in UNDOABLE]
-    with Watch(undo=steps, own=is_readers):
-        if fn(*setting.fresh()[0]).requires_grad:
-            return Phrase("It ends here: {}.", told(steps))
-    with handed_to("mark_non_differentiable") as found:
+    with Watch(own=is_readers) as watch, handed_to("mark_non_differentiable") as found:
         out = fn(*setting.fresh()[0])
     for tensor, _, where in found:
         if tensor.data_ptr() == out.data_ptr():
             return Phrase("It ends here: {} makes a constant of it. Take that line out.", where)
-    return ""
+    steps = [step for step in watch.steps if step.kind in DETACHING]
+    return Phrase("It ends here: {}.", told(steps)) if steps else ""
 
 
 class Narrowing(TorchDispatchMode):
