@@ -179,7 +179,7 @@ class Checked:
         by_input, by_grad_out, tied: see above.
         constant: by_input, where grad_out has no graph.
         recorded: G with create_graph=True, against G without.
-        wrong: the places of the gradients whose own derivative is wrong.
+        wrong: the places of the gradients whose own derivative is wrong, or not finite.
         unresolved: autograd says 0 throughout, of something that does change.
         error: what autograd raised instead, else None.
     """
@@ -522,7 +522,8 @@ def _product(v, tensors):
     parts = v.split([real(t).numel() for t in tensors])
     for t, w in zip(map(real, tensors), parts, strict=True):
         if w.any():
-            found = found + ((t - t.detach()) * w.view(t.shape).to(t)).double().sum()
+            change = (t - t.detach()).nan_to_num(0.0)  # of a mask, -inf
+            found = found + (change * w.view(t.shape).to(t)).double().sum()
     return found
 
 
@@ -568,7 +569,7 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
         _worst(by_grad_out),
         _worst(together),
         _same(expected.g, answer.g, expected.rtol),
-        wrong=tuple(sorted({place for place, row in rows if row.outcome is Outcome.WRONG})),
+        wrong=tuple(sorted({place for place, row in rows if row.bad})),
         unresolved=bool(expected.by_input.value.any())
         and not any(t.any() for t in answer.by_input),
         error=tied.error if tied else None,

@@ -51,7 +51,7 @@ def slope(
     tried: list[tuple[Tensor, Tensor]] = []
     seen: list[tuple[float, Tensor]] = []  # steps and their slopes
     moves = torch.full_like(zero, torch.inf)  # what keeps still for a step moves less than a digit
-    digit = torch.finfo(dtype).eps * zero.abs()
+    digit = torch.finfo(dtype).eps * zero.abs().nan_to_num(0.0, 0.0, 0.0)  # of a mask, -inf
     noise = 16 * (digit + digit.mean())
     steps = STEPS[dtype]
     if rounding is not None:

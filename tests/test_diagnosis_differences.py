@@ -82,6 +82,20 @@ def test_noise_wants_the_longest_steps():
     assert abs(value.item() - 1.0) <= error.item()
 
 
+def test_what_jumps_within_a_step_is_not_known_by_the_step():
+    """A bump between the widest steps, of a number that is mostly rounding: flat to these."""
+    bump = slope(
+        lambda h: vector(math.exp(-(((h - 0.01) / 0.005) ** 2))), DOUBLE, 1.0, vector(0.01)
+    )
+    true = 2 * 0.01 / 0.005**2 * math.exp(-4)
+    assert abs(bump.value.item() - true) <= bump.error.item()
+
+
+def test_a_number_that_is_not_finite_leaves_the_others_known():
+    found = slope(lambda h: vector(math.sin(1 + h), -math.inf), DOUBLE, 1.0)
+    assert found.error[0] < 1e-8 and found.error[1] > 1e300
+
+
 def test_float32():
     def single(h):
         return torch.sin(torch.tensor([0.5 + h], dtype=SINGLE)).double()

@@ -650,6 +650,18 @@ def its_own_maximum(x):
     return v * x - v**2 / 2
 
 
+def another_slice(ctx, x):
+    sine, cosine = torch.stack([x.sin(), x.cos()]).unbind(0)
+    ctx.save_for_backward(cosine)
+    return sine
+
+
+def sparse_values(v):
+    places = torch.tensor([[0, 1], [1, 0]])
+    return torch.sparse_coo_tensor(places, v, (2, 2)).to_dense()
+
+
+kept_square = saving(lambda x: x**3, lambda x: x * x, lambda g, s: 3 * g * s)
 TwoOutputs = function(two_outputs, second_one_needed)
 SineCosine = function(sine_cosine, with_a_wrong_sign)
 EndsNowhere = of_inputs(lambda x: x**3, itself)
@@ -785,6 +797,22 @@ SAID = {
         "a slope left elsewhere": (
             function(on_the_class, lambda ctx, g: g * function.slope).apply,
             "state_outside_ctx state_between_calls",
+        ),
+        "a wrong one behind a stair": (
+            lambda x: kept_square(rounded(4 * x) / 4),
+            "intermediate_saved first_derivative_differs",
+        ),
+        "another slice of the buffer of its output": (
+            function(another_slice, lambda ctx, g: g * ctx.saved_tensors[0]).apply,
+            "intermediate_saved",
+        ),
+        "detached where grad_out has no graph": (
+            cubic(lambda g, x: g * 3 * (x if g.requires_grad else x.detach()) ** 2),
+            "untracked_backward",
+        ),
+        "a right Function behind what torch loses": (
+            lambda v: Cube.apply(sparse_values(v)),
+            "cause_unknown",
         ),
         "a maximum, found without a graph": (its_own_maximum, "cause_unknown"),
         "SinhBad": (SinhBad.apply, "intermediate_on_ctx"),

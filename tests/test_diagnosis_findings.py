@@ -216,7 +216,7 @@ SPEAKS = [  # code, evidence, some of its words
     ("third_order_not_tracked", seen(measured(**at_third)), "an operation of torch"),
     (
         "third_order_not_tracked",
-        seen(measured(**at_third), functions=(sound(),)),
+        seen(measured(**at_third), functions=(custom(),)),
         "Diagnose the Function that backward",
     ),
     (

@@ -118,6 +118,8 @@ def cube(x):
 
 
 WRONG = {
+    "NaN beyond its domain": (
+        cubic(lambda g, x: g * torch.where(x > 9, (x - 9).sqrt(), 3 * x**2)), cube),
     "on ctx": (SinhBad.apply, torch.sinh),
     "saved": (SinhSaved.apply, torch.sinh),
     "in a dict": (function(in_a_dict, lambda ctx, g: g * ctx.cache["cosh"][0]), torch.sinh),
@@ -289,6 +291,14 @@ def powered_backward(ctx, g):
 power = function(powered, powered_backward)
 both_saved = function(dropout_saving, lambda ctx, g: 2 * g * ctx.saved_tensors[0] * (
     ctx.saved_tensors[1] ** 2))  # fmt: skip
+
+
+def masked(ctx, x):
+    ctx.save_for_backward(x)
+    ctx.mask = torch.arange(len(x)) == 1
+    return (x**2).masked_fill(ctx.mask, -torch.inf)
+
+
 constants = torch.rand(2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 RIGHT = {
     "input": Square.apply,
@@ -307,6 +317,9 @@ RIGHT = {
     "in place": lambda x: function(in_place, lambda ctx, g: g * ctx.saved_tensors[0])(x * 1),
     "list of inputs": lambda x: function(
         list_of_inputs, lambda ctx, g: (g * ctx.pair[1], g * ctx.pair[0]))(x, x.sin()),
+    "a mask of -inf": lambda x: function(
+        masked, lambda ctx, g: (2 * g * ctx.saved_tensors[0]).masked_fill(
+            ctx.mask, 0.0))(torch.cat([x, x])).softmax(0),
     "running statistics": lambda x: function(
         running, lambda ctx, g: (3 * g * ctx.saved_tensors[0] ** 2, None))(x, Norm()),
     "view of the input": function(view, lambda ctx, g: g.view(ctx.shape)),

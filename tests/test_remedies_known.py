@@ -3,9 +3,13 @@
 import gc
 import io
 import weakref
+from contextlib import nullcontext
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
+from made_functions import function, save_x
 from torch.autograd import Function, grad
 
 from double_backward import (
@@ -133,6 +137,50 @@ def test_nothing_is_kept_alive():
 @pytest.fixture(autouse=True)
 def nothing_known():
     known.forget()
+
+
+@dataclass
+class Config:
+    keep: bool
+
+
+def cube_kept(ctx, x, flag):
+    ctx.flag, square = flag, x * x
+    ctx.save_for_backward(x, square)
+    return x * square
+
+
+def by_flag(ctx, g):
+    x, square = ctx.saved_tensors
+    keep = ctx.flag.keep if isinstance(ctx.flag, Config) else bool(ctx.flag)
+    return 3 * g * (square if keep else x * x), None
+
+
+@pytest.mark.parametrize("kind", [Config, np.bool_, lambda keep: {"keep"} if keep else set()])
+def test_a_flag_in_an_object_tells_calls_apart(kind):
+    cube = function(cube_kept, by_flag).apply
+    with detect_intermediates():
+        for keep in (False, False, True):
+            x = point(6).requires_grad_()
+            (first,) = grad((cube(x, kind(keep)) ** 2).sum(), x, create_graph=True)
+            with pytest.raises(SecondDerivativeError) if keep else nullcontext():
+                grad(first.sum(), x)
+
+
+def test_a_number_that_a_class_is_made_with_tells_classes_apart():
+    def leaking(share):
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 3 * g * x * (x + share * (x.detach() - x))
+
+        return function(save_x, backward).apply
+
+    with detect_intermediates():
+        for share in (0.0, 0.5):
+            x = point(6).requires_grad_()
+            (first,) = grad((leaking(share)(x) ** 2).sum(), x, create_graph=True)
+            with pytest.raises(SecondDerivativeError) if share else nullcontext():
+                grad(first.sum(), x)
 
 
 class ExpOfTwice(Function):

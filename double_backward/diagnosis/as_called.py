@@ -59,6 +59,8 @@ def compared(
         return Row(Outcome.RIGHT, text=text, zero=not right.vector.any(), elements=off.numel())
     if nothing and got.text:
         return refused
+    if right.vector.isfinite().all() and not got.vector.isfinite().all():
+        return Row(Outcome.NOT_FINITE, where=place(int((~got.vector.isfinite()).nonzero()[0])))
     i = int(off.argmax())
     numbers = right.vector[i].item(), got.vector[i].item()
     return Row(Outcome.WRONG, off[i].item(), 0.0, *numbers, place(i))

@@ -163,7 +163,8 @@ def _checked(truth):
     if not truth.line.moving or found.error is not None:
         return found
     if not found.bad:
-        found = replace(found, by_input=truth.check_constant().by_input)
+        constant = truth.check_constant().by_input
+        found = replace(found, by_input=constant, constant=constant)
     if not truth.expected.by_grad_out.value.any():
         small = tuple(None if u is None else SMALL * u for u in truth.line.subject.u)
         line = Line.of(replace(truth.line.subject, u=small))
@@ -200,7 +201,8 @@ def _explained(custom, truth, inner, dtype):
     custom = replace(custom, saved=_used(custom.saved, truth))
     made = list(dict.fromkeys(s.slot for s in custom.saved if s.kind is Kind.INTERMEDIATE))
     returns = [s for s in custom.saved if s.kind is Kind.OUTPUT]
-    again = truth.check(partial(keep_again, constants=made, decorated=True))
+    asked = truth.check_constant if custom.checked.constant.bad else truth.check
+    again = asked(partial(keep_again, constants=made, decorated=True))
     cured = not (again.by_input.bad or again.recorded.bad)
     extras = {s.position: s for s in returns if s.position}
     wrong = [_extra(saved, truth) for saved in extras.values()]
@@ -290,6 +292,8 @@ def _used(kept, truth):
     outside = _outside_torch(truth)
     for saved in kept:
         value, other = here.kept(saved.slot), there.kept(saved.slot)
+        if saved.kind is Kind.CONSTANT and not same(value, other):  # behind a stair it stood still
+            saved = replace(saved, kind=Kind.INTERMEDIATE)
         about = {"used": _changes(g, _returned(truth, here, there, [saved.slot]))}
         if saved.kind is Kind.INTERMEDIATE and isinstance(value, Tensor):
             about["marked"] = any(value is t for t in here.non_differentiable)

@@ -685,7 +685,8 @@ def _where(row, severity, e):
     if row.of is not None:
         about = row.of(e)[:1]
     else:
-        about = [f for f in e.functions if f.suspect] or list(e.functions)
+        about = [f for f in e.functions if f.suspect]
+        about = about or [f for f in e.functions if not f.sound]
         about = about if len(about) == 1 and severity == ERROR else []
     if not about:
         return ()

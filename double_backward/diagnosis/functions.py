@@ -302,10 +302,19 @@ def _saved(kept, beside, call, target):
 
 def shares_memory(tensor: Tensor, others: Sequence[Tensor]) -> bool:
     """Whether it lies in the memory of one of the others: all of it, a part, another order."""
-    if tensor.layout != torch.strided:
+    strided = [t for t in (tensor, *others) if t.layout == torch.strided and t.numel()]
+    if not strided or strided[0] is not tensor or not tensor.data_ptr():
         return False
-    homes = {t.untyped_storage().data_ptr() for t in others if t.layout == torch.strided}
-    return tensor.untyped_storage().data_ptr() in homes - {0}
+    home = tensor.untyped_storage().data_ptr()
+    near = [t for t in strided[1:] if t.untyped_storage().data_ptr() == home]
+    return any(torch.isin(_places_of(tensor), _places_of(t)).any() for t in near)
+
+
+def _places_of(tensor):
+    """Where each element lies in its storage, flat; of parts of one buffer, others."""
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    about = tensor.shape, tensor.stride(), tensor.storage_offset()
+    return torch.arange(count).as_strided(*about).reshape(-1)
 
 
 def _moves(tensor, beside):

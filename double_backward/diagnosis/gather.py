@@ -88,7 +88,8 @@ def _gather(
     found = replace(found, measured=measured.numbers, functions=functions)
     known.append(found)
     habits = observe(measured, seeded)
-    found = replace(found, habits=habits, differs_in_float32=bool(other))
+    differs = any(row.outcome is not Outcome.NOT_FINITE for row in other.values())
+    found = replace(found, habits=habits, differs_in_float32=differs)
     found = replace(found, written=overwritten(measured))
     if not measured.bad and not measured.telling:  # nothing to compare torch.func with
         return replace(found, raises_beside=_error_beside(target)), measured

@@ -385,13 +385,13 @@ def third_order_not_tracked(e: Evidence) -> str | None:
     early = any(row.outcome is not Outcome.RIGHT for row in e.measured.second.values())
     if early or not late:
         return None
-    if not e.functions:
+    inner = listed(name for f in e.functions for name in f.inner)
+    if not inner and all(f.sound for f in e.functions):
         return Phrase(
             "Right at second order, not at third: in the second derivative of an operation of "
             "torch something is taken for a constant, as in those of layer_norm and batch_norm. "
             "Write it from plain operations (mean, var, sqrt)."
         )
-    inner = listed(name for f in e.functions for name in f.inner)
     return Phrase(
         "Right at second order, not at third: the backward of your backward keeps intermediates or "
         "is not tracked. Diagnose {} by itself.",
@@ -476,10 +476,10 @@ def cause_unknown(so_far: Any) -> str | None:
         return Phrase("Why is not known. Halve fn to find the operation that raises.")
     if so_far.verdict is not Verdict.SILENTLY_WRONG:
         return None
-    if not e.functions:
+    if all(f.sound for f in e.functions):
         return Phrase(
-            "Autograd finds another derivative than there is, and no custom Function is in fn: an "
-            "operation of torch, a compiled region, or something detached. One of them is "
+            "Autograd finds another derivative than there is, and no custom Function in fn is to "
+            "blame: an operation of torch, a compiled region, or something detached. One such is "
             "torch.sparse_coo_tensor(i, v), which loses the second derivative by v: build it "
             "dense, with index_put, and call .to_sparse()."
         )

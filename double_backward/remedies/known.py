@@ -13,9 +13,10 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.autograd import Function
 
@@ -117,6 +118,7 @@ def _described(value: Any, depth: int = DEPTH) -> tuple:
     """The part of one argument, or of what it holds."""
     if isinstance(value, torch.Tensor):
         return _tensor(value)
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, (float, complex)):
         return (type(value),)
     if isinstance(value, (bool, int, str, bytes, torch.dtype, torch.device)):
@@ -145,12 +147,18 @@ def _held(value: Any) -> tuple | None:
         return type(value).__name__, *value
     if isinstance(value, dict):
         return "dict", *map(str, value), *value.values()
+    if isinstance(value, (set, frozenset)):
+        return type(value).__name__, *sorted(map(str, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__qualname__, *(getattr(value, f.name) for f in fields(value))
     return None
 
 
 def _content(cell: Any) -> Any:
+    """What a function closes over; of a float, which is there for good, its hash."""
     try:
-        return cell.cell_contents
+        held = cell.cell_contents
+        return hash(held) if isinstance(held, float) else held
     except ValueError:  # not filled yet
         return None
 
