@@ -466,7 +466,7 @@ gate: grad_s is None here: that output was not used (set_materialize_grads(False
         + return grad_out * ctx.n * x.abs() ** (ctx.n - 1), None
     """,
     "a mean": """\
-learned_power: lacks one factor: the number of elements. Is there a mean in the place of a sum?
+learned_power: lacks one factor: the number of elements. Is there a mean in the place of a sum,
         - return grad_x, grad_alpha.sum()
         + return grad_x, grad_alpha.mean()
     """,
@@ -479,7 +479,7 @@ learned_power: lacks one factor: the number of elements. Is there a mean in the 
         + return 2 - 2 * x * dawsn(x)
     """,
     "another factor of all terms": """\
-standardise: At these points, yours is 0.816498 times the true one.
+standardise: At these points, yours is 0.8165 times the true one.
         - return (grad_out - grad_out.mean() - along_out) / sqrt_var
         + return (grad_out - grad_out.mean() - along_out) / torch.sqrt(x.var() + 1e-5)
     """,
@@ -555,6 +555,62 @@ reciprocal: constants to the second backward: ctx.x. No graph leads on from what
         + ctx.x = x.detach().numpy().copy()
         - (x,) = ctx.saved_tensors
         + x = torch.as_tensor(ctx.x)
+    """,
+    "a forward that applies its own Function": """power: forward calls itself again and again.
+        - return x**n
+        + return x * Power.apply(x, n - 1)
+    """,
+    "apply forgotten in backward": """\
+dawson_twice: backward returns an instance of DawsonBackward. Call it through apply
+        - return DawsonBackward.apply(grad_out, x)
+        + return DawsonBackward(grad_out, x)
+    """,
+    "an element of the one result": """\
+tanh_exp: This is an element of the one tensor that apply returns: forward returns no extra
+        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
+        + return (expx - expnegx) / (expx + expnegx)
+    """,
+    "a path that autograd.grad counts twice": """softplus: depends on x, one path counts twice
+        - ctx.save_for_backward(out)
+        + ctx.save_for_backward(x)
+        - (out,) = ctx.saved_tensors
+        - return grad_out * (1 - torch.exp(-out))
+        + (x,) = ctx.saved_tensors
+        + with torch.enable_grad():
+        +     total = (grad_out * torch.log(1 + torch.exp(x))).sum()
+        +     return torch.autograd.grad(total, x, create_graph=True)[0]
+    """,
+    "a factor near 1": """reciprocal: Everywhere, yours is 1.0001 times the true one.
+        - return -grad_out / x**2
+        + return -1.0001 * grad_out / x**2
+    """,
+    "a formula in x, of the result": """reciprocal: gradient with the result in the place of x
+        - ctx.save_for_backward(x)
+        - return 1 / x
+        + out = 1 / x; ctx.save_for_backward(out)
+        + return out
+    """,
+    "a constant in float32, in the value": """log_cosh: It becomes float32 here: forward, line
+        - return size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
+        + return size + torch.log1p(torch.exp(-2 * size)) - torch.tensor(2.0).log()
+    """,
+    "grad_out changed in place, before it is used again": """\
+product: make a new tensor, grad_out * 3. For b: everywhere, yours has one factor too many: b.
+        - return grad_out * b, grad_out * a
+        + grad_a = grad_out.mul_(b)
+        + return grad_a, grad_out * a
+    """,
+    "divided by a mean": """logsumexp: one factor too many: the number of elements. Is there
+        - return grad_out * torch.exp(x - out)
+        + return grad_out * torch.exp(x) / torch.exp(x).mean()
+    """,
+    "a copy of what SciPy made": """solve: If it is the result, save the very tensor that you return
+        - ctx.save_for_backward(A, u)
+        + ctx.save_for_backward(A, u.clone())
+    """,
+    "a detach beside the solve": """solve: (w, u.detach()), w`). Leave that out, or compute
+        - return -torch.outer(w, u), w
+        + return -torch.outer(w, u.detach()), w
     """,
     "1 - x D": """dawson: The factor 2 is
         - return 1 - 2 * x * dawsn(x)
@@ -678,6 +734,7 @@ class Doubled(Function):
 
 SLIPS = {
     "arguments swapped": ((Doubled.apply, "sigmoid"), 'check("sigmoid", Doubled.apply)'),
+    "no name": ((EXERCISES["tanh_exp"].SOLUTION[0],), 'check("tanh_exp", TanhExp.apply)'),
     "no answer": (("sigmoid",), 'check("sigmoid", Name.apply)'),
     "a name slightly off": (("normalize", Doubled.apply), 'check("normalise", Doubled.apply)'),
     "a name in a list": ((["sigmoid"], Doubled.apply), 'check("sigmoid", Doubled.apply)'),

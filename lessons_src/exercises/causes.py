@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -16,12 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from double_backward import diagnose
 from double_backward.diagnosis import Diagnosis, Finding
-from double_backward.diagnosis.words import AGAIN
+from double_backward.diagnosis.words import AGAIN, BY_ANOTHER_CALL
 from double_backward.differences import slope
 from double_backward.graphs import walk
 from double_backward.untracked_steps import DETACHING, Watch, told
 
-from .differentiate import first_backward, functions_of
+from .differentiate import first, first_backward, functions_of
 from .errors import assigned, is_readers, readers_line
 from .language import Phrase, joined, sentences
 from .relations import Pair, by_terms, close, relation_of
@@ -32,6 +33,10 @@ SECOND = Phrase(
     "That is grad_out times the second derivative. backward returns the first; autograd "
     "differentiates it where somebody asks for the second."
 )
+AT_RESULT = Phrase(
+    "That is the gradient with the result in the place of x. Which of the two did you save, and "
+    "for which is your formula?"
+)
 SHARED = Phrase(
     "Keep what backward needs on the ctx of its own call, not in a place that all calls share."
 )
@@ -41,6 +46,7 @@ EXTRA = Phrase(  # lesson 3
     "Compute it again in backward from a saved input or output; or return it from forward, too, in "
     "one flat tuple, and hand over a function that returns the first result alone."
 )
+RECORDED = Phrase("Leave that out, or compute it in torch operations that are recorded.")
 # Of what a backward does besides, or does not do every time.
 CONDUCT = (
     "mutates_grad_out",
@@ -53,7 +59,16 @@ CURES = {
     "input_copy_saved": Phrase(
         "What forward saves is a copy of an input, another view of it, or the input detached: to "
         "autograd a constant. Save the input itself, as forward gets it."
-    )
+    ),
+    "computed_outside_torch": Phrase(
+        "forward keeps numbers that come from outside torch ({}), where no graph leads on. If it "
+        "is the result, save the very tensor that you return. If not, compute it in backward from "
+        "a saved input, in torch or by a Function with a complete backward."
+    ),
+    "once_differentiable": Phrase(
+        "backward is declared @once_differentiable, and this exercise asks for a second "
+        "derivative. Take the decorator off: check then says what else is wrong, if anything."
+    ),
 }
 
 
@@ -72,13 +87,14 @@ def of_first_derivative(
     if said := _ignores_grad_out(name, sum(ones, []), sum(uneven, [])):
         return said
     groups, setting = [*ones, *uneven], task.plain[0]
-    return (
+    related = (
         survived(edited_afterwards, fn, setting)
         or survived(in_float32, fn, setting, sum(groups, []))
         or _related(task, [*groups, *elsewhere])
         or survived(_by_terms, task, groups)
-        or of_conduct(diagnosed(task, fn, setting))
+        or survived(_by_result, task, [*groups, *elsewhere])
     )
+    return sentences(of_conduct(diagnosed(task, fn, setting)), related)
 
 
 def _ignores_grad_out(name, ones, uneven):
@@ -94,8 +110,9 @@ def _related(task, groups):
     if len(task.differentiated(task.plain[0])) == 1:
         slips[SECOND] = partial(_times_second, task)
     said = relation_of(groups, slips=slips)
-    if said.endswith("lacks one factor: the number of elements."):
-        said = sentences(said, Phrase("Is there a mean in the place of a sum?"))
+    if said.endswith(": the number of elements."):
+        other = "Is there a mean in the place of a sum, or a sum in the place of a mean?"
+        said = sentences(said, Phrase(other))
     return said
 
 
@@ -106,6 +123,17 @@ def _times_second(task, u, *args):
     if not slope.requires_grad or slope.shape != u.shape:
         return slope.new_tensor(torch.nan)
     return u * grad(slope.sum(), x)[0]
+
+
+def _by_result(task, groups):
+    """Is it the gradient where the result stands in the place of the one tensor?"""
+
+    def gradient(u, *args):
+        (place,) = Setting(args).places
+        out = task.truth(*args)
+        return first(task.truth, Setting((*args[:place], out, *args[place + 1 :])), u)[1][0]
+
+    return relation_of(groups, slips={AT_RESULT: gradient})
 
 
 def _by_terms(task, groups):
@@ -249,10 +277,15 @@ def told_to(task: Task, cause: Finding | None) -> str:
     """A cause in words, with the cure that the lesson knows, or this exercise."""
     if cause is None:
         return ""
-    if cause.code in task.cures and isinstance(cause.message, Phrase):
-        return sentences(cause.message.named["fact"], task.cures[cause.code])
-    cure = EXTRA if task.lesson >= 3 else LATER
-    return CURES.get(cause.code) or _instead(cause.message, AGAIN, cure)
+    said: Any = cause.message
+    if cause.code in CURES:
+        return Phrase(CURES[cause.code], *said.values, **said.named)
+    if said.named.get("engine") == "":  # no step leaves torch
+        return sentences(said.named["fact"], RECORDED)
+    if cause.code in task.cures:
+        return sentences(said.named["fact"], task.cures[cause.code])
+    said = _instead(said, AGAIN, EXTRA if task.lesson >= 3 else LATER)
+    return _instead(said, f" {BY_ANOTHER_CALL}", "")  # what this exercise asks for
 
 
 def _instead(said, old, new):

@@ -163,25 +163,4 @@ WRONG = {
         - return out
         + return Normalise.apply(x)
     """,
-    "norm as an array on ctx": """Can a graph lead from an array to x?
-        - norm = torch.sqrt((x**2).sum())
-        - out = x / norm
-        - ctx.save_for_backward(out, norm)
-        - return out, norm
-        + ctx.norm = x.norm().detach().numpy()
-        + out = x / torch.as_tensor(ctx.norm)
-        + ctx.save_for_backward(out)
-        + return out
-        - def backward(ctx, grad_out, grad_norm):
-        -     out, norm = ctx.saved_tensors
-        -     grad_x = (grad_out - out * (grad_out * out).sum()) / norm
-        -     grad_x = grad_x + grad_norm * out
-        -     return grad_x
-        + def backward(ctx, grad_out):
-        +     (out,) = ctx.saved_tensors
-        +     return (grad_out - out * (grad_out * out).sum()) / torch.as_tensor(ctx.norm)
-        - out, _norm = Normalise.apply(x)
-        - return out
-        + return Normalise.apply(x)
-    """,
 }

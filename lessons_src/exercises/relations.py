@@ -139,10 +139,7 @@ def _telling(pairs):
 
 def _in_another_order(groups):
     """True if the right gradients came back, each in the place of another."""
-    count = len(groups[0])
-    if count > 4 or any(len(group) != count for group in groups):
-        return False
-    _as_it_is, *others = permutations(range(count))
+    _as_it_is, *others = permutations(range(len(groups[0])))
     return any(
         all(close(g[i].yours, pair.true) for g in groups for i, pair in zip(order, g, strict=True))
         for order in others
@@ -162,18 +159,15 @@ def _of_another(groups, name):
 def _relation(pairs, where):
     """How yours is related to the true one in every pair, in a true sentence, or ""."""
     yours, true = _joined([p.yours for p in pairs]), _joined([p.true for p in pairs])
-    if not yours.isfinite().all():
+    if not yours.isfinite().all() or close(yours, true):
         return _places(pairs)
     if not yours.any():
         return Phrase("{}, yours is 0.", where)
     if close(yours, -true):
         return Phrase("{}, yours has the wrong sign.", where)
-    if close(yours, true):
-        said = "{}, yours is right to about seven digits, as float32 is. Is a part of it so?"
-        return Phrase(said, where)
     times = _ratio(yours, true)
     if times is not None:
-        return Phrase("{}, yours is {:.4g} times the true one.", where, times)
+        return Phrase("{}, yours is {} times the true one.", where, _number(times))
     for name in pairs[0].factors:
         factor = _joined([_like(p.factors[name], p.yours) for p in pairs])
         if said := _by_factor(yours, true, factor, name):
@@ -203,7 +197,7 @@ def _by_factor(yours, true, factor, name):
             (Phrase("divided by {}", shown), _ratio(yours * factor**power, true)),
         ):
             if ratio is not None:
-                often = "" if abs(ratio - 1) < 1e-6 else Phrase("{:.4g} times ", ratio)
+                often = "" if abs(ratio - 1) < 1e-6 else Phrase("{} times ", _number(ratio))
                 return Phrase("yours is {}the true one, {}.", often, by)
     return ""
 
@@ -232,10 +226,11 @@ def by_terms(pairs: list[Pair], terms: Formulas) -> str:
     if len(yours) < len(columns) + ENOUGH or torch.linalg.matrix_rank(matrix) < len(columns):
         return ""
     often = torch.linalg.lstsq(matrix, yours).solution
-    if not close(matrix @ often, yours):
+    if not close(matrix @ often, yours) or close(often, torch.ones_like(often)):
         return ""
     if close(often, often[:1].expand_as(often)):
-        return Phrase("At these points, yours is {:.6g} times the true one.", often[0].item())
+        often = _number(often[0].item())
+        return Phrase("{}, yours is {} times the true one.", Phrase("At these points"), often)
     return sentences(*map(_how_often, terms, often.tolist()))
 
 
@@ -246,8 +241,13 @@ def _how_often(name, number):
         return Phrase("The term {} is missing.", name)
     if abs(number + 1) < 1e-6:
         return Phrase("The term {} has the wrong sign.", name)
-    said = "At these points, the term {} comes {:.6g} times. It should come once."
-    return Phrase(said, name, number)
+    said = "At these points, the term {} comes {} times. It should come once."
+    return Phrase(said, name, _number(number))
+
+
+def _number(number):
+    """Four digits, or as many as it takes to tell it from 1."""
+    return format(number, ".4g" if abs(number - 1) > 1e-3 else ".8g")
 
 
 def _ratio(yours, other):

@@ -156,8 +156,9 @@ def check_value(task, fn, setting):
     given = task.named(setting.args)
     pair = Pair("value", out.detach().to(dtype), true.to(dtype), given, setting.note)
     if pair.wrong:
-        fact = Phrase("the value is wrong {}.", pair.said)
-        wrong(fact, Phrase("It should be {}.", task.asks))
+        asked = Phrase("It should be {}.", task.asks)
+        advice = survived(causes.in_float32, fn, setting, [pair]) or asked
+        wrong(Phrase("the value is wrong {}.", pair.said), advice)
 
 
 def _check_kind(task, setting, out, true):
@@ -262,8 +263,6 @@ def first_pairs(task, fn, setting, plain=False, between=()):
     try:
         out, yours, u = first(fn, setting, ones if plain else None, between=between)
     except (Exception, SystemExit) as error:
-        if any(part in str(error) for part in NO_GRAPH):
-            wrong(Phrase("no graph leads from the result to the input{}.", note))
         look_at_returned(fn, setting)
         raised(Phrase("{}{}", "backward", note), error)
     for name, gradient in zip(names, yours, strict=True):
@@ -274,7 +273,8 @@ def first_pairs(task, fn, setting, plain=False, between=()):
     _, true, _ = first(task.truth, setting, u, double=True)
     given = task.named(setting.args)
     factors = {"grad_out": u, **given, Phrase("the result"): out.detach()}
-    factors |= {Phrase("the number of elements"): torch.tensor(out.numel(), dtype=torch.float64)}
+    elements = max(t.numel() for t in (out, *yours))
+    factors |= {Phrase("the number of elements"): torch.tensor(elements, dtype=torch.float64)}
     if not plain or task.weights is not None:
         given = {**given, "grad_out": u}
     at = u, *setting.args
@@ -309,7 +309,8 @@ def check_second_derivative(task, fn):
     for setting in task.plain:
         for label, formula in formulas(task, setting).items():
             if seen := in_one_formula(task, fn, setting, label, formula):
-                wrong(Phrase("the second derivative is wrong in a formula. {}.", seen))
+                fact = Phrase("the second derivative is wrong in a formula. {}.", seen)
+                wrong(fact, causes.told_to(task, causes.cause_of(task, fn, setting)))
     for pair in sum(second_pairs(task, fn, task.plain[0], again=True), []):
         if pair.wrong:
             fact = Phrase(
@@ -367,13 +368,14 @@ def _tell_second(task, fn, setting, groups, pair):
 
 def _seen(task, fn, setting):
     """What a reader sees: the first formula with a wrong number, and if F alone raises."""
-    alone = raising = ""
+    raising = ""
     for label, formula in formulas(task, setting).items():
         seen = in_one_formula(task, fn, setting, label, formula)
         if seen and " raises: " not in seen:
-            return Phrase("{} raises an error; {}", raising, seen) if alone else seen
-        alone, raising = (alone, raising) if alone else (seen, label)
-    return alone
+            return Phrase("{} raises an error; {}", raising, seen) if raising else seen
+        if seen:
+            raising = raising or label
+    return ""
 
 
 def in_one_formula(task, fn, setting, label, formula, order=2):
@@ -384,7 +386,7 @@ def in_one_formula(task, fn, setting, label, formula, order=2):
     except Exception as error:
         text = str(error).partition("\n")[0].rstrip(".")
         if not any(part in text for part in NO_GRAPH):
-            raised(Phrase("{}, differentiated twice,", label), error)
+            raise
         # Where the second derivative is 0, autograd raises without a mistake too.
         matters = any(t.abs().max() > 1e-9 for t in true)
         return Phrase("{} raises: {}", label, text) if matters else ""
@@ -406,12 +408,12 @@ def check_edges(task, fn):
     for args in task.edges:
         setting = Setting(args)
         given, xs = setting.fresh()
-        gradients = grad(fn(*given).sum(), xs, create_graph=task.order > 1)
-        results = {Phrase("the first derivative"): gradients}
-        if task.order > 1:
-            results[Phrase("the second derivative")] = grad(
-                summed(gradients), xs, allow_unused=True, materialize_grads=True
-            )
+        gradients = grad(fn(*given).sum(), xs, create_graph=True)
+        twice = grad(summed(gradients), xs, allow_unused=True, materialize_grads=True)
+        results = {
+            Phrase("the first derivative"): gradients,
+            Phrase("the second derivative"): twice,
+        }
         for which, tensors in results.items():
             for name, x, g in zip(task.differentiated(setting), xs, tensors, strict=True):
                 for bad in (~g.isfinite()).nonzero()[:1]:

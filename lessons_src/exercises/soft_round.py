@@ -34,6 +34,10 @@ TASK = Task(
         "by 2 pi cancel.": (lambda g, x: g * (1 - 2 * torch.pi * torch.cos(2 * torch.pi * x))),
         "It is 0 everywhere. Is it the slope at x, or at the rounded x?": lambda g, x: g * 0,
     },
+    terms={
+        "grad_out": lambda g, x: g,
+        "-grad_out * cos(2 pi x)": lambda g, x: -g * torch.cos(2 * torch.pi * x),
+    },
     wide=((numbers(0.01, -0.3, 3.2, -5.4, 12.3, -20.1, 30.2, 100.4, -0.2, 7.7),),),
     meant=True,
 )

@@ -50,7 +50,8 @@ TASK = Task(
     shapes=(),
     cures=dict.fromkeys(
         ("grad_out_path_cut", "untracked_backward"),
-        "FullSolve has a backward already: apply FullSolve itself for this solve.",
+        "FullSolve has a backward already: apply FullSolve itself for this solve, to tensors with "
+        "their graph.",
     ),
 )
 
