@@ -71,12 +71,12 @@ rehearse: environment+workshop
 	@$(RUN) scripts/rehearse.py $(LEARNERS)
 
 # Published packages, in .survey, on top of what learning needs; half an hour or more, and 750 MB.
-survey: environment+test
+survey: environment+test+workshop
 	@PYTHONPATH=scripts $(RUN) survey/environment.py
 	@OMP_NUM_THREADS=1 .survey/bin/python -m survey $(FUNCTION)
 
 # The newest releases beside the stored rows: says what is mended, wrong now, or gone.
-newest: environment+test
+newest: environment+test+workshop
 	@PYTHONPATH=scripts $(RUN) survey/environment.py --newest
 	@OMP_NUM_THREADS=1 .newest/bin/python -m survey --into build/newest
 	@.newest/bin/python -m survey.newest build/newest

@@ -477,3 +477,13 @@ def test_assert_asks_for_the_order_that_is_wanted():
     assert_double_backward(CubeNumPy.apply, x())
     with pytest.raises(AssertionError, match="silently wrong at third order"):
         assert_double_backward(CubeNumPy.apply, x(), order=3)
+
+
+def test_inputs_that_are_all_0_are_no_reason_not_to_check():
+    x = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+
+    def step():
+        (first,) = torch.autograd.grad((Square.apply(x) ** 2).sum(), x, create_graph=True)
+        first.sum().backward()
+
+    assert diagnose_all(step).ok

@@ -142,3 +142,12 @@ def test_a_quick_test_that_starts_python_is_told_to_be_slow():
 def test_to_find_the_tests_imports_no_dynamo(request):
     """Three seconds of each worker: who needs it imports it in a test, or in a process."""
     assert not request.config.has_dynamo
+
+
+def test_all_that_a_target_needs_has_a_rule():
+    targets = set(MAKEFILE.split(".PHONY:")[1].split("\n\n")[0].replace("\\\n", " ").split())
+    needed = re.findall(
+        r"^([a-z][a-z+ ]*):(?: (.+))?$", MAKEFILE.replace("\\\n", " "), re.MULTILINE
+    )
+    assert {name for names, _ in needed for name in names.split()} == targets
+    assert {name for _, names in needed for name in names.split()} <= targets

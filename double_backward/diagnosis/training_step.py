@@ -386,13 +386,19 @@ def _worst(
         return min(found, key=lambda d: WORST_FIRST.index(d.verdict)), ()
     options = {**options, "order": min(max(order, 2), HIGHEST)}
     diagnosed = [_diagnose(function, kind, options) for kind in uses.kinds.values()]
-    if all(d.ok and not d.meant and d.first and d.first.zero for d, _ in diagnosed):
+    if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
         text = (
             "its output does not change with the tensors that it was handed; perhaps it takes a "
             "module's own parameters. Hand `diagnose` a function of these."
         )
         return _not_checked(function, text), ()
     return min(diagnosed, key=lambda d: WORST_FIRST.index(d[0].verdict))
+
+
+def _is_still(diagnosis: Diagnosis) -> bool:
+    """Whether nothing but 0 was expected, and not just where a square has its minimum."""
+    rows = [diagnosis.first, *diagnosis.settings.values()]
+    return all(row is not None and row.zero for row in rows)
 
 
 def _of_region(region: Region, kind: _Kind) -> Diagnosis:
