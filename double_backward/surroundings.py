@@ -90,6 +90,7 @@ class State:
     @contextmanager
     def again(self, draws=True):
         """Inside, as it was then; afterwards the generators are as if nothing had been called.
+        Gives the `Draws` at the start.
 
         Args:
             draws: False if what is called is not known to draw. The generators are then left alone
@@ -100,7 +101,7 @@ class State:
             self.draws.put_back()
         try:
             with self.cast_again():
-                yield
+                yield self.draws or now
         finally:
             if draws or self.draws is not None or threading.active_count() == 1:
                 now.put_back()

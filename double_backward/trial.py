@@ -33,7 +33,7 @@ from double_backward.check import (
 )
 from double_backward.differences import NONE, apart, flat
 from double_backward.lines import first_line
-from double_backward.surroundings import Draws, Surroundings
+from double_backward.surroundings import Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
 FAR = 0.1  # a step along the line
@@ -316,8 +316,7 @@ def vjp_of(call, way):
 @contextmanager
 def _apart(call, around):
     """Nobody listens, nothing stays changed, and random draws are those of the call."""
-    with unheard(), around.unchanged(), call.state.again(call.draws):
-        before = Draws.now()
+    with unheard(), around.unchanged(), call.state.again(call.draws) as before:
         yield
         around.drew |= not before.are_as_now()
 
