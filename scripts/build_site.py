@@ -20,6 +20,7 @@ from editions.folds import in_one_fold
 from editions.languages import WORDS, language_of
 from editions.packages import package
 from editions.slides import words
+from editions.twins import steps_in_chinese
 
 import survey.table
 from lessons_src import stepper
@@ -39,6 +40,8 @@ ORDER = ["start", "CHEATSHEET", "ERRORS", "GLOSSARY"]
 ORDER += ["RESULTS", "COMPILED", "TEACHING", "SETUP", "MATRIX"]
 # For the style sheet: the page holds wide tables; it is one sheet of paper.
 WIDE, SHEET = '\n<div class="wide"></div>\n', '\n<div class="sheet"></div>\n'
+# A file that a lesson names, and that is a page here.
+NAMED = re.compile(r"`((?:docs|survey)/[\w.-]+\.md)`")
 # What each lesson is about, in a line of its code.
 LINES = {
     "1_saving_inputs": "ctx.save_for_backward(x)",
@@ -180,18 +183,25 @@ def page(lesson, repository):
     notebook = nbformat.read(lesson, as_version=4)
     colab.take_badge_out(notebook)
     notebook.cells[0].source += f"\n\n{ways_to_run(lesson, repository)}"
-    language = language_of(lesson)
+    language, name = language_of(lesson), lesson.relative_to(ROOT).as_posix()
     for cell in notebook.cells:
-        if language and cell.cell_type == "markdown":
-            cell.source = linked(cell.source, lesson.relative_to(ROOT).as_posix())
+        if cell.cell_type == "markdown":
+            cell.source = NAMED.sub(lambda file: to_page(file, name), cell.source)
+            cell.source = linked(cell.source, name) if language else cell.source
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "image/svg+xml" in data:
                 cell.metadata["mystnb"] = {"image": {"alt": words(output, language)}}
             if stepper.STEPS in data:
-                data["text/html"] = stepper.page(data["image/svg+xml"], data[stepper.STEPS])
+                told = data[stepper.STEPS]
+                told = steps_in_chinese(told) if language else told
+                data["text/html"] = stepper.page(data["image/svg+xml"], told)
     notebook.cells = list(in_one_fold(notebook.cells, WORDS[language]["reveal"]))
     return nbformat.writes(notebook)
+
+
+def to_page(file, lesson):
+    return f"[{file[0]}]({posixpath.relpath(file[1], posixpath.dirname(lesson))})"
 
 
 def ways_to_run(lesson, repository):

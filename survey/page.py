@@ -23,6 +23,7 @@ LESSONS = {
     "changed_by_create_graph": "4_what_not_to_do",
 }
 OTHER_LESSON = "5_untracked_backward"
+EXAMPLE = "entmax:Entmax15LossFunction"  # the row by which it is said how rows are read
 SENTENCE = re.compile(r"(<!-- survey -->\n).*?(\n<!-- /survey -->)", re.S)
 
 
@@ -44,8 +45,9 @@ def sentence(rows):
         "wrong second derivative without an error: {kept} keep a tensor that forward made "
         "(lessons 1, 3 and 4), {cut} compute in backward where autograd cannot follow (lesson 5), "
         "{other} do something else. {by_backward} more do it by `.backward()` alone, "
-        "{leaking} past their guard, and {first} have a wrong first derivative. "
-        "[The survey](survey/RESULTS.md) has them all, and ten documented calls to type."
+        "{leaking} past the guard of `once_differentiable`, and {first} have a wrong first "
+        "derivative. [The survey](survey/RESULTS.md) has them all, and ten documented calls to "
+        "type."
     ).format(whole=whole(rows), **told(rows))
     return textwrap.fill(said, 120, break_long_words=False, break_on_hyphens=False)
 
@@ -58,7 +60,8 @@ def chinese(rows):
         "有意的，其余 {counted} 个是用户会碰到的。这 {counted} 个里有 {wrong} 个，二阶导数"
         "是错的，却不报错：{kept} 个留下了 forward 里算出的张量（第 1、3、4 课），{cut} 个"
         "在 backward 里用了 autograd 跟踪不到的计算（第 5 课），{other} 个是别的原因。"
-        "另有 {by_backward} 个只在用 `.backward()` 时这样，{leaking} 个绕过了自己的保护，"
+        "另有 {by_backward} 个只在用 `.backward()` 时这样，"
+        "{leaking} 个绕过了 `once_differentiable` 的保护，"
         "{first} 个连一阶导数也是错的。全部都在[调查](survey/RESULTS.md)（英文）里，"
         "还有十个写进文档、可以照着输入的调用。"
     ).format(**told(rows))
@@ -101,27 +104,48 @@ def leaking(rows):
 
 def page(rows, numbers):
     folders = published.read()
-    parts = [head(rows), calls(rows, numbers, folders), at_first_order(rows, numbers, folders)]
+    parts = [
+        head(rows, folders),
+        calls(rows, numbers, folders),
+        at_first_order(rows, numbers, folders),
+    ]
     parts += [came_out(rows), mended_in(mended.read()), every(rows, folders), HOW]
     return "\n".join(part.strip() + "\n" for part in parts if part)
 
 
-def head(rows):
-    wrong = table.read_as(rows, WRONG)
-    some = sum(bool(conditions.sentence(row["arguments"])) for row in wrong)
-    return f"""
-<!-- Written by `make survey`, not by hand. -->
-# Published Functions, differentiated twice
-
-{textwrap.fill(f"{whole(rows)}. They were called with small, realistic inputs {when(rows)}.", 99)}
-
-**{len(wrong)} of the {len(table.counted(rows))} give a wrong second derivative without an error**,
-{some} of them by some arguments only; their rows say by which.
-
-This is no list of bugs. Most of these packages promise first derivatives, and keep that promise.
-The list is for those who take one of them into a gradient penalty, a force loss, a PINN or a
-Hessian-vector product.
-"""
+def head(rows, folders):
+    """What was surveyed and why, how a row is read; the counts after that."""
+    numbers = told(rows)
+    some = sum(bool(conditions.sentence(r["arguments"])) for r in table.read_as(rows, WRONG))
+    (example,) = (row for row in rows if row["function"] == CALLS[EXAMPLE].function)
+    what = (
+        "{functions} custom Functions of {packages} published packages were differentiated twice, "
+        "with small, realistic inputs, because a wrong second derivative can pass without an error "
+        "into a gradient penalty, a force loss, a PINN or a Hessian-vector product. A row says of "
+        "one Function whether its second derivative is right, and where it is not, what autograd "
+        "gives, what is right, and the cause:"
+    ).format(**numbers)
+    read = (
+        "That is: package and Function; what came out, and the cause by its name in `diagnose` "
+        "([a lesson for each](#what-came-out)); the number that autograd gives, and the right "
+        "one, here with another operation after the Function; the line of its source; what a "
+        "user calls to come to it. [All rows](#every-function) stand below, by package."
+    )
+    counts = (
+        "**{wrong} of the {counted} Functions that users meet give a wrong second derivative "
+        "without an error**, {some} of them by some arguments only; their rows say by which. Not "
+        "counted: {surrogates} surrogates, which are no derivative by design, and {apart} that "
+        "are deprecated, applied nowhere, or meant as they are. All were called {when}."
+    ).format(**numbers, some=some, when=when(rows))
+    no_bugs = (
+        "This is no list of bugs: most of these packages promise first derivatives, and keep "
+        "that promise."
+    )
+    said = [textwrap.fill(what, 99), line_of(example, folders)]
+    said += [textwrap.fill(words, 99) for words in (read, counts, no_bugs)]
+    top = "<!-- Written by `make survey`, not by hand. -->"
+    title = "# Published Functions, differentiated twice"
+    return "\n\n".join([f"{top}\n{title}", *said])
 
 
 def when(rows):
@@ -206,7 +230,7 @@ def program(each, found, rows, folders):
     said = [f"What the source shows: {each.why}."] if each.why else []
     said += [f"Instead: {each.instead}, which gives {found['instead']}."] if each.instead else []
     said += [f"Its package on second derivatives: {each.promise}."] if each.promise else []
-    said += [f"Discussed: {each.thread}"] if each.thread else []
+    said += [f"Discussed: {each.thread}."] if each.thread else []
     if found["patched"]:
         change = f"[this change](patches/{each.name}.patch)"
         said += [f"With {change} of the package the program prints {found['patched']}."]

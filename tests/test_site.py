@@ -138,6 +138,25 @@ def test_page(name, served, opened):
             assert page.evaluate(WRAPPED) == []
 
 
+# On a phone: pictures whose letters were made smaller, and boxes that scroll and do not say so.
+SHRUNK = """[...document.querySelectorAll(".cell_output img")].filter(
+    i => i.width < i.naturalWidth).map(i => i.src)"""
+BOXES = ".cell_output:has(> img), .stepper .picture > div"
+UNSAID = f"""[...document.querySelectorAll("{BOXES}")].filter(
+    box => (box.scrollWidth > box.clientWidth)
+        !== getComputedStyle(box, "::before").content.includes("→")).length"""
+
+
+@pytest.mark.parametrize("lesson", EVERY_LESSON[2::6], ids=["English", "Chinese"])
+def test_on_a_phone_a_wide_picture_scrolls_and_says_so(lesson, served, opened):
+    page = opened(served + address(lesson), width=390)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    page.evaluate("dispatchEvent(new Event('resize'))")
+    assert page.evaluate("document.querySelectorAll('.sideways').length") > 2
+    assert (page.evaluate(SHRUNK), page.evaluate(UNSAID)) == ([], 0)
+    assert page.evaluate(SIDEWAYS) <= 0
+
+
 def address(lesson):
     return f"{language_of(lesson)}/notebooks/{lesson.stem}.html".lstrip("/")
 

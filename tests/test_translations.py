@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from string import Formatter
 
@@ -14,9 +13,11 @@ import pytest
 import torch
 from editions import seen, translated
 from editions.slides import words
+from editions.twins import steps_in_chinese
 
 from lessons_src.exercises import _hints_given, check, exercises, hint
 from lessons_src.exercises.language import in_language
+from lessons_src.stepper import STEPS
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -117,12 +118,11 @@ def test_code_formulas_and_markup_are_not_translated(path):
 
 @each_catalogue
 def test_numbers_are_the_english_ones(path):
-    """All of them, as often: write 三 where English has three, and 3 where it has 3."""
+    """All of them, in their order: write 三 where English has three, and 3 where it has 3."""
     for message in messages(path):
         string = PICTURE_WORDS.sub("", message.string)
-        texts = (FIELD.sub("", text) for text in (message.id, string))
-        one, other = (Counter(NUMBER.findall(text)) for text in texts)
-        assert one == other, f"{one - other} and {other - one}: {message.id}\n{string}"
+        one, other = (NUMBER.findall(FIELD.sub("", text)) for text in (message.id, string))
+        assert one == other, f"{message.id}\n{string}"
 
 
 @each_page
@@ -275,6 +275,14 @@ def test_what_stands_for_a_picture_is_in_chinese():
                     assert set(re.findall(r"(?<!\w)[a-z]\w*", told)) <= names, told
                     if not twin.startswith("<"):
                         assert sorted(NUMBER.findall(told)) == sorted(NUMBER.findall(twin))
+                    for step in steps_of(output):
+                        assert step in told, "a page says it in the same words"
+
+
+def steps_of(output):
+    """What a Chinese page says at each step."""
+    told = steps_in_chinese(output.data.get(STEPS, {"titles": []}))
+    return [words for way in told.get("steps", []) for words, _ in way]
 
 
 class Stub(torch.autograd.Function):

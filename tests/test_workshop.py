@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import nbformat
 import pytest
 from browsing import PICTURES, TYPESET, formulas, violations
-from editions import colab, packages, pieces, room, slides, teaching, workshop
+from editions import colab, notes, packages, pieces, room, slides, teaching, workshop
 from editions.instructor import EXERCISE, instructor
 from editions.languages import WORDS, language_of
 from editions.student import student
@@ -55,13 +55,22 @@ SLIDE = """() => {
             || box.left < around.left - 1 || box.right > around.right + 1);
     };
     const blocks = [...thought.children].filter(block => block.className !== "minutes");
+    const corner = thought.querySelector(".minutes")?.getBoundingClientRect();
+    const words = document.createRange();
+    const inCorner = element => {
+        words.selectNodeContents(element);
+        return corner && [...words.getClientRects()].some(
+            box => box.right > corner.left && box.top < corner.bottom
+        );
+    };
     const boxes = blocks.map(block => block.getBoundingClientRect());
     return {
         text: thought.innerText,
         kinds: blocks.map(block => block.className.split(" ")[0]),
         beyond: all("div, p, li, pre, table, img, h1, h2, h3")
             .filter(beyond).map(element => element.outerHTML.slice(0, 80)),
-        over: boxes.filter((box, n) => n && box.top < boxes[n - 1].bottom - 1).length,
+        over: boxes.filter((box, n) => n && box.top < boxes[n - 1].bottom - 1).length
+            + blocks.filter(inCorner).length,
         height: [width, height, Math.round(around.height / scale)],
         plain: least("p, li, td"),
         code: least(".code pre"),
@@ -215,7 +224,7 @@ def test_students_edition_tells_no_answer(lesson):
     course = nbformat.read(lesson, as_version=4)
     edition = student(course, language_of(lesson))
     file = nbformat.writes(edition)
-    told = r'<summary>(Answer|答案)|(or|或者) <code>solution|"# (The solution|Wrong answers)\\n'
+    told = r'<summary>(Answer|答案)|(<code>|`)solution|"# (The solution|Wrong answers)\\n'
     assert not re.search(told, file)
     answers = [
         answer.strip()
@@ -479,6 +488,28 @@ def test_a_room_is_not_shown_what_only_draws_or_sets_up():
     shown = pieces.for_a_room("y = f(x)\nfigure, axes = plt.subplots()\naxes.plot(x, y)")
     assert shown == "y = f(x)\n# and a plot of it"
     assert pieces.for_a_room('class F:\n    x = 1\n\n\ncheck("f", F)') == "class F:\n    x = 1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "All right. (`f(g(x))` says [more](page.html).) Go on (as before).",
+        "都对。（`f(x)` 说得更多。）接着做（和前面一样）。",
+    ],
+)
+def test_a_sentence_in_brackets_is_for_the_speaker(words):
+    made, _ = placed(text(f"## It\n\n{words}"), code("x", "1\n"))
+    assert re.sub("`.*?`|[^(（]", "", made[0].pieces[1].words) in ("(", "（")
+    notes.write_notes(made, {"It": (1, "")}, WORDS[""])
+    assert words in made[0].notes
+
+
+def test_a_long_list_goes_on_on_another_slide_and_a_last_line_does_not():
+    items = [f"- {number} " + "word " * 30 for number in range(6)]
+    made, _ = placed(text("## Six\n\n" + "\n".join(items)))
+    assert [slide.pieces[-1].words.count("- ") for slide in made] == [4, 2]
+    made, _ = placed(text("## Four\n\n" + "\n".join([*items[:3], "- and this"])))
+    assert len(made) == 1 and "\n\n" not in made[0].pieces[1].words
 
 
 def test_a_few_words_alone_are_large():

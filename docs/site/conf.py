@@ -56,6 +56,7 @@ exclude_patterns = ["_build"]
 
 nb_execution_mode = "off"  # the outputs are those that the tests have compared
 nb_merge_streams = True
+nb_render_error_lexer = "none"  # an error's words are no code
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 suppress_warnings = [

@@ -1,10 +1,14 @@
 // What the theme leaves open for whoever reads with the keyboard, a screen reader or on paper.
 
+const PICTURES = ".cell_output:has(> img), .stepper .picture > div";
+
 function reachWhatScrolls() {
   // A box that scrolls sideways is scrolled with the arrow keys, once it can have the focus.
-  for (const box of document.querySelectorAll("pre, table, mjx-container[display], div.math, .stepper .picture > div")) {
-    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+  for (const box of document.querySelectorAll(`pre, table, mjx-container[display], div.math, ${PICTURES}`)) {
+    const wide = box.scrollWidth > box.clientWidth;
+    if (wide) box.tabIndex = 0;
     else if (box.tabIndex === 0) box.removeAttribute("tabindex");
+    if (box.matches(PICTURES)) box.classList.toggle("sideways", wide);
   }
 }
 

@@ -9,7 +9,9 @@ ANSWER = re.compile(
     r"(?:> )?<details><summary>(?:Answers?|答案)</summary>.*?</details>\s*", re.DOTALL
 )
 QUOTED = re.compile(r"^> ?", re.MULTILINE)
-OFFER = re.compile(r"(?:, or |；或者 )<code>solution\([^)]*\)</code>")
+OFFER = re.compile(
+    r"(?:, or |；或者 )<code>solution\([^)]*\)</code>|(?:,(?: and)? |，)`solution\([^`]*`[^.。]*"
+)
 
 
 def without_answers(notebook):

@@ -36,13 +36,14 @@ def write_notes(slides: "list[Slide]", told, say):
 
 def write_step(step: "list[tuple[Slide, Piece]]", say):
     pieces = [piece for _, piece in step]
-    before = [piece.words for piece in pieces if leads(piece)][-2:]  # a text and its question
-    after = [piece.words for piece in pieces if piece.kind == "answer" or piece.comment]
+    before = [said(piece) for piece in pieces if leads(piece)][-2:]  # a text and its question
+    after = [said(piece) for piece in pieces if piece.kind == "answer" or piece.comment]
     names = [piece.words for piece in pieces if piece.kind == "solution"]
     after += [f"```python\n{solution_code(exercises()[name])}\n```" for name in names]
     for slide in {id(slide): slide for slide, _ in step}.values():
         own = [piece for each, piece in step if each is slide]
         if not names and not any(piece.kind in (*SHOWN, "question") for piece in own):
+            slide.notes += dict.fromkeys(piece.whole for piece in own if piece.whole)
             continue
         hidden = [piece.words for piece in own if piece.kind == "output" and piece.after_key]
         if hidden:
@@ -50,7 +51,11 @@ def write_step(step: "list[tuple[Slide, Piece]]", say):
         ways = [words for piece in own for graph in piece.graphs for words in graph["steps"]]
         comes = [*hidden, *ways, *after]
         seen = [piece.words for piece in own] if comes else []
-        slide.notes += [*(words for words in before if words not in seen), *comes]
+        slide.notes += dict.fromkeys([*(words for words in before if words not in seen), *comes])
+
+
+def said(piece: Piece):
+    return piece.whole or piece.words
 
 
 def steps(slides: "list[Slide]") -> "Iterator[list[tuple[Slide, Piece]]]":

@@ -26,7 +26,13 @@ def alternative(text, language=""):
 
 def on_slides(piece: Piece, language="") -> Iterator[Piece]:
     """A piece for each slide, whose `graphs` are as the template shows them."""
-    graphs = [graph | {"words": alternative(piece.words, language)} for graph in piece.graphs]
+    told = alternative(piece.words, language)
+    graphs = [
+        graph
+        | {"words": told, "title": alternative(graph["title"], language)}
+        | {"steps": [alternative(words, language) for words in graph["steps"]]}
+        for graph in piece.graphs
+    ]
     if not is_graph(graphs[0]["svg"]):
         yield replace(piece, graphs=graphs)
         return

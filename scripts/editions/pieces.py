@@ -21,6 +21,7 @@ HEADING = re.compile(r"#{1,3} (.*)")
 QUESTION = re.compile(r"> \*\*(?:Predict|先猜一猜)")
 FOLD = re.compile(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
 ABOUT = re.compile(r"\*\*\D{,9}\d+ (?:minutes|分钟)")
+HELP = re.compile(r"`hint\(")  # how a learner gets help is for whoever needs it
 LESSON = re.compile(r"\]\((\d_\w+)\.ipynb\)")
 CONTINUES = re.compile(r"- |\d+\. |\||```|\$\$")  # what belongs to the paragraph above
 BY_HAND = {  # what a reader does with a picture, and a room does not
@@ -48,6 +49,7 @@ class Piece:
     size: float = 1  # times that of the smallest
     graphs: list[dict] = field(default_factory=list)  # of a picture; see `picture`
     notes: list[str] = field(default_factory=list)  # Markdown, for the speaker
+    whole: str = ""  # the words before some of them were left to the speaker
 
 
 def leads(piece: Piece) -> bool:
@@ -97,6 +99,8 @@ def of_text(source) -> Iterator[Piece]:
             made[-1].notes.append(unfolded(block))
         elif ABOUT.match(block):
             made[0].notes.append(block)
+        elif HELP.search(block):
+            made[-1].notes.append(block)
         elif QUESTION.match(block):
             made.append(Piece("question", block.removeprefix("> ")))
         elif len(re.findall(r"\.html\)", block)) < 3:  # else links to all lessons

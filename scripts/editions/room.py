@@ -4,13 +4,15 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from unicodedata import east_asian_width
 
 from .pieces import Piece, paragraphs
 
 WIDTH, HEIGHT = 1232, 672  # what can be used
 TOGETHER = 600  # the height of what could as well come on two slides
-WORDS_ALONE = 560  # the height of words without code: nobody reads more than that
+WORDS_ALONE = 360  # the height of words without code: nobody reads more than that
+MORE = ("code", "output", "solution")  # than words: an exercise is worked on
 PRINTED = 450  # the height of what was printed: there it goes on after an empty line
 A_LINE = 100  # the height of what never has a slide of its own where it fits on the one before
 # Of a line, of a letter, of the space below a block; slides.css has the sizes.
@@ -21,9 +23,17 @@ LOOKS = {
     "output": (31.2, 13.73, 20),
 }
 BESIDE = 22  # px: of that, what is beside the words of a block
+MINUTES = 100  # px: beside those of a heading
 FILLED = 0.92  # of the height, by what was made larger
 CELLS = 0.86  # the letters of a table, of those of a text
 ROWS = 7  # of a table on one slide
+# Sentences in brackets, in which code and brackets may stand.
+ASIDE = re.compile(
+    r"(?:(?<=[.:?] )|^)\((?![a-z])(?:[^()`]|`[^`]*`|\([^()]*\))*[.?]\) ?|（[^（）]*[。？]）",
+    re.MULTILINE,
+)
+IS_ITEM = re.compile(r"- |\d\. ")
+ITEMS = re.compile(r"\n(?=- |\d\. )")
 TABLE = re.compile(r"(?:^\|.*\|\n?)+", re.MULTILINE)
 UNSEEN = re.compile(r"\]\([^)]*\)|[*`]|^> ?|^\$\$$", re.MULTILINE)
 
@@ -35,7 +45,9 @@ def room(pieces: list[Piece], height=HEIGHT) -> bool:
 
 def limit_of(pieces: list[Piece]):
     """How high they may be, where they could as well come on two slides."""
-    return TOGETHER if any(piece.kind in ("code", "output") for piece in pieces) else WORDS_ALONE
+    with_more = any(piece.kind in MORE or "```" in piece.words for piece in pieces)
+    with_more |= any(piece.kind == "answer" for piece in pieces[1:])  # on a key of its own
+    return TOGETHER if with_more else WORDS_ALONE
 
 
 def is_room_for(pieces: list[Piece], size) -> bool:
@@ -59,7 +71,8 @@ def height_of(piece: Piece, size=1.0):
         return 0
     size = size_of(piece, size)
     line, letter, below = LOOKS.get(piece.kind, LOOKS["text"])
-    letters_a_line = (WIDTH - BESIDE) / (letter * size)
+    beside = MINUTES if piece.kind == "heading" else BESIDE
+    letters_a_line = (WIDTH - beside) / (letter * size)
     words = UNSEEN.sub("", piece.words)
     if piece.kind in ("code", "output"):
         lines = sum(max(1, lines_of(text, letters_a_line)) for text in words.splitlines())
@@ -92,6 +105,14 @@ def letters(text):
     return len(text) + sum(east_asian_width(letter) in "WF" for letter in text)
 
 
+def without_asides(piece: Piece) -> Piece:
+    """A sentence in brackets is for the speaker's notes."""
+    if piece.kind not in ("text", "answer"):
+        return piece
+    words = re.sub(" +$", "", ASIDE.sub("", piece.words), flags=re.MULTILINE).strip()
+    return replace(piece, words=words, whole=piece.words) if words != piece.words else piece
+
+
 def parted(piece: Piece) -> Iterator[Piece]:
     """A piece in as many as it takes slides; paragraphs stay whole, long tables do not."""
     words, parts = piece.words, [piece.words]
@@ -99,14 +120,25 @@ def parted(piece: Piece) -> Iterator[Piece]:
         parts = words.split("\n\n")
     elif piece.kind in ("text", "answer"):
         parts = paragraphs(TABLE.sub(lambda table: in_rows(table[0]), words))
+        parts = [item for part in parts for item in ITEMS.split(part)]
     taken: list[str] = []
-    limit = PRINTED if piece.kind == "output" else WORDS_ALONE
+    limit = PRINTED if piece.kind == "output" else limit_of([replace(piece, kind="text")])
     for part in parts:
-        if taken and not room([replace(piece, words="\n\n".join([*taken, part]))], limit):
-            yield replace(piece, words="\n\n".join(taken))
+        if part is parts[-1] and room([replace(piece, words=part)], A_LINE):
+            limit = max(limit, TOGETHER)
+        if taken and not room([replace(piece, words=joined([*taken, part]))], limit):
+            yield replace(piece, words=joined(taken))
             taken = []
         taken.append(part)
-    yield replace(piece, words="\n\n".join(taken))
+    yield replace(piece, words=joined(taken))
+
+
+def joined(parts: list[str]):
+    """Items of a list stand close together."""
+    text = parts[0]
+    for before, part in pairwise(parts):
+        text += ("\n" if IS_ITEM.match(before) and IS_ITEM.match(part) else "\n\n") + part
+    return text
 
 
 def in_rows(table):

@@ -19,7 +19,7 @@ from .languages import WORDS
 from .notes import write_notes
 from .pictures import alternative, on_slides
 from .pieces import Piece, leads, pieces
-from .room import A_LINE, HEIGHT, is_room_for, limit_of, parted, room, size_of
+from .room import A_LINE, HEIGHT, is_room_for, limit_of, parted, room, size_of, without_asides
 from .teaching import sections
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -86,7 +86,10 @@ def placed(lesson: Iterable[Piece], language="") -> Iterator[Slide]:
 def fitting(lesson: Iterable[Piece], language) -> Iterator[Piece]:
     """In place of a piece that is too large for a slide, its parts."""
     for piece in lesson:
-        yield from on_slides(piece, language) if piece.kind == "picture" else parted(piece)
+        if piece.kind == "picture":
+            yield from on_slides(piece, language)
+        else:
+            yield from parted(without_asides(piece))
 
 
 def bundles(lesson: list[Piece]) -> Iterator[list[Piece]]:

@@ -1,6 +1,7 @@
 """The words that stand for a picture, in Chinese: the website and the slides use them as `alt`.
 
-They are stored in English, as the picture itself. Each line of them is one of the sentences below.
+They are stored in English, as the picture itself. Each line of them is one of the sentences below,
+and so is what a picture says at each step.
 """
 
 import re
@@ -80,6 +81,13 @@ SENTENCES = {
 
 def in_chinese(words):
     return "\n".join(map(line_in_chinese, words.splitlines()))
+
+
+def steps_in_chinese(data):
+    """What a stepper goes by, see `stepper.Stepper`, with its titles and words in Chinese."""
+    steps = [[[in_chinese(words), parts] for words, parts in way] for way in data.get("steps", [])]
+    said = {"steps": steps} if steps else {}
+    return data | said | {"titles": [in_chinese(title) for title in data["titles"]]}
 
 
 def line_in_chinese(line):
