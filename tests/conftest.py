@@ -17,7 +17,6 @@ START_PYTHON = (
     "test_main.py",  # what is typed on the command line
     "test_pytest_plugin.py",  # what pytest is told there
     "test_environment.py", "test_matrix.py", "test_rehearse.py", "test_setup.py",  # without torch
-    "test_translations.py",
 )  # fmt: skip
 _running = []
 

@@ -1,4 +1,7 @@
-"""Functions for the tests, made of two methods or of two expressions, and points to ask them at."""
+"""Functions for the tests, made of two methods or of two expressions; points to ask them at, and
+what `diagnose` says of them."""
+
+from inspect import Parameter, Signature, isfunction, signature
 
 import torch
 from torch.autograd import Function
@@ -16,12 +19,18 @@ def function(forward, backward, name=""):
 
 
 def of_inputs(value, backward, name="F"):
-    """A Function class: value(*inputs), which saves its inputs, and backward(grad_out, *inputs)."""
+    """A Function class: value(*inputs), which saves its inputs, and backward(grad_out, *inputs).
+
+    Its inputs have the names that they have in `value`.
+    """
 
     def forward(ctx, *inputs):
         ctx.save_for_backward(*inputs)
         return value(*inputs)
 
+    if isfunction(value):
+        ctx = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD)
+        forward.__signature__ = Signature([ctx, *signature(value).parameters.values()])
     return function(forward, lambda ctx, g: backward(g, *ctx.saved_tensors), name)
 
 
@@ -47,3 +56,12 @@ def save_x(ctx, x):
 def cubic(backward):
     """x**3 with a given backward(grad_out, x)."""
     return function(save_x, lambda ctx, g: backward(g, *ctx.saved_tensors)).apply
+
+
+def codes(diagnosis):
+    return [finding.code for finding in diagnosis.findings]
+
+
+def message(diagnosis, code):
+    """Of the finding with this code, which must be there."""
+    return next(f.message for f in diagnosis.findings if f.code == code)

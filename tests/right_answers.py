@@ -20,23 +20,6 @@ RIGHT = {
         +         (x,) = ctx.saved_tensors
         +         return -grad_out * x.pow(-2)
     """,
-    "reciprocal, vmap": """
-        + class Reciprocal(Function):
-        +     generate_vmap_rule = True
-        +
-        +     @staticmethod
-        +     def forward(x):
-        +         return 1.0 / x
-        +
-        +     @staticmethod
-        +     def setup_context(ctx, inputs, output):
-        +         ctx.save_for_backward(*inputs)
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (x,) = ctx.saved_tensors
-        +         return grad_out.neg().div(x.square())
-    """,
     "reciprocal, nested grad": """
         - return -grad_out / x**2
         + with torch.enable_grad():
@@ -48,29 +31,6 @@ RIGHT = {
           (x,) = ctx.saved_tensors
         + if not ctx.needs_input_grad[0]:
         +     return None
-    """,
-    "reciprocal, second fn": """
-        + class B(Function):
-        +     @staticmethod
-        +     def forward(ctx, grad_out, x):
-        +         ctx.save_for_backward(grad_out, x)
-        +         return -grad_out / x**2
-        +
-        +     @staticmethod
-        +     def backward(ctx, h):
-        +         grad_out, x = ctx.saved_tensors
-        +         return -h / x**2, 2 * h * grad_out / x**3
-        +
-        + class Reciprocal(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         ctx.save_for_backward(x)
-        +         return 1 / x
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (x,) = ctx.saved_tensors
-        +         return B.apply(grad_out, x)
     """,
     "reciprocal, float mask saved": """
         - ctx.save_for_backward(x)
@@ -88,12 +48,6 @@ RIGHT = {
     "reciprocal, assert on detached": """
           (x,) = ctx.saved_tensors
         + assert x.detach().isfinite().all()
-    """,
-    "reciprocal, shape item": """
-          def forward(ctx, x):
-        +     ctx.n = x.numel()
-          (x,) = ctx.saved_tensors
-        + assert ctx.n == x.numel()
     """,
     "power, tensor n saved": """
         - ctx.save_for_backward(x)
@@ -138,23 +92,6 @@ RIGHT = {
         + z = torch.exp(-x.abs())
         + out = torch.where(x >= 0, 1 / (1 + z), z / (1 + z))
     """,
-    "sigmoid, extra exp": """
-        + class Sigmoid(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         e = torch.exp(-x)
-        +         ctx.save_for_backward(e)
-        +         return 1 / (1 + e), e
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, ge):
-        +         (e,) = ctx.saved_tensors
-        +         return grad_out * e / (1 + e) ** 2 - ge * e
-        +
-        +
-        + def answer(x):
-        +     return Sigmoid.apply(x)[0]
-    """,
     "softplus, logaddexp": """
         - out = torch.log(1 + torch.exp(x))
         + out = torch.logaddexp(x, torch.zeros_like(x))
@@ -175,48 +112,6 @@ RIGHT = {
         +         (out,) = ctx.saved_tensors
         +         return grad_out * (1 - out**2)
     """,
-    "tanh_exp, materialize false": """
-        + class TanhExp(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         ctx.set_materialize_grads(False)
-        +         p, m = torch.exp(x), torch.exp(-x)
-        +         ctx.save_for_backward(p, m)
-        +         return (p - m) / (p + m), p, m
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, gp, gm):
-        +         p, m = ctx.saved_tensors
-        +         r = 0
-        +         if grad_out is not None:
-        +             r = r + grad_out * 4 / (p + m) ** 2
-        +         if gp is not None:
-        +             r = r + gp * p
-        +         if gm is not None:
-        +             r = r - gm * m
-        +         return r
-        +
-        +
-        + def tanh_exp(x):
-        +     return TanhExp.apply(x)[0]
-    """,
-    "tanh_exp, dict wrapper": """
-        + class TanhExp(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         p, m = torch.exp(x), torch.exp(-x)
-        +         ctx.save_for_backward(p, m)
-        +         return p, m, (p - m) / (p + m)
-        +
-        +     @staticmethod
-        +     def backward(ctx, gp, gm, grad_out):
-        +         p, m = ctx.saved_tensors
-        +         return grad_out * 4 / (p + m) ** 2 + gp * p - gm * m
-        +
-        +
-        + def tanh_exp(x):
-        +     return TanhExp.apply(x)[2]
-    """,
     "normalise, x saved": """
         + class Normalise(Function):
         +     @staticmethod
@@ -230,24 +125,6 @@ RIGHT = {
         +         r = x.norm()
         +         y = x / r
         +         return (grad_out - y * (grad_out * y).sum()) / r
-    """,
-    "normalise, inv": """
-        + class Normalise(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         inv = x.square().sum().rsqrt()
-        +         out = x * inv
-        +         ctx.save_for_backward(out, inv)
-        +         return out, inv
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, gi):
-        +         out, inv = ctx.saved_tensors
-        +         return inv * (grad_out - out * (grad_out * out).sum()) - gi * inv**2 * out
-        +
-        +
-        + def normalise(x):
-        +     return Normalise.apply(x)[0]
     """,
     "standardise, enable grad": """
         + class Standardise(Function):
@@ -263,25 +140,6 @@ RIGHT = {
         +             z = x.view_as(x)
         +             y = (z - z.mean()) / torch.sqrt(((z - z.mean()) ** 2).mean() + 1e-5)
         +         return torch.autograd.grad(y, z, grad_out, create_graph=True)[0]
-    """,
-    "standardise, extra rstd": """
-        + class Standardise(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         r = (x.var(correction=0) + 1e-5).rsqrt()
-        +         out = (x - x.mean()) * r
-        +         ctx.save_for_backward(out, r)
-        +         return out, r
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out, gr):
-        +         out, r = ctx.saved_tensors
-        +         d = (grad_out - grad_out.mean() - out * (grad_out * out).mean()) * r
-        +         return d - gr * r * r * out / out.numel()
-        +
-        +
-        + def answer(x):
-        +     return Standardise.apply(x)[0]
     """,
     "artanh, atanh": """
         - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
@@ -308,17 +166,6 @@ RIGHT = {
         + def answer(x):
         +     return Artanh.apply(torch.clamp(x, -1 + 1e-6, 1 - 1e-6))
     """,
-    "artanh, zero beyond": """
-        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
-        - return (torch.log(1 + x) - torch.log(1 - x)) / 2
-        + c = x.clamp(-1 + 1e-6, 1 - 1e-6)
-        + return torch.atanh(c)
-        - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
-        - return grad_out / (1 - x**2)
-        + c = x.clamp(-1 + 1e-6, 1 - 1e-6)
-        + inside = (x.abs() < 1 - 1e-6).to(grad_out.dtype)
-        + return grad_out * inside / (1 - c**2)
-    """,
     "swish, silu": """
         - x = x.contiguous()
         - return x * torch.sigmoid(x)
@@ -331,23 +178,6 @@ RIGHT = {
     "swish, contig in backward": """
           (x,) = ctx.saved_tensors
         + x = x.contiguous()
-    """,
-    "swish, contig outside": """
-        + class Swish(Function):
-        +     @staticmethod
-        +     def forward(ctx, x):
-        +         ctx.save_for_backward(x)
-        +         return x * torch.sigmoid(x)
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         (x,) = ctx.saved_tensors
-        +         s = torch.sigmoid(x)
-        +         return grad_out * s * (1 + x * (1 - s))
-        +
-        +
-        + def answer(x):
-        +     return Swish.apply(x.contiguous())
     """,
     "learned_power, expand in backward": """
         - return x**alpha
@@ -415,55 +245,6 @@ RIGHT = {
         - return DawsonBackward.apply(grad_out, x)
         + return DawsonBackward.apply(x, grad_out)
     """,
-    "dawson_twice, one d per function": """
-        - class DawsonBackward(Function):
-        + class D1(Function):
-        - def forward(ctx, grad_out, x):
-        -     ctx.save_for_backward(grad_out, x)
-        -     return grad_out * in_numpy(dawson_first, x)
-        + def forward(ctx, x):
-        +     ctx.save_for_backward(x)
-        +     return in_numpy(dawson_first, x)
-        - def backward(ctx, grad_grad_x):
-        -     grad_out, x = ctx.saved_tensors
-        -     return (
-        -         grad_grad_x * in_numpy(dawson_first, x),
-        -         grad_grad_x * grad_out * in_numpy(dawson_second, x),
-        -     )
-        + def backward(ctx, h):
-        +     (x,) = ctx.saved_tensors
-        +     return h * in_numpy(dawson_second, x)
-        - return DawsonBackward.apply(grad_out, x)
-        + return grad_out * D1.apply(x)
-    """,
-    "growth, all numpy": """
-        + def first(grad_out, a, b):
-        +     return np.stack([grad_out * np.exp(b), grad_out * a * np.exp(b)])
-        +
-        + def second(p, q, grad_out, a, b):
-        +     along = (p + q * a) * np.exp(b)
-        +     return np.stack([along, q * grad_out * np.exp(b), along * grad_out])
-        +
-        + class GrowthBackward(Function):
-        +     @staticmethod
-        +     def forward(ctx, grad_out, a, b):
-        +         ctx.save_for_backward(grad_out, a, b)
-        +         return tuple(in_numpy(first, grad_out, a, b))
-        +
-        +     @staticmethod
-        +     def backward(ctx, p, q):
-        +         return tuple(in_numpy(second, p, q, *ctx.saved_tensors))
-        +
-        + class Growth(Function):
-        +     @staticmethod
-        +     def forward(ctx, a, b):
-        +         ctx.save_for_backward(a, b)
-        +         return in_numpy(lambda a, b: a * np.exp(b), a, b)
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         return GrowthBackward.apply(grad_out, *ctx.saved_tensors)
-    """,
     "growth, only what is needed": """
         - exp = in_numpy(np.exp, b)
         - return grad_out * exp, grad_out * a * exp
@@ -516,23 +297,6 @@ RIGHT = {
         +     def backward(ctx, grad_out):
         +         (x,) = ctx.saved_tensors
         +         return -grad_out * x * torch.exp(-x * x / 2)
-    """,
-    "library, minus taken before": """
-        + class Mended(Function):
-        +     @staticmethod
-        +     def forward(ctx, x, minus_x):
-        +         out = torch.exp(minus_x * x / 2)
-        +         ctx.save_for_backward(minus_x, out)
-        +         return out
-        +
-        +     @staticmethod
-        +     def backward(ctx, grad_out):
-        +         minus_x, out = ctx.saved_tensors
-        +         return grad_out * minus_x * out, None
-        +
-        +
-        + def answer(x):
-        +     return Mended.apply(x, -x)
     """,
     "reciprocal, output saved": """
         - ctx.save_for_backward(x)
@@ -617,22 +381,5 @@ RIGHT = {
         + return torch.logdet(A)
         - return grad_out * torch.linalg.inv(A).T
         + return grad_out * torch.linalg.solve(A.T, torch.eye(len(A), dtype=A.dtype))
-    """,
-    "log_det, inverse returned": """
-        + class LogDet(Function):
-        +     @staticmethod
-        +     def forward(ctx, A):
-        +         inverse = torch.linalg.inv(A)
-        +         ctx.save_for_backward(inverse)
-        +         return torch.linalg.slogdet(A)[1], inverse
-        +
-        +     @staticmethod
-        +     def backward(ctx, g, h):
-        +         (inverse,) = ctx.saved_tensors
-        +         return g * inverse.T - inverse.T @ h @ inverse.T
-        +
-        +
-        + def answer(A):
-        +     return LogDet.apply(A)[0]
     """,
 }

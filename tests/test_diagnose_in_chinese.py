@@ -29,9 +29,9 @@ def chinese(monkeypatch):
     monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
 
 
-@pytest.mark.parametrize("code, evidence", [row[:2] for row in SPEAKS], ids=[r[0] for r in SPEAKS])
-def test_each_finding_has_its_chinese(code, evidence, chinese):
-    message = said(evidence)[code]
+@pytest.mark.parametrize("code, evidence", [row[:2] for row in SPEAKS])
+def test_words_that_hang_on_the_evidence_have_their_chinese(code, evidence, chinese):
+    message = said(evidence)[code]  # those of a Function's report are looked at in the facts
     assert HAN.search(translation(message)), message
     assert not english_in(translation(message)), translation(message)
 

@@ -8,11 +8,12 @@ import time
 
 import pytest
 import torch
+from made_functions import function
 from torch import nn
-from torch.autograd import Function
 
 from double_backward import Diagnosis, diagnose
 from double_backward.diagnosis.time_limit import TookTooLong
+from lessons_src.what_not_to_do import SinhBad
 
 Pair = collections.namedtuple("Pair", "a b")
 
@@ -123,21 +124,20 @@ def test_a_diagnosis_comes_back(case):
         assert found.findings[0].message.endswith(".")
 
 
-class OwnOutput(Function):
-    """backward differentiates the output that it saved, whose grad_fn is this Function."""
+def differentiated_in_forward(ctx, x):
+    with torch.enable_grad():
+        y = x.detach().requires_grad_() ** 3
+    ctx.save_for_backward(y, x)
+    return y
 
-    @staticmethod
-    def forward(ctx, x):
-        with torch.enable_grad():
-            y = x.detach().requires_grad_() ** 3
-        ctx.save_for_backward(y, x)
-        return y
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        y, x = ctx.saved_tensors
-        (grad,) = torch.autograd.grad(y, x, grad_out, retain_graph=True)
-        return grad
+def by_its_own_output(ctx, g):
+    """Differentiates the output that forward saved, whose grad_fn is this Function."""
+    y, x = ctx.saved_tensors
+    return torch.autograd.grad(y, x, g, retain_graph=True)[0]
+
+
+OwnOutput = function(differentiated_in_forward, by_its_own_output, "OwnOutput")
 
 
 def test_a_backward_that_calls_itself_ends():
@@ -146,33 +146,12 @@ def test_a_backward_that_calls_itself_ends():
     assert "differentiates an output of OwnOutput" in found.findings[0].message
 
 
-class Itself(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        with torch.enable_grad():
-            x = ctx.saved_tensors[0].detach().requires_grad_()
-            return torch.autograd.grad(Itself.apply(x), x, grad_out)[0]
+def forever(ctx, g):
+    while True:
+        pass
 
 
-def test_a_backward_that_applies_itself_and_differentiates_that_ends():
-    found = diagnose(Itself.apply, x())
-    assert found.verdict == "raises" and found.findings[0].code == "endless_recursion"
-
-
-class Forever(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x**2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        while True:
-            pass
+Forever = function(lambda ctx, x: x**2, forever)
 
 
 def waits(x):
@@ -181,7 +160,7 @@ def waits(x):
 
 
 @pytest.mark.parametrize(
-    ("fn", "where"), [(Forever.apply, "backward, line "), (waits, "waits, line ")]
+    ("fn", "where"), [(Forever.apply, "forever, line "), (waits, "waits, line ")]
 )
 def test_after_a_while_it_ends_and_says_what_was_running(fn, where):
     before = time.monotonic()
@@ -191,23 +170,12 @@ def test_after_a_while_it_ends_and_says_what_was_running(fn, where):
     assert f"while this was running: {where}" in found.findings[0].message
 
 
-class ExpBad(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.e = x.exp()
-        return ctx.e.clone()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.e
-
-
 def test_what_is_known_to_be_wrong_is_told_where_time_was_too_short_for_the_rest(monkeypatch):
     def late(*_):
         raise TookTooLong
 
     monkeypatch.setattr("double_backward.diagnosis.gather.observe", late)
-    found = diagnose(ExpBad.apply, x(), timeout=60.0)
+    found = diagnose(SinhBad.apply, x(), timeout=60.0)
     codes = [finding.code for finding in found.findings]
     assert found.verdict == "silently_wrong" and codes[0] == "took_too_long"
     assert "intermediate_on_ctx" in codes and "seen before" in found.findings[0].message

@@ -6,8 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from made_functions import of_inputs
-from torch.autograd import Function
+from made_functions import codes, of_inputs
 
 from double_backward import diagnose
 
@@ -32,18 +31,13 @@ SHORT = [(name, 1e-6) for name in list(CANCELS)[:5]] + [
 RIGHT = {"supported", "not_checked", "not_finite"}  # the entropy of 0 has a NaN for its derivative
 
 
-def codes(found):
-    return [finding.code for finding in found.findings]
-
-
 def point(scale, dtype):
     return (scale * torch.tensor([0.7, -0.4, 1.3], dtype=dtype)).requires_grad_()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("name", "scale"), SHORT)
-def test_what_cancels_is_not_convicted(name, scale, dtype):
-    found = diagnose(CANCELS[name], point(scale, dtype))
+def test_what_cancels_is_not_convicted(name, scale):
+    found = diagnose(CANCELS[name], point(scale, torch.float64))
     assert found.verdict in ("supported", "not_checked"), found
 
 
@@ -62,67 +56,32 @@ def test_where_nothing_but_rounding_is_left_that_is_the_reason():
     assert "differences_disagree" not in codes(found)
 
 
-class Versine(Function):
-    """1 - cos(x); at 1e-5 half of its digits are left."""
-
-    factor = 1.0
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return 1 - torch.cos(x)
-
-    @classmethod
-    def backward(cls, ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * cls.factor * torch.sin(x)
+def versine(slope):
+    """1 - cos(x), with this derivative; at 1e-5 half of the digits of its value are left."""
+    return of_inputs(lambda x: 1 - torch.cos(x), lambda g, x: g * slope(x)).apply
 
 
-class DoubledVersine(Versine):
-    factor = 2.0
+right_versine, detached_versine = versine(torch.sin), versine(lambda x: torch.sin(x.detach()))
 
 
-class DetachedVersine(Versine):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * torch.sin(x.detach())
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e-5])
-def test_what_is_wrong_by_more_than_rounding_stays_wrong(scale):
-    assert diagnose(Versine.apply, point(scale, torch.float32)).ok
-    twice = diagnose(DoubledVersine.apply, point(scale, torch.float32))
+def test_what_is_wrong_by_more_than_rounding_stays_wrong():
+    scale = 1e-6
+    assert diagnose(right_versine, point(scale, torch.float32)).ok
+    twice = diagnose(versine(lambda x: 2 * torch.sin(x)), point(scale, torch.float32))
     assert twice.verdict == "surrogate_gradient", twice
-    detached = diagnose(DetachedVersine.apply, point(scale, torch.float64))
+    detached = diagnose(detached_versine, point(scale, torch.float64))
     assert detached.verdict == "silently_wrong", detached
 
 
-class OffBy(Function):
-    """sin, whose derivative is off by a part of itself that is no factor."""
-
-    part = 0.015
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.sin(x)
-
-    @classmethod
-    def backward(cls, ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * torch.cos(x) * (1 + cls.part * torch.sin(40 * x))
+# sin, whose derivative is off by a part of itself that is no factor.
+off_by = of_inputs(torch.sin, lambda g, x: g * torch.cos(x) * (1 + 0.015 * torch.sin(40 * x))).apply
 
 
 # What backward adds does not depend on grad_out.
-IdentityWithPenalty = of_inputs(lambda x: x.clone(), lambda g, x: g + 0.25, "IdentityWithPenalty")
+IdentityWithPenalty = of_inputs(lambda x: x.clone(), lambda g, x: g + 0.25)
 
 
-def in_float32(x):
-    return OffBy.apply(x.float())
-
-
-@pytest.mark.parametrize("fn", [OffBy.apply, in_float32, IdentityWithPenalty.apply])
+@pytest.mark.parametrize("fn", [off_by, lambda x: off_by(x.float()), IdentityWithPenalty.apply])
 def test_precision_is_not_guessed_from_noise(fn):
     found = diagnose(fn, torch.linspace(-1, 1.2, 9, dtype=torch.float64, requires_grad=True))
     assert "computes_in_16_bits" not in codes(found)
@@ -132,7 +91,7 @@ def test_precision_is_not_guessed_from_noise(fn):
 
 
 def half_inside(x):
-    return Versine.apply(x.bfloat16()).to(x.dtype)
+    return right_versine(x.bfloat16()).to(x.dtype)
 
 
 def test_16_bits_are_said_where_they_were_seen():
@@ -141,79 +100,57 @@ def test_16_bits_are_said_where_they_were_seen():
 
 
 def test_a_large_number_that_pads_hides_no_wrong_first_derivative():
-    class Padded(Function):
-        """x**2 in float32, beside 1e8, as the dynamic programs of soft-DTW have it; twice too large
-        a gradient."""
+    def padded(x):
+        """x**2 in float32, beside 1e8, as the dynamic programs of soft-DTW have it."""
+        table = np.append(x.detach().numpy() ** 2, 1e8)
+        return torch.from_numpy(table).float()[:-1] / 1
 
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            table = np.append(x.detach().numpy() ** 2, 1e8)
-            return torch.from_numpy(table).float()[:-1] / 1
-
-        @staticmethod
-        def backward(ctx, grad_out):
-            (x,) = ctx.saved_tensors
-            return 4 * x.float() * grad_out
-
-    found = diagnose(Padded.apply, point(1.0, torch.float64))
+    twice = of_inputs(padded, lambda g, x: 4 * x.float() * g).apply
+    found = diagnose(twice, point(1.0, torch.float64))
     assert found.first.outcome == "wrong", found
 
 
 PARTS = {
     "a slice": lambda x: x[:, :2],
-    "a slice of the transpose": lambda x: x.t()[:, :3],
     "the transpose": lambda x: x.t(),
     "expanded": lambda x: x[:1].expand(4, 3),
-    "every second": lambda x: x[::2],
     "a diagonal": lambda x: x[:3].diagonal(),
     "permuted": lambda x: x.view(2, 2, 3).permute(2, 0, 1),
 }
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("name", ["1 - cos", "exp(x) - 1 - x"])
-def test_what_cancels_in_a_part_that_is_not_contiguous_is_not_convicted(name, part):
+def test_what_cancels_in_a_part_that_is_not_contiguous_is_not_convicted(part):
     x = (1e-7 * torch.linspace(0.5, 1.5, 12, dtype=torch.float64).view(4, 3)).requires_grad_()
-    found = diagnose(lambda x: CANCELS[name](PARTS[part](x)), x)
+    found = diagnose(lambda x: CANCELS["1 - cos"](PARTS[part](x)), x)
     assert found.verdict in ("supported", "not_checked"), found
 
 
 def test_what_is_wrong_in_a_slice_stays_wrong():
     x = (1e-5 * torch.linspace(0.5, 1.5, 12, dtype=torch.float64).view(4, 3)).requires_grad_()
-    found = diagnose(lambda x: DetachedVersine.apply(x[:, :2]), x)
+    found = diagnose(lambda x: detached_versine(x[:, :2]), x)
     assert found.verdict == "silently_wrong", found
 
 
-class Careful(Function):
+def careful(g, x):
     """What backward adds is computed where errors are caught, from a slice: a penalty as speech
     toolkits have it."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        added = torch.zeros_like(x)
-        with suppress(Exception):
-            added = (x.t()[:, :3] - 1).square().mean() * x
-        return grad_out * (1 + added)
+    added = torch.zeros_like(x)
+    with suppress(Exception):
+        added = (x.t()[:, :3] - 1).square().mean() * x
+    return g * (1 + added)
 
 
-class Careless(Careful):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * (1 + (x.t()[:, :3] - 1).square().mean() * x)
+def careless(g, x):
+    return g * (1 + (x.t()[:, :3] - 1).square().mean() * x)
 
 
 def test_what_fn_does_with_errors_of_its_own_changes_nothing():
     """No error of ours comes out of the operations of fn, where it might be caught."""
     x = torch.linspace(-1, 1.3, 12, dtype=torch.float64).view(4, 3).requires_grad_()
-    caught, not_caught = diagnose(Careful.apply, x), diagnose(Careless.apply, x)
+    caught, not_caught = (
+        diagnose(of_inputs(lambda x: x * 1, b).apply, x) for b in (careful, careless)
+    )
     assert caught.verdict == not_caught.verdict
     assert codes(caught) == codes(not_caught)
     assert "lost_in_rounding" not in codes(caught)

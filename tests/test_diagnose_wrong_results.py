@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from made_functions import function, of_inputs, saving
+from made_functions import codes, function, message, of_inputs, saving
 from test_ignore import Clips, Spike
 from torch.autograd import Function
 
@@ -19,24 +19,14 @@ def x(*values):
     return torch.tensor(values or (0.3, 0.9, -0.4), dtype=torch.float64, requires_grad=True)
 
 
-def codes(found):
-    return [finding.code for finding in found.findings]
+# A first derivative that is meant, by a backward that nobody but autograd can call.
+def only_in_a_pass_backward(grad_out, x):
+    if torch._C._current_graph_task_id() < 0:
+        raise RuntimeError("outside a pass of autograd")
+    return torch.exp(x) * grad_out * 0.5
 
 
-class OnlyInAPass(Function):
-    """A first derivative that is meant, by a backward that nobody but autograd can call."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        if torch._C._current_graph_task_id() < 0:
-            raise RuntimeError("outside a pass of autograd")
-        return torch.exp(x) * grad_out * 0.5
+OnlyInAPass = of_inputs(lambda x: x**2, only_in_a_pass_backward, "OnlyInAPass")
 
 
 # A leaf that requires grad, made in forward: no graph leads on from it.
@@ -116,44 +106,35 @@ def test_a_finding_names_its_function_file_and_line():
     assert "(In SinhBad, lessons_src/what_not_to_do.py:7.)" in " ".join(str(found).split())
 
 
-class Energy(Function):
+def energy(ctx, x, k):
     """Of positions and a parameter; backward keeps the parameter's part as a constant."""
+    ctx.save_for_backward(x)
+    ctx.k = k.detach().clone()
+    return (k * x**3).sum()
 
-    @staticmethod
-    def forward(ctx, x, k):
-        ctx.save_for_backward(x)
-        ctx.k = k.detach().clone()
-        return (k * x**3).sum()
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * 3 * ctx.k * x**2, grad_out * x**3
+def force(ctx, g):
+    (x,) = ctx.saved_tensors
+    return g * 3 * ctx.k * x**2, g * x**3
 
 
 def test_a_matrix_says_which_derivative_of_which_gradient_is_lost():
-    found = diagnose(Energy.apply, x(), x(0.5, 0.7, 1.1))
+    found = diagnose(function(energy, force).apply, x(), x(0.5, 0.7, 1.1))
     assert found.matrix == {"x": {"x": "right", "k": "lost"}, "k": {"x": "right", "k": "0"}}
     assert "grad_x              right    lost" in str(found)
     assert not diagnose(lambda a, b: a * b, x(), x()).matrix
 
 
-class Refuses(Function):
-    """Its gradient by a raises where it is differentiated again, the one by b does not."""
+# Its gradient by a raises where it is differentiated again, the one by b does not.
+def refuses_backward(grad_out, a, b):
+    twice = (2 * a).exp().log()
+    kept = twice.exp()
+    grad_a = grad_out * kept.log() * b
+    kept.add_(0)
+    return grad_a, grad_out * a**2
 
-    @staticmethod
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return a**2 * b
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b = ctx.saved_tensors
-        twice = (2 * a).exp().log()
-        kept = twice.exp()
-        grad_a = grad_out * kept.log() * b
-        kept.add_(0)
-        return grad_a, grad_out * a**2
+Refuses = of_inputs(lambda a, b: a**2 * b, refuses_backward, "Refuses")
 
 
 def test_a_matrix_says_what_raises():
@@ -164,52 +145,44 @@ def test_a_matrix_says_what_raises():
     }
 
 
-class Contrast(Function):
+def cross_entropy(q, k):
+    return torch.nn.functional.cross_entropy(q @ k.T, torch.arange(len(q)))
+
+
+def contrast(ctx, q, k):
     """Along a direction of ones the second derivative of a softmax is 0."""
+    ctx.save_for_backward(q, k, (q @ k.T).softmax(1))
+    return cross_entropy(q, k)
 
-    @staticmethod
-    def forward(ctx, q, k):
-        p = (q @ k.T).softmax(1)
-        ctx.save_for_backward(q, k, p)
-        return torch.nn.functional.cross_entropy(q @ k.T, torch.arange(len(q)))
 
-    @staticmethod
-    def backward(ctx, g):
-        q, k, p = ctx.saved_tensors
-        by_logits = g * (p - torch.eye(len(q), dtype=p.dtype)) / len(q)
-        return by_logits @ k, by_logits.T @ q
+def contrast_backward(ctx, g):
+    q, k, p = ctx.saved_tensors
+    by_logits = g * (p - torch.eye(len(q), dtype=p.dtype)) / len(q)
+    return by_logits @ k, by_logits.T @ q
 
 
 def test_the_matrix_says_0_only_where_a_derivative_is_0():
-    def plain(q, k):
-        return torch.nn.functional.cross_entropy(q @ k.T, torch.arange(len(q)))
-
+    bad = function(contrast, contrast_backward).apply
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(3, 4, generator=generator, dtype=torch.float64) for _ in range(2))
-    got, true = (torch.autograd.functional.hessian(f, (q, k)) for f in (Contrast.apply, plain))
+    got, true = (torch.autograd.functional.hessian(f, (q, k)) for f in (bad, cross_entropy))
     words = {}
     for i, name in enumerate("qk"):
         words[name] = {}
         for j, by in enumerate("qk"):
             assert true[i][j].any() and not torch.allclose(got[i][j], true[i][j])
             words[name][by] = "wrong" if got[i][j].any() else "lost"
-    found = diagnose(Contrast.apply, q.requires_grad_(), k.requires_grad_())
+    found = diagnose(bad, q.requires_grad_(), k.requires_grad_())
     assert found.matrix == words
 
 
-class Lopsided(Function):
-    """What one derivative has too much the other has too little."""
+# What one derivative has too much the other has too little.
+def lopsided_backward(g, x, k):
+    a, b = x
+    return (g * k).sum() * torch.stack([2 * b - b.detach(), a.detach()]), g * a * b
 
-    @staticmethod
-    def forward(ctx, x, k):
-        ctx.save_for_backward(x, k)
-        return k * x[0] * x[1]
 
-    @staticmethod
-    def backward(ctx, g):
-        x, k = ctx.saved_tensors
-        a, b = x
-        return (g * k).sum() * torch.stack([2 * b - b.detach(), a.detach()]), g * a * b
+Lopsided = of_inputs(lambda x, k: k * x[0] * x[1], lopsided_backward, "Lopsided")
 
 
 def test_the_matrix_sees_what_is_antisymmetric():
@@ -233,41 +206,21 @@ def stops_early(g, x):
     return grad + 1e-3 * torch.exp(-10 * grad.abs())
 
 
-class ShiftsItsInput(Function):
+def shifts_its_input(ctx, x):
     """A softmax that subtracts the maximum from what it was given."""
-
-    @staticmethod
-    def forward(ctx, x):
-        x -= x.max()
-        y = x.exp() / x.exp().sum()
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (y,) = ctx.saved_tensors
-        return grad_out * y - y * (grad_out * y).sum()
+    x -= x.max()
+    y = x.exp() / x.exp().sum()
+    ctx.save_for_backward(y)
+    return y
 
 
-class Unused(Function):
-    """Wrong by x; does not use b."""
-
-    @staticmethod
-    def forward(ctx, x, b):
-        ctx.save_for_backward(x)
-        return x**2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return 3 * grad_out * ctx.saved_tensors[0], None
-
-
-def message(found, code):
-    return next(f.message for f in found.findings if f.code == code)
+def softmax_backward(ctx, g):
+    (y,) = ctx.saved_tensors
+    return g * y - y * (g * y).sum()
 
 
 def test_an_edit_in_place_is_told_also_where_fn_is_right():
-    found = diagnose(ShiftsItsInput.apply, x())
+    found = diagnose(function(shifts_its_input, softmax_backward).apply, x())
     assert all(row.outcome == "right" for row in found.settings.values())
     assert "fn(x) + x**2" in message(found, "in_place_without_mark_dirty")
     assert "error" not in [f.severity for f in found.findings]
@@ -279,7 +232,8 @@ def test_what_a_solver_leaves_of_a_small_grad_out_is_told_as_that():
 
 
 def test_an_input_that_is_not_used_is_no_cause():
-    found = diagnose(Unused.apply, x(), x())
+    unused = of_inputs(lambda x, b: x**2, lambda g, x, b: (3 * g * x, None))
+    found = diagnose(unused.apply, x(), x())
     assert not found.ok and "returns_none" not in codes(found)
 
 
@@ -317,21 +271,16 @@ def test_an_argument_that_the_caller_detached_is_not_told_as_made_in_forward():
     assert diagnose(lambda x: by_number(x, 2.0), x()).ok
 
 
-class ByHandedFunction(Function):
-    @staticmethod
+def test_a_function_that_apply_is_handed_is_not_told_as_made_in_forward():
     def forward(ctx, x, derivative):
         ctx.derivative = derivative
         return x.sin()
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.derivative(), None
+    f = function(forward, lambda ctx, g: (g * ctx.derivative(), None))
 
-
-def test_a_function_that_apply_is_handed_is_not_told_as_made_in_forward():
     def fn(x):
         cosine = x.detach().cos()
-        return ByHandedFunction.apply(x, lambda: cosine)
+        return f.apply(x, lambda: cosine)
 
     found = diagnose(fn, x())
     assert "derivative, which apply is handed" in message(found, "argument_without_graph")
@@ -347,36 +296,26 @@ def simulated(x):
     return np.sum(given**4 + np.sin(given)), 4 * given**3 + np.cos(given)
 
 
-class Simulated(Function):
-    @staticmethod
-    def forward(ctx, x):
-        energy, forces = simulated(x)
-        ctx.save_for_backward(torch.from_numpy(forces))
-        return torch.tensor(energy)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.saved_tensors[0]
+def with_forces(ctx, x):
+    energy, forces = simulated(x)
+    ctx.save_for_backward(torch.from_numpy(forces))
+    return torch.tensor(energy)
 
 
-class SimulatedInBackward(Simulated):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.tensor(simulated(x)[0])
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * torch.from_numpy(simulated(ctx.saved_tensors[0])[1])
-
-
-class ThereAndBack(Simulated):
+def there_and_back(ctx, x):
     """Torch's own number, by way of Python."""
+    ctx.save_for_backward(x / torch.tensor(x.norm().item()))
+    return x.norm()
 
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x / torch.tensor(x.norm().item()))
-        return x.norm()
+
+def times_saved(ctx, g):
+    return g * ctx.saved_tensors[0]
+
+
+Simulated = function(with_forces, times_saved)
+SimulatedInBackward = of_inputs(
+    lambda x: torch.tensor(simulated(x)[0]), lambda g, x: g * torch.from_numpy(simulated(x)[1])
+)
 
 
 def test_numbers_of_a_simulator_get_advice_that_can_be_followed():
@@ -385,29 +324,26 @@ def test_numbers_of_a_simulator_get_advice_that_can_be_followed():
     assert "intermediate_saved" not in codes(found)
     inside = diagnose(SimulatedInBackward.apply, x())
     assert "Hessian times a vector" in message(inside, "untracked_backward")
-    back = diagnose(ThereAndBack.apply, x())
+    back = diagnose(function(there_and_back, times_saved).apply, x())
     assert "computed_outside_torch" not in codes(back) and "intermediate_saved" in codes(back)
 
 
-class ScaledBySimulation(Function):
+def scaled_by_simulation(ctx, x):
     """sin(v x), where a simulator gives v, and its slope, for x."""
+    v, slope = (torch.tensor(number) for number in simulated(x))
+    angle = v * x
+    ctx.save_for_backward(x, v, slope, angle)
+    return angle.sin()
 
-    @staticmethod
-    def forward(ctx, x):
-        v, slope = (torch.tensor(number) for number in simulated(x))
-        angle = v * x
-        ctx.save_for_backward(x, v, slope, angle)
-        return angle.sin()
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, v, slope, angle = ctx.saved_tensors
-        by_angle = grad_out * angle.cos()
-        return by_angle * v + (by_angle * x).sum() * slope
+def by_angle(ctx, g):
+    x, v, slope, angle = ctx.saved_tensors
+    by_angle = g * angle.cos()
+    return by_angle * v + (by_angle * x).sum() * slope
 
 
 def test_what_torch_makes_of_a_simulators_number_can_be_made_again():
-    found = diagnose(ScaledBySimulation.apply, x())
+    found = diagnose(function(scaled_by_simulation, by_angle).apply, x())
     assert "(v, slope)" in message(found, "computed_outside_torch")
     assert "(angle)" in message(found, "intermediate_saved")
 
@@ -421,25 +357,22 @@ def test_detect_says_the_same_of_them():
             g.sum().backward()
 
 
-class WritesAndLeavesOut(Function):
-    """Two causes: backward writes into what forward saved, and computes without a graph."""
+def saves_exponential(ctx, x):
+    e = x.exp()
+    ctx.save_for_backward(x, e)
+    return e * x.sin()
 
-    @staticmethod
-    def forward(ctx, x):
-        e = x.exp()
-        ctx.save_for_backward(x, e)
-        return e * x.sin()
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, e = ctx.saved_tensors
-        with torch.no_grad():
-            slope = e.mul_(x.sin() + x.cos())
-        return grad_out * slope
+def writes_and_leaves_out(ctx, g):
+    """Two causes: it writes into what forward saved, and computes without a graph."""
+    x, e = ctx.saved_tensors
+    with torch.no_grad():
+        slope = e.mul_(x.sin() + x.cos())
+    return g * slope
 
 
 def test_what_cuts_is_told_beside_what_backward_overwrites():
-    found = diagnose(WritesAndLeavesOut.apply, x())
+    found = diagnose(function(saves_exponential, writes_and_leaves_out).apply, x())
     assert {"mutates_saved", "untracked_backward"} <= set(codes(found))
 
 
@@ -447,34 +380,24 @@ def test_what_clips_is_not_told_as_what_fails_for_small_ones():
     assert " clips," in message(diagnose(Clips.apply, x()), "backward_not_linear")
 
 
-class SparseProduct(Function):
-    """A step is seen although a sparse tensor, which has no address, is met after it."""
-
-    @staticmethod
-    def forward(ctx, v, x):
-        ctx.save_for_backward(v, x)
-        return v * x
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        v, x = ctx.saved_tensors
-        places = torch.arange(len(v)).expand(2, -1)
-        matrix = torch.sparse_coo_tensor(places, v.detach(), (len(v), len(v)))
-        return grad_out * x, torch.sparse.mm(matrix.t(), grad_out[:, None])[:, 0]
+# A step is seen although a sparse tensor, which has no address, is met after it.
+def sparse_product_backward(grad_out, v, x):
+    places = torch.arange(len(v)).expand(2, -1)
+    matrix = torch.sparse_coo_tensor(places, v.detach(), (len(v), len(v)))
+    return grad_out * x, torch.sparse.mm(matrix.t(), grad_out[:, None])[:, 0]
 
 
-class FillsData(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
+SparseProduct = of_inputs(lambda v, x: v * x, sparse_product_backward, "SparseProduct")
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        found = torch.zeros_like(grad_out)
-        for i, slope in enumerate(grad_out * 3 * ctx.saved_tensors[0] ** 2):
-            found.data[i] = slope
-        return found
+
+def fills_data_backward(grad_out, x):
+    found = torch.zeros_like(grad_out)
+    for i, slope in enumerate(grad_out * 3 * x**2):
+        found.data[i] = slope
+    return found
+
+
+FillsData = of_inputs(lambda x: x**3, fills_data_backward, "FillsData")
 
 
 def test_the_step_that_cuts_is_named_also_beside_sparse_tensors_and_what_is_written_to_data():
@@ -519,41 +442,22 @@ class MarksInSetup(Function):
         return grad_out * ctx.saved_tensors[0]
 
 
-class WrongSign(Function):
-    @staticmethod
-    def forward(ctx, x):
-        sine, cosine = x.sin(), x.cos()
-        ctx.save_for_backward(sine, cosine)
-        return sine, cosine
-
-    @staticmethod
-    def backward(ctx, grad_sine, grad_cosine):
-        sine, cosine = ctx.saved_tensors
-        return grad_sine * cosine + grad_cosine * sine
-
-
-def test_what_is_wrong_with_an_extra_output_is_what_is_told():
+def test_a_mark_in_setup_context_is_told():
     found = diagnose(lambda x: MarksInSetup.apply(x)[0], x())
     assert "marked non-differentiable" in message(found, "intermediate_saved")
-    wrong = message(diagnose(WrongSign.apply, x()), "extra_output_gradient_wrong")
-    assert "an extra output is wrong: cosine." in wrong
 
 
 # What is written in place.
 
 
-class Doubles(Function):
+def doubles(ctx, x):
     """(2 x)**2, where x becomes 2 x itself: to autograd it is still x."""
+    x.mul_(2)
+    ctx.save_for_backward(x)
+    return x**2
 
-    @staticmethod
-    def forward(ctx, x):
-        x.mul_(2)
-        ctx.save_for_backward(x)
-        return x**2
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * 4 * ctx.saved_tensors[0]
+Doubles = function(doubles, lambda ctx, g: g * 4 * ctx.saved_tensors[0], "Doubles")
 
 
 @pytest.mark.parametrize(
@@ -569,44 +473,35 @@ def test_an_input_that_is_written_into_behind_any_operation_is_the_cause(before)
 
 
 def test_what_says_that_it_writes_in_place_is_right_behind_any_operation():
-    class Says(Doubles):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.mark_dirty(x.exp_())
-            ctx.save_for_backward(x)
-            return x
+    def says(ctx, x):
+        ctx.mark_dirty(x.exp_())
+        ctx.save_for_backward(x)
+        return x
 
-        @staticmethod
-        def backward(ctx, grad_out):
-            return grad_out * ctx.saved_tensors[0]
-
-    found = diagnose(lambda x: Says.apply(x.clone()) + SinhBad.apply(x), x())
+    exp_ = function(says, times_saved).apply
+    found = diagnose(lambda x: exp_(x.clone()) + SinhBad.apply(x), x())
     assert codes(found) == ["intermediate_on_ctx"]
 
 
 # An implicit layer.
 
 
-class Implicit(Function):
-    """Its backward solves with a function that it is handed, and that holds a tensor of the graph
-    and a constant."""
+def implicit(ctx, z, func):
+    ctx.func = func
+    ctx.save_for_backward(z)
+    return z.clone()
 
-    @staticmethod
-    def forward(ctx, z, func):
-        ctx.func = func
-        ctx.save_for_backward(z)
-        return z.clone()
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        (z,) = ctx.saved_tensors
-        with torch.enable_grad():
-            z0 = z.detach().requires_grad_()
-            f0 = ctx.func(z0)
-        g = grad_out
-        for _ in range(60):
-            g = torch.autograd.grad(f0, z0, g, retain_graph=True)[0] + grad_out
-        return g, None
+def solves(ctx, g):
+    """With a function that it is handed, and that holds a tensor of the graph and a constant."""
+    (z,) = ctx.saved_tensors
+    with torch.enable_grad():
+        z0 = z.detach().requires_grad_()
+        f0 = ctx.func(z0)
+    u = g
+    for _ in range(60):
+        u = torch.autograd.grad(f0, z0, u, retain_graph=True)[0] + g
+    return u, None
 
 
 def test_a_function_that_holds_what_has_a_graph_is_no_argument_without_one():
@@ -618,7 +513,7 @@ def test_a_function_that_holds_what_has_a_graph_is_no_argument_without_one():
             for _ in range(60):
                 z = torch.tanh(weight * z + x)
         z = torch.tanh(weight * z + x)
-        return Implicit.apply(z, lambda z: torch.tanh(weight * z + x))
+        return function(implicit, solves).apply(z, lambda z: torch.tanh(weight * z + x))
 
     found = diagnose(layer, x())
     assert found.verdict == "silently_wrong" and "argument_without_graph" not in codes(found)
@@ -669,26 +564,23 @@ def test_a_step_does_not_change_where_it_stands_still():
     assert diagnose(NarrowStep.apply, given.requires_grad_()).verdict == "surrogate_gradient"
 
 
-class Spline(Function):
+def spline(ctx, x, knots):
     """Straight lines between knots; the slopes are kept, and they are found by an index."""
+    number = (x.clamp(-2, 2) - (-2)).floor() + torch.tensor(1.0, dtype=x.dtype)
+    number = number.long()
+    fraction = x - number + 3
+    ctx.save_for_backward(fraction, number, knots)
+    return (1 - fraction**2) * knots[number] + fraction**2 * knots[number + 1]
 
-    @staticmethod
-    def forward(ctx, x, knots):
-        number = (x.clamp(-2, 2) - (-2)).floor() + torch.tensor(1.0, dtype=x.dtype)
-        number = number.long()
-        fraction = x - number + 3
-        ctx.save_for_backward(fraction, number, knots)
-        return (1 - fraction**2) * knots[number] + fraction**2 * knots[number + 1]
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        fraction, number, knots = ctx.saved_tensors
-        return grad_out * 2 * fraction * (knots[number + 1] - knots[number]), None
+def spline_backward(ctx, g):
+    fraction, number, knots = ctx.saved_tensors
+    return g * 2 * fraction * (knots[number + 1] - knots[number]), None
 
 
 def test_an_index_is_exact_however_it_is_computed():
     knots = torch.tensor([0.0, 1.0, 3.0, -2.0, 0.5, 1.5, 2.5], dtype=torch.float64)
-    found = diagnose(lambda x: Spline.apply(x, knots), x(0.3, -1.6, 1.2))
+    found = diagnose(lambda x: function(spline, spline_backward).apply(x, knots), x(0.3, -1.6, 1.2))
     assert found.verdict == "silently_wrong"
 
 

@@ -183,6 +183,8 @@ PROVOKED = [
     lambda: inside(detect_intermediates, SinhBad.apply),
     lambda: inside(recompute_intermediates, scaled),
     lambda: unknown_torch(),
+]
+PROVOKED_COMPILED = [
     lambda: twice(compiled(torch.sin), x()),
     lambda: twice(differentiated_once(compiled(torch.amax)), x()),
 ]
@@ -225,10 +227,17 @@ def guarded():
     first.sum().backward()
 
 
+COMPILED = [quoted for quoted in QUOTED if "compile" in quoted]  # those import Dynamo, a second
+
+
 @pytest.fixture(scope="module")
 def said():
+    return said_by(PROVOKED)
+
+
+def said_by(provoked):
     texts = []
-    for provoke in PROVOKED:
+    for provoke in provoked:
         try:
             provoke()
         except Exception as error:
@@ -237,9 +246,16 @@ def said():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("quoted", QUOTED)
+@pytest.mark.parametrize("quoted", [quoted for quoted in QUOTED if quoted not in COMPILED])
 def test_torch_says_this(quoted, said):
     assert any(quoted in text for text in said), "\n".join(said)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_torch_says_this_of_compiled_regions():
+    said = said_by(PROVOKED_COMPILED)
+    assert COMPILED and all(any(quoted in text for text in said) for quoted in COMPILED), said
 
 
 def test_the_words_of_other_versions_are_on_the_page_too():
@@ -477,10 +493,8 @@ def beside(f, at):
     return twice(lambda x: f(x) + x**2, at)[0]
 
 
-@pytest.mark.parametrize(
-    "backend",
-    ["aot_eager", pytest.param("inductor", marks=[pytest.mark.slow, needs_compiler])],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=needs_compiler)])
 def test_a_compiled_frozen_net_is_silently_nothing(backend):
     net, column = frozen_net(), x()[:, None].detach().requires_grad_()
     torch._dynamo.reset()
@@ -492,6 +506,7 @@ def test_a_compiled_frozen_net_is_silently_nothing(backend):
         assert torch.allclose(beside(region, column), right)
 
 
+@pytest.mark.slow
 def test_a_compiled_tanh_is_silently_nothing():
     # torch 2.11 says the first, 2.13 the second.
     refused = "does not require grad|appears? to not have been used in the graph"

@@ -1,6 +1,7 @@
 """Each finding of diagnose by itself: what it says of evidence, and when it is silent.
 
-The evidence is made up. That real Functions lead to such evidence is what other tests show.
+The evidence is made up. What a Function of test_diagnosis_facts gets is not here, but where its
+words hang on more than a name.
 """
 
 from dataclasses import replace
@@ -64,15 +65,11 @@ SPEAKS = [  # code, evidence, some of its words
         seen(measured(first=WRONG), functions=(custom(meant=True),)),
         "backward of F returns is meant",
     ),
-    (
-        "endless_recursion",
-        failing("EndlessRecursion: endless recursion: backward of F differentiates an output of F"),
-        "Backward of F differentiates an output of F: an",
-    ),
-    ("mutates_grad_out", habit(mutates=True), "writes into grad_out"),
-    ("mutates_saved", habit(mutates_saved=True), "a tensor that forward saved"),
-    ("backward_works_once", habit(only_once="gone"), "raises: gone"),
-    ("backward_not_linear", habit(not_linear="a wrong number"), "not linear in grad_out"),
+    ("differences_disagree", seen(measured(second=UNCLEAR)), "can be trusted at no element"),
+    ("computes_in_float32", seen(measured(**FLOAT32)), "judged to 1.0% only"),
+    ("computes_in_16_bits", seen(measured(dtype=torch.bfloat16, tolerance=0.1)), "below 10% do"),
+    ("seed_fixed", seen(seeded=True), "with the seed fixed"),
+    ("another_point", seen(moved=True), "the numbers are from beside it"),
     ("backward_not_linear", habit(not_linear="KeyError: 1"), "backward raises: KeyError: 1"),
     (
         "backward_not_repeatable",
@@ -80,45 +77,16 @@ SPEAKS = [  # code, evidence, some of its words
         "backward gives another number: it changes ctx.n, ctx.m. To",
     ),
     ("backward_not_repeatable", habit(not_repeatable="no"), "gives no: it draws random"),
-    ("state_between_calls", habit(second_call="a wrong number"), "backward: a wrong number."),
-    ("returns_none", seen(measured(WRONG), habits=Habits(no_gradient="b")), "None for b, but"),
-    ("first_derivative_differs", seen(measured(WRONG)), "not that of forward"),
     (
         "inexact_first_derivative",
         seen(measured(relative=0.01, tolerance=0.1)),
         "lower precision inside. If fn is meant to be so inexact, pass rtol=0.02. So the second "
         "derivative was judged to 10%",
     ),
-    ("changed_by_create_graph", seen(measured(changed_by_create_graph=True)), "create_graph=True"),
-    (
-        "once_differentiable",
-        seen(functions=(sound(once=True),)),
-        "itself requires grad. What it guards is torch on saved inputs and can be differentiated: "
-        "delete the decorator, and",
-    ),
     (
         "once_differentiable",
         wrong(custom(once=True), second=only_after),
         "a wrong number comes without a message: graph after, both. Do not delete the decorator",
-    ),
-    ("once_differentiable", wrong(sound(once=True), custom(once=True)), "Do not delete"),
-    (
-        "extra_output_gradient_ignored",
-        wrong(extra(), extra(title="down")),
-        "of: up, down. That gradient arrives in the second backward: add it, times the "
-        "derivative of up.",
-    ),
-    ("extra_output_gradient_wrong", wrong(extra(ignored=False)), "an extra output is wrong: up."),
-    (
-        "gradients_by_convention",
-        wrong(sound(first=WRONG), sound()),
-        "not the derivative of forward in F, and all of fn is right",
-    ),
-    ("input_copy_saved", wrong(custom(kept(repeats=Kind.INPUT))), "Convert the input before apply"),
-    (
-        "argument_without_graph",
-        wrong(sound(handed=(Handed("y", False),))),
-        "y changes with the input, and comes to apply without",
     ),
     (
         "argument_without_graph",
@@ -151,23 +119,11 @@ SPEAKS = [  # code, evidence, some of its words
         "It is returned, but marked non-differentiable",
     ),
     ("intermediate_saved", wrong(custom(kept(marked=True))), "leave mark_non_differentiable out"),
-    ("intermediate_on_ctx", wrong(custom(e, n), custom(e)), "backward: ctx.e, ctx.n. Compute it"),
     ("intermediate_on_ctx", wrong(custom(number)), "ctx.r. No graph leads on from what is not a"),
     ("intermediate_on_ctx", wrong(custom(number, e)), "ctx.r: No graph leads on from what is"),
     ("intermediate_on_ctx", wrong(custom(e), custom(kept("m", marked=True))), "ctx.m: It is ret"),
     # How it is used is not known.
     ("intermediate_on_ctx", wrong(custom(kept("e", used=None))), "ctx.e"),
-    ("state_outside_ctx", wrong(custom(hidden=True)), "leaves outside ctx: a constant"),
-    (
-        "second_function_gradient",
-        wrong(second_function(none=("grad_out",), zero=("x",), wrong=("y", "z"))),
-        "G returns None for grad_out, 0 for x, a wrong gradient for y, z. Derive",
-    ),
-    (
-        "grad_out_path_cut",
-        wrong(sound(by_grad_out=WRONG)),
-        "has no graph to grad_out (what cuts it was not seen).",
-    ),
     ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG, got=0.5)), "wrongly by grad_out"),
     (
         "untracked_backward",
@@ -175,43 +131,18 @@ SPEAKS = [  # code, evidence, some of its words
         "computes with x where autograd cannot follow (by one or more of .item(); NumPy in b).",
     ),
     ("untracked_backward", wrong(cutting(inner=("G",))), "with x where"),
-    ("float32_differs", seen(differs_in_float32=True), "in float32, as you gave it"),
-    (
-        "path_counted_twice",
-        wrong(custom(**twice), sound(moves=False), second=only_after),
-        "one path counts twice",
-    ),
-    ("in_place_without_mark_dirty", wrong(habits=Habits(edits_input=True)), "ctx.mark_dirty(x)"),
     ("backward_not_linear", habit(not_linear="the same result"), "ignores grad_out"),
     ("in_place_without_mark_dirty", wrong(custom(kept(edited=True))), "ctx.mark_dirty(x)"),
-    ("no_derivative_formula", failing("no autograd formula was registered"), "register_autograd"),
     (
         "no_derivative_formula",
         wrong(warnings=("an autograd kernel was not registered",)),
         "register_autograd",
     ),
-    ("no_derivative_formula", failing("derivative for f is not there"), "register_autograd"),
     ("numpy_in_backward", failing("Can't call numpy() on a Tensor"), "Do not follow the advice"),
     (
         "numpy_in_backward",
         wrong(custom(refused="Can't call numpy() on a Tensor")),
         "to NumPy, where no graph leads. Do",
-    ),
-    (
-        "inputs_of_one_another",
-        seen(measured(WRONG, situation=Situation("linked"))),
-        "one is made from another",
-    ),
-    ("sign_of_grad_out", seen(measured(situation=Situation("negative"))), "a negative grad_out"),
-    (
-        "input_frozen",
-        seen(measured(situation=Situation("frozen", "b"))),
-        "are for b with requires_grad=False",
-    ),
-    (
-        "raises_if_frozen",
-        seen(measured(raises_frozen=("b", "no."))),
-        "With requires_grad=False for b it raises: no. Ask",
     ),
     ("third_order_not_tracked", seen(measured(**at_third)), "an operation of torch"),
     (
@@ -224,27 +155,9 @@ SPEAKS = [  # code, evidence, some of its words
         seen(measured(third=rows(RAISES)), functions=(sound(inner=("G", "H")), sound())),
         "Diagnose G, H by itself.",
     ),
-    ("saved_tensor_edited", failing("modified by an inplace operation"), "changed in place"),
-    (
-        "leaf_edited",
-        failing("a view of a leaf Variable that requires grad is being used in", "f, line 1"),
-        "(a leaf), in f, line 1, is written into",
-    ),
-    (
-        "graph_freed",
-        failing("Trying to backward through the graph a second time", functions=(sound(),)),
-        "inside backward does that",
-    ),
-    ("checkpoint_refuses_grad", failing("not compatible with .grad()"), "use_reentrant=False"),
-    ("number_of_gradients", failing("an incorrect number of gradients"), "one value for each"),
-    ("gradient_for_no_tensor", failing("gradient different than None at position 2"), "no tensor"),
     ("gradient_of_another_kind", failing("returned an invalid gradient at index 0"), "the shape"),
-    ("gradient_of_another_kind", failing("expected Variable or None"), "must return tensors"),
     ("gradient_can_be_none", failing("unsupported operand: 'NoneType' and"), "meets a None"),
     ("gradient_can_be_none", failing("NoneType object has no"), "meets a None"),
-    ("view_in_backward", failing("view size is not compatible"), "Use reshape"),
-    ("no_backward", failing("must implement either the backward or vjp"), "has no backward"),
-    ("out_argument", failing("functions with out=... do not"), "with out="),
     (
         "raises_in",
         seen(
@@ -261,7 +174,6 @@ SPEAKS = [  # code, evidence, some of its words
     ("cause_unknown", failing("something else"), "Halve fn to find the operation that raises"),
     ("cause_unknown", wrong(), "another derivative than there is"),
     ("nan_in_first", seen(measured(NOT_FINITE)), "so neither is the second"),
-    ("nan_in_second", seen(measured(second=one_not_finite)), "Stay away from there"),
     ("nan_in_second", seen(measured(grad_out_not_finite=True)), "are trained, it is not: often"),
     (
         "nan_in_second",
@@ -277,17 +189,12 @@ SPEAKS = [  # code, evidence, some of its words
     ("noncontiguous_input", habit(input_layout="a wrong number"), "look for strides"),
     ("noncontiguous_input", habit(input_layout="no"), "x: no. fn does something else"),
     ("grad_out_layout", habit(grad_out_layout="no view."), ".t() after fn): no view. Use reshape"),
-    ("input_on_ctx", seen(functions=(sound(kept("x", Kind.INPUT)),)), "On ctx, ctx.x misses"),
-    ("output_on_ctx", seen(functions=(sound(kept("y", Kind.OUTPUT)),)), "ctx.y is an output"),
-    ("reference_cycle", seen(lifetime=Lifetime.CYCLE), "until the garbage collector runs"),
     (
         "memory_leak",
         seen(functions=(sound(kept("y", circular=True), e),), lifetime=Lifetime.FOREVER),
         "ctx.y keeps its own graph alive",
     ),
     ("memory_leak", seen(lifetime=Lifetime.FOREVER), "What forward keeps keeps its own graph"),
-    ("output_used_alone", seen(measured(output_alone=0)), "for output 0 alone"),
-    ("only_by_backward", seen(measured(by_backward=True)), ".backward(create_graph=True)"),
     (
         "elements_not_checked",
         seen(
@@ -301,53 +208,36 @@ SPEAKS = [  # code, evidence, some of its words
         ),
         "2 of 9 elements not checked",
     ),
-    ("leaf_without_gradient", seen(forgotten=("net.w",)), "argument of apply, net.w: the output"),
-    ("differences_disagree", seen(measured(second=UNCLEAR)), "can be trusted at no element"),
-    ("lost_in_rounding", seen(measured(second=UNCLEAR, drowned=True)), "numbers cancel inside fn"),
-    ("raises_beside", seen(raises_beside="ValueError: no."), "need: ValueError: no. Hand in"),
-    ("computes_in_float32", seen(measured(**FLOAT32)), "judged to 1.0% only"),
-    ("computes_in_16_bits", seen(measured(dtype=torch.bfloat16, tolerance=0.1)), "below 10% do"),
-    ("seed_fixed", seen(seeded=True), "with the seed fixed"),
-    ("edits_what_it_holds", seen(edited=("a", "b", "c", "d")), "changes a, b, c, d. That"),
     ("edits_what_it_holds", seen(edited=tuple("abcde")), "changes a, b, c, d, .... That"),
-    ("other_leaves", seen(unchecked=("a", "b", "c", "d")), "inputs: a, b, c, d. Derivatives"),
     ("other_leaves", seen(unchecked=tuple("abcde")), "inputs: a, b, c, d, .... Derivatives"),
-    ("stays_symmetric", seen(measured(symmetric=("A", "B"))), "in fn((A + A.mT) / 2): A, B. Moved"),
-    ("another_point", seen(moved=True), "the numbers are from beside it"),
 ]
 
 SILENT = [  # code, evidence that lacks something, or holds what explains it already
-    ("backward_works_once", habit(only_once="gone", mutates_saved=True)),
     ("returns_none", habit(no_gradient="b")),
     ("returns_none", seen(measured(WRONG))),
+    ("grad_out_layout", habit(grad_out_layout="so", not_linear="so")),
+    ("nan_in_second", seen(measured(NOT_FINITE, NOT_FINITE))),
+    ("reference_cycle", seen(lifetime=Lifetime.FOREVER)),
+    ("memory_leak", seen(lifetime=Lifetime.CYCLE)),
+    ("elements_not_checked", seen(measured(second=rows(WRONG, unchecked=3, elements=9)))),
+    ("sign_of_grad_out", seen(measured(situation=Situation("frozen")))),
+    ("input_frozen", seen(measured(situation=Situation("negative")))),
+    ("backward_works_once", habit(only_once="gone", mutates_saved=True)),
     *(
         ("first_derivative_differs", seen(measured(WRONG), habits=Habits(**{name: "so"})))
         for name in ("no_gradient", "mutates", "mutates_saved", "not_linear", "not_repeatable")
     ),
-    ("inexact_first_derivative", seen(measured(relative=1e-4))),
     ("inexact_first_derivative", seen(measured(relative=1e-3, **FLOAT32))),
-    ("inexact_first_derivative", seen(measured(WRONG, relative=0.01))),
     ("first_derivative_differs", seen(measured(WRONG, situation=Situation("linked")))),
-    ("inputs_of_one_another", seen(measured(situation=Situation("frozen")))),
-    ("sign_of_grad_out", seen(measured(situation=Situation("frozen")))),
-    ("input_frozen", seen(measured(situation=Situation("negative")))),
-    ("extra_output_gradient_ignored", wrong(extra(ignored=False))),
-    ("extra_output_gradient_ignored", seen(functions=(extra(),))),
-    ("extra_output_gradient_wrong", wrong(extra())),
-    ("extra_output_gradient_wrong", seen(functions=(extra(ignored=False),))),
     ("input_copy_saved", wrong(custom(kept("c", repeats=Kind.INPUT)))),
     ("input_copy_saved", wrong(custom(kept()))),
     ("intermediate_saved", wrong(custom(kept()), habits=Habits(edits_input=True))),
     ("intermediate_saved", wrong(custom(kept(outside=True)))),
     ("intermediate_on_ctx", wrong(custom(kept("e", outside=True)))),
     ("computed_outside_torch", wrong(custom(kept(), kept("e")))),
-    ("computed_outside_torch", seen(functions=(custom(kept(outside=True)),))),
     ("argument_without_graph", wrong(custom(kept()))),
-    ("input_copy_saved", seen(functions=(custom(kept(repeats=Kind.INPUT)),))),
     ("intermediate_saved", wrong(custom(kept(repeats=Kind.INPUT), e))),
-    ("intermediate_saved", seen(functions=(custom(kept()),))),
     ("intermediate_on_ctx", wrong(custom(kept()))),
-    ("intermediate_on_ctx", seen(functions=(custom(e),))),
     # Backward does not use it, or is right by itself, or writes it.
     ("intermediate_on_ctx", wrong(custom(kept("e", used=False)))),
     ("intermediate_on_ctx", wrong(sound(e))),
@@ -355,16 +245,13 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("state_outside_ctx", wrong(custom())),
     ("differences_disagree", seen(measured(second=UNCLEAR), raises_beside="ValueError")),
     ("differences_disagree", seen(measured(second=UNCLEAR, drowned=True))),
-    ("state_outside_ctx", seen(functions=(custom(hidden=True),))),
     ("state_outside_ctx", wrong(custom(hidden=True), habits=Habits(not_repeatable="so"))),
     ("second_function_gradient", wrong(second_function())),
-    ("second_function_gradient", seen(functions=(second_function(none=("x",)),))),
     ("grad_out_path_cut", wrong(sound())),
     (
         "grad_out_path_cut",  # the second Function is to blame
         wrong(replace(second_function(none=("g",)), checked=sound(by_grad_out=WRONG).checked)),
     ),
-    ("grad_out_path_cut", seen(functions=(sound(by_grad_out=WRONG),))),
     *(
         ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG), habits=Habits(**{name: "so"})))
         for name in ("not_repeatable", "not_linear")
@@ -379,13 +266,11 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("untracked_backward", wrong(cutting(), habits=Habits(not_repeatable="so"))),
     ("untracked_backward", wrong(custom(e))),
     ("untracked_backward", wrong(replace(second_function(none=("g",)), cut=("x",)))),
-    ("untracked_backward", seen(functions=(cutting(),))),
     ("untracked_backward", wrong(cutting(first=WRONG), sound())),  # which follows a convention
     *(
         ("untracked_backward", wrong(cutting(), habits=Habits(**{name: True})))
         for name in ("edits_input", "mutates", "mutates_saved")
     ),
-    ("gradients_by_convention", seen(functions=(sound(first=WRONG), sound()))),
     ("gradients_by_convention", wrong(sound(first=WRONG))),
     ("path_counted_twice", wrong(custom(**twice), second=only_after, habits=ONCE_MORE)),
     ("path_counted_twice", wrong(sound(), second=only_after)),
@@ -396,7 +281,6 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("path_counted_twice", wrong(custom(**twice), extra(by_input=RIGHT), second=only_after)),
     ("in_place_without_mark_dirty", wrong(custom(kept()))),
     ("third_order_not_tracked", seen(measured(second=one_bad, **at_third))),
-    ("third_order_not_tracked", seen(measured(third=rows()))),
     *(
         ("saved_tensor_edited", failing("modified by an inplace operation", habits=habits))
         for habits in (Habits(mutates=True), Habits(mutates_saved=True))
@@ -418,18 +302,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
         ),
     ),
     ("raises_in", failing("something else")),
-    ("raises_in", failing("functions with out=", raised_in="f, line 1")),
-    ("raises_in", seen(measured(second=rows(WRONG, raised_in="f, line 1")))),
     ("cause_unknown", seen(measured(second=rows(RAISES, raised_in="f, line 1")))),
-    ("cause_unknown", failing("functions with out=")),
-    ("cause_unknown", wrong(custom(e))),
-    ("nan_in_second", seen(measured(NOT_FINITE, NOT_FINITE))),
-    ("grad_out_layout", habit(grad_out_layout="so", not_linear="so")),
-    ("input_on_ctx", seen(functions=(sound(kept("", Kind.INPUT), e),))),
-    ("output_on_ctx", seen(functions=(sound(kept("", Kind.OUTPUT), e),))),
-    ("reference_cycle", seen(lifetime=Lifetime.FOREVER)),
-    ("memory_leak", seen(lifetime=Lifetime.CYCLE)),
-    ("elements_not_checked", seen(measured(second=rows(WRONG, unchecked=3, elements=9)))),
 ]
 
 

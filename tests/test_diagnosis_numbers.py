@@ -3,7 +3,6 @@
 import pytest
 import torch
 from made_functions import function, of_inputs
-from torch.autograd import Function
 
 from double_backward import diagnose
 from double_backward.diagnosis.first_derivative import scatters
@@ -15,72 +14,56 @@ def codes(diagnosis):
     return {finding.code for finding in diagnosis.findings}
 
 
-class Cubed(Function):
-    @staticmethod
-    def forward(ctx, x, unit_x, unit_y):
-        ctx.save_for_backward(x)
-        ctx.units = unit_x, unit_y
-        return (x / unit_x) ** 3 * unit_y
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        unit_x, unit_y = ctx.units
-        return grad_out * 3 * x**2 / unit_x**3 * unit_y, None, None
+def cubed(unit_x, unit_y, kept=lambda x: x):
+    return of_inputs(
+        lambda x: (x / unit_x) ** 3 * unit_y,
+        lambda g, x: g * 3 * kept(x) * x / unit_x**3 * unit_y,
+    ).apply
 
 
-class CubedDetached(Cubed):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        unit_x, unit_y = ctx.units
-        return grad_out * 3 * x.detach() * x / unit_x**3 * unit_y, None, None
+def cubed_detached(unit_x=1, unit_y=1):
+    return cubed(unit_x, unit_y, torch.detach)
 
 
-UNITS = [(1, 1), (1, 1e-30), (1e-12, 1), (1e6, 1e-15), (1e12, 1e12)]
+UNITS = [(1, 1e-30), (1e-12, 1), (1e12, 1e12)]
 
 
 @pytest.mark.parametrize("unit_x, unit_y", UNITS)
 def test_a_power_of_ten_changes_no_verdict(unit_x, unit_y):
     there = (x * unit_x).detach().requires_grad_()
-    right = diagnose(lambda x: Cubed.apply(x, unit_x, unit_y), there)
-    wrong = diagnose(lambda x: CubedDetached.apply(x, unit_x, unit_y), there)
+    right = diagnose(cubed(unit_x, unit_y), there)
+    wrong = diagnose(cubed_detached(unit_x, unit_y), there)
     assert (right.verdict, wrong.verdict) == ("supported", "silently_wrong")
 
 
 def test_one_output_far_smaller_than_the_other():
     def both(x):
-        return torch.sin(x), CubedDetached.apply(x, 1.0, 1e-9)
+        return torch.sin(x), cubed_detached(1.0, 1e-9)(x)
 
     assert diagnose(both, x).verdict == "silently_wrong"
 
 
-class Scaled(Function):
-    """Twice differentiable, and its first derivative is off by a factor."""
-
-    @staticmethod
-    def forward(ctx, x, factor):
-        ctx.save_for_backward(x)
-        ctx.factor = factor
-        return x**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * 3 * x**2 * ctx.factor, None
+def cube(x):
+    return x**3
 
 
-@pytest.mark.parametrize("factor", [1.1, 1.05, 0.98, 1.005])
+def slope(g, x):
+    return g * 3 * x**2
+
+
+plain = of_inputs(cube, slope).apply
+
+
+@pytest.mark.parametrize("factor", [1.1, 0.98, 1.005])
 def test_a_first_derivative_off_by_a_factor_is_no_solver(factor):
-    found = diagnose(lambda x: Scaled.apply(x, factor), x)
+    found = diagnose(of_inputs(cube, lambda g, x: slope(g, x) * factor).apply, x)
     assert found.verdict == "surrogate_gradient"
     assert "first_derivative_differs" in codes(found)
     assert found.first.got == pytest.approx(factor * found.first.expected, rel=1e-6)
     assert found.first.where.startswith("x = ")
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("factor", [1.02, 0.97])
+@pytest.mark.parametrize("dtype, factor", [(torch.float64, 1.02), (torch.float32, 0.97)])
 def test_a_factor_is_one_for_both_signs(dtype, factor):
     def forward(ctx, x):
         if x.dtype != dtype:
@@ -103,44 +86,21 @@ def test_deviations_that_scatter_are_noise():
     assert not scatters(torch.tensor([0.005]))
 
 
-class OtherWithGraph(Function):
-    """The first derivative is right, and 0 as soon as create_graph=True."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        factor = 0 if torch.is_grad_enabled() else 1
-        return factor * grad_out * 3 * x**2
-
-
-def test_a_first_derivative_that_create_graph_changes():
-    found = diagnose(OtherWithGraph.apply, x)
-    assert found.verdict == "silently_wrong" and "changed_by_create_graph" in codes(found)
-
-
-class CollectsInGrad(OtherWithGraph):
+def collects_in_grad(g, x):
     """Parts of x are leaves, and get a .grad, only where nothing is recorded."""
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        whole = ctx.saved_tensors[0].detach().requires_grad_()
-        parts = [part.requires_grad_() for part in whole.chunk(2)]
-        for part, g in zip(parts, grad_out.chunk(2), strict=True):
-            part.grad = torch.zeros_like(part)
-            with torch.enable_grad():
-                (part**3).backward(g)
-        return torch.cat([part.grad for part in parts])
+    whole = x.detach().requires_grad_()
+    parts = [part.requires_grad_() for part in whole.chunk(2)]
+    for part, g_part in zip(parts, g.chunk(2), strict=True):
+        part.grad = torch.zeros_like(part)
+        with torch.enable_grad():
+            (part**3).backward(g_part)
+    return torch.cat([part.grad for part in parts])
 
 
 def test_of_one_that_collects_in_grad_all_steps_are_named_and_autograd_grad():
-    message = {f.code: f.message for f in diagnose(CollectsInGrad.apply, x).findings}
-    told = message["changed_by_create_graph"]
-    assert ".detach() in backward" in told and ".backward() without create_graph" in told
+    findings = diagnose(of_inputs(cube, collects_in_grad).apply, x).findings
+    (told,) = [f.message for f in findings if f.code == "changed_by_create_graph"]
+    assert ".detach() in collects_in_grad" in told and ".backward() without create_graph" in told
     assert "use what torch.autograd.grad(..., create_graph=True) returns" in told
 
 
@@ -163,21 +123,16 @@ def test_elements_at_a_kink_are_counted():
 FreesAtTheLastStep = of_inputs(lambda x: x**3, lambda g, x: Once.apply(g, x))
 
 
-class Once(Function):
-    @staticmethod
-    def forward(ctx, grad_out, x):
-        ctx.save_for_backward(grad_out, x)
-        return grad_out * 3 * x**2
+def once_backward(h, grad_out, x):
+    inner = x.detach().requires_grad_()
+    with torch.enable_grad():
+        out = inner**3
+    (slope,) = torch.autograd.grad(out.sum(), inner)
+    torch.autograd.grad(out.sum(), inner)  # freed, unless somebody retains it
+    return h * slope, h * grad_out * 6 * x
 
-    @staticmethod
-    def backward(ctx, h):
-        grad_out, x = ctx.saved_tensors
-        inner = x.detach().requires_grad_()
-        with torch.enable_grad():
-            out = inner**3
-        (slope,) = torch.autograd.grad(out.sum(), inner)
-        torch.autograd.grad(out.sum(), inner)  # freed, unless somebody retains it
-        return h * slope, h * grad_out * 6 * x
+
+Once = of_inputs(lambda grad_out, x: grad_out * 3 * x**2, once_backward, "Once")
 
 
 def test_an_error_that_a_reader_gets_is_a_row():
@@ -249,19 +204,17 @@ def test_sparse_inputs(layout):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits_are_checked_in_float64_where_fn_takes_it(dtype):
     half = x.detach().to(dtype).requires_grad_()
-    assert diagnose(lambda x: Scaled.apply(x, 1), half).verdict == "supported"
-    assert diagnose(lambda x: CubedDetached.apply(x, 1, 1), half).verdict == "silently_wrong"
+    assert diagnose(plain, half).verdict == "supported"
+    assert diagnose(cubed_detached(), half).verdict == "silently_wrong"
 
 
 def test_sixteen_bits_that_stay_sixteen_are_not_judged():
-    class OnlyHalf(Scaled):
-        @staticmethod
-        def forward(ctx, x, factor):
-            assert x.dtype == torch.float16
-            return Scaled.forward(ctx, x, factor)
+    def only_half(x):
+        assert x.dtype == torch.float16
+        return x**3
 
     half = x.detach().half().requires_grad_()
-    found = diagnose(lambda x: OnlyHalf.apply(x, 1), half)
+    found = diagnose(of_inputs(only_half, slope).apply, half)
     assert found.verdict == "not_checked" and codes(found) == {"half_precision"}
     assert [saved.kind for saved in found.saved] == ["input"]
 
@@ -272,7 +225,7 @@ def test_tensors_stay_on_their_device():
 
     def cubed(x):
         assert x.is_cuda
-        return Scaled.apply(x, 1)
+        return plain(x)
 
     assert diagnose(cubed, there).verdict == "supported"
 
@@ -280,17 +233,16 @@ def test_tensors_stay_on_their_device():
 # What must not end Python, nor leave a trace.
 
 
-class FreesItsInput(Scaled):
-    @staticmethod
-    def forward(ctx, x, factor):
-        out = Scaled.forward(ctx, x, factor)
-        x.untyped_storage().resize_(0)
-        return out
+def frees_its_input(x):
+    out = x**3
+    x.untyped_storage().resize_(0)
+    return out
 
 
 def test_freed_memory_is_not_read():
-    for fn in (FreesItsInput.apply, lambda x, n: FreesItsInput.apply(x * 1, n)):
-        found = diagnose(fn, x, 1)
+    frees = of_inputs(frees_its_input, slope).apply
+    for fn in (frees, lambda x: frees(x * 1)):
+        found = diagnose(fn, x)
         assert found.verdict == "not_checked" and codes(found) == {"memory_freed"}
 
 
@@ -299,25 +251,15 @@ def test_an_error_that_cannot_be_printed():
         def __str__(self):
             raise ValueError("no text")
 
-    class Raises(Scaled):
-        @staticmethod
-        def backward(ctx, grad_out):
-            raise Silent
+    def raises(g, x):
+        raise Silent
 
-    found = diagnose(lambda x: Raises.apply(x, 1), x)
+    found = diagnose(of_inputs(cube, raises).apply, x)
     assert found.verdict == "raises" and "Silent" in str(found)
 
 
-class EditsWhatItSaved(Scaled):
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        x.mul_(1)
-        return grad_out * 3 * x**2, None
-
-
 def test_a_backward_that_edits_what_it_saved():
-    found = diagnose(lambda x: EditsWhatItSaved.apply(x, 1), x)
+    found = diagnose(of_inputs(cube, lambda g, x: slope(g, x.mul_(1))).apply, x)
     assert found.verdict == "raises" and "mutates_saved" in codes(found)
 
 
@@ -331,7 +273,7 @@ def test_what_fn_holds_is_as_before():
         counter.add_(1)
         hooked.register_forward_hook(lambda *_: None)
         torch.autograd.set_detect_anomaly(True)
-        return Scaled.apply(hooked(norm(x)), 1)
+        return plain(hooked(norm(x)))
 
     rows = torch.tensor([[0.5, 1.0, 2.0], [1.5, 0.3, -1.0]], dtype=torch.float64)
     before = [b.clone() for b in norm.buffers()]
@@ -378,35 +320,33 @@ def test_parameters_that_a_checkpoint_goes_back_to_are_named():
 
     def fn(x):
         block = torch.utils.checkpoint.checkpoint
-        return block(lambda x: Scaled.apply(layer(x), 1), x, use_reentrant=False)
+        return block(lambda x: plain(layer(x)), x, use_reentrant=False)
 
     found = diagnose(fn, x)
     assert found.verdict == "supported" and "layer.weight" in str(found)
 
 
-class Reversible(Function):
-    """Its backward gives the gradients of the module's own parameters, whatever it was handed."""
+def reversible(ctx, layer, x, *parameters):
+    ctx.layer = layer
+    ctx.save_for_backward(x)
+    return layer(x)
 
-    @staticmethod
-    def forward(ctx, layer, x, *parameters):
-        ctx.layer = layer
-        ctx.save_for_backward(x)
-        return layer(x)
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        with torch.enable_grad():
-            inner = x.view_as(x)
-            out = ctx.layer(inner)
-        inputs = [inner, *ctx.layer.parameters()]
-        options = {"create_graph": torch.is_grad_enabled(), "allow_unused": True}
-        return None, *torch.autograd.grad(out, inputs, grad_out, **options)
+def to_its_own_parameters(ctx, g):
+    """The gradients of the module's own parameters, whatever was handed over."""
+    (x,) = ctx.saved_tensors
+    with torch.enable_grad():
+        inner = x.view_as(x)
+        out = ctx.layer(inner)
+    inputs = [inner, *ctx.layer.parameters()]
+    options = {"create_graph": torch.is_grad_enabled(), "allow_unused": True}
+    return None, *torch.autograd.grad(out, inputs, g, **options)
 
 
 def test_a_backward_that_goes_back_to_the_module_is_not_convicted_for_it():
     layer = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).double()
-    found = diagnose(lambda x: Reversible.apply(layer, x, *layer.parameters()), x)
+    fn = function(reversible, to_its_own_parameters).apply
+    found = diagnose(lambda x: fn(layer, x, *layer.parameters()), x)
     assert found.first.outcome == "right" and "returns_none" not in codes(found)
 
 
@@ -435,28 +375,23 @@ def test_parameters_are_checked_although_autograd_misses_a_part_of_theirs():
 
 
 def test_leaves_that_cannot_be_checked_are_named():
-    found = diagnose(lambda x: Scaled.apply(x, 1) * weight, x)
+    found = diagnose(lambda x: plain(x) * weight, x)
     assert found.verdict == "supported"
     (said,) = [f.message for f in found.findings if f.code == "other_leaves"]
     assert "no inputs: weight." in said
     empty = torch.zeros(0, dtype=torch.float64, requires_grad=True)
-    found = diagnose(lambda x: Scaled.apply(x, 1) + empty.sum(), x)
+    found = diagnose(lambda x: plain(x) + empty.sum(), x)
     assert found.verdict == "supported" and "other_leaves" not in codes(found)
 
 
-class OnlyBackward(Function):
-    """Refuses autograd.grad in words of its own."""
+# Refuses autograd.grad in words of its own.
+def only_backward_backward(grad_out, x):
+    if not torch.autograd._is_checkpoint_valid():
+        raise RuntimeError("ask me otherwise")
+    return grad_out * 2 * x
 
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**2
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        if not torch.autograd._is_checkpoint_valid():
-            raise RuntimeError("ask me otherwise")
-        return grad_out * 2 * ctx.saved_tensors[0]
+OnlyBackward = of_inputs(lambda x: x**2, only_backward_backward, "OnlyBackward")
 
 
 def test_backward_is_asked_where_grad_is_refused_in_whatever_words():
@@ -466,49 +401,34 @@ def test_backward_is_asked_where_grad_is_refused_in_whatever_words():
 
 def test_random_draws_that_follow_the_memory_are_no_matter_of_layout():
     matrix = torch.rand(3, 2, dtype=torch.float64).requires_grad_()
-    found = diagnose(lambda x: torch.nn.functional.dropout(Scaled.apply(x, 1), 0.5), matrix)
+    found = diagnose(lambda x: torch.nn.functional.dropout(plain(x), 0.5), matrix)
     assert found.verdict == "supported" and "seed_fixed" in codes(found)
 
 
 # A pattern for the weights that is not that of the direction.
 
 
-class Lorentz(Function):
+def lorentz(ctx, v, a, b):
     """q(a) v x B, with q saved: the part of the second derivative that is lost is antisymmetric."""
-
-    @staticmethod
-    def forward(ctx, v, a, b):
-        q = a.tanh()
-        ctx.save_for_backward(v, a, b, q)
-        return q * torch.linalg.cross(v, b)
-
-    @staticmethod
-    def backward(ctx, g):
-        v, a, b, q = ctx.saved_tensors
-        by_a = (1 - a.tanh() ** 2) * (g * torch.linalg.cross(v, b)).sum()
-        return q * torch.linalg.cross(b, g), by_a, None
+    q = a.tanh()
+    ctx.save_for_backward(v, a, b, q)
+    return q * torch.linalg.cross(v, b)
 
 
-class Turned(Function):
-    """m x, with a backward that forgets to transpose."""
-
-    @staticmethod
-    def forward(ctx, x, m):
-        ctx.save_for_backward(m)
-        return m @ x
-
-    @staticmethod
-    def backward(ctx, g):
-        (m,) = ctx.saved_tensors
-        return m @ g, None
+def lorentz_backward(ctx, g):
+    v, a, b, q = ctx.saved_tensors
+    by_a = (1 - a.tanh() ** 2) * (g * torch.linalg.cross(v, b)).sum()
+    return q * torch.linalg.cross(b, g), by_a, None
 
 
 def test_an_antisymmetric_error_shows():
     v, b = torch.tensor([[0.3, -1.0, 0.5], [0.2, 0.7, -0.4]], dtype=torch.float64)
     a = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
-    assert diagnose(Lorentz.apply, v.requires_grad_(), a, b).verdict == "silently_wrong"
+    found = diagnose(function(lorentz, lorentz_backward).apply, v.requires_grad_(), a, b)
+    assert found.verdict == "silently_wrong"
     m = torch.arange(4.0, dtype=torch.float64).view(2, 2)
-    found = diagnose(lambda x: Turned.apply(x, m) ** 2, x[:2].detach().requires_grad_())
+    turned = of_inputs(lambda x, m: m @ x, lambda g, x, m: (m @ g, None))  # and not transposed
+    found = diagnose(lambda x: turned.apply(x, m) ** 2, x[:2].detach().requires_grad_())
     assert found.verdict == "surrogate_gradient" and found.first.outcome == "wrong"
 
 
@@ -541,7 +461,7 @@ def test_plain_torch_in_float32_is_right():
     assert diagnose(lambda x: x.sin() * x.exp(), x.detach().float().requires_grad_()).ok
 
 
-@pytest.mark.parametrize("last", range(1, 9))
+@pytest.mark.parametrize("last", [1, 2, 5, 8])
 def test_a_function_that_breaks_while_it_is_looked_at(last):
     calls = []
 
@@ -627,39 +547,29 @@ def test_numbers_that_cancel_are_shown_as_far_as_they_are_known():
 
 
 def test_an_inexact_first_derivative_at_the_edge_of_a_domain():
-    class Rough(Function):
-        @staticmethod
-        def forward(ctx, x):
-            if (x > 1.0).any():
-                raise ValueError("outside")
-            ctx.save_for_backward(x)
-            return x**3
+    def inside(x):
+        if (x > 1.0).any():
+            raise ValueError("outside")
+        return x**3
 
-        @staticmethod
-        def backward(ctx, grad_out):
-            (x,) = ctx.saved_tensors
-            return grad_out * 3 * x**2 * (1 + 0.01 * torch.cos(1000 * x.detach()))
-
+    rough = of_inputs(inside, lambda g, x: slope(g, x) * (1 + 0.01 * torch.cos(1e3 * x.detach())))
     near = torch.tensor([0.5, 0.98], dtype=torch.float64, requires_grad=True)
-    found = diagnose(Rough.apply, near)
+    found = diagnose(rough.apply, near)
     assert found.verdict != "not_checked", str(found)
 
 
-class BroadenedEigh(Function):
-    """eigh with 1/d as d / (d**2 + 1e-12), whose second derivative loses digits."""
+def eigh(ctx, a):
+    w, v = torch.linalg.eigh(a)
+    ctx.save_for_backward(w, v)
+    return w, v
 
-    @staticmethod
-    def forward(ctx, a):
-        w, v = torch.linalg.eigh(a)
-        ctx.save_for_backward(w, v)
-        return w, v
 
-    @staticmethod
-    def backward(ctx, grad_w, grad_v):
-        w, v = ctx.saved_tensors
-        d = w[None] - w[:, None]
-        between = d / (d * d + 1e-12) * (v.mT @ grad_v)
-        return v @ (torch.diag(grad_w) + between) @ v.mT
+def broadened(ctx, grad_w, grad_v):
+    """With 1/d as d / (d**2 + 1e-12): the second derivative loses digits."""
+    w, v = ctx.saved_tensors
+    d = w[None] - w[:, None]
+    between = d / (d * d + 1e-12) * (v.mT @ grad_v)
+    return v @ (torch.diag(grad_w) + between) @ v.mT
 
 
 OffSlightly = of_inputs(
@@ -669,7 +579,7 @@ OffSlightly = of_inputs(
 
 def test_digits_that_quotients_of_small_numbers_lose_are_no_error():
     def fn(a):
-        w, v = BroadenedEigh.apply((a + a.mT) / 2)
+        w, v = function(eigh, broadened).apply((a + a.mT) / 2)
         return (v * w) @ v.mT @ v @ torch.diag(w**2) @ v.mT
 
     generator = torch.Generator().manual_seed(40)
@@ -682,87 +592,69 @@ def test_digits_that_quotients_of_small_numbers_lose_are_no_error():
 Forgetful = of_inputs(lambda x: x**2 * weight, lambda g, x: 2 * g * x * weight, "Forgetful")
 
 
-class ForgetfulKeeping(Forgetful):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x, weight)
-        return x**2 * weight
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return 2 * grad_out * ctx.saved_tensors[0] * weight
+def saves_weight(ctx, x):
+    ctx.save_for_backward(x, weight)
+    return x**2 * weight
 
 
-class Accumulating(Forgetful):
+def fills_grad(g, x):
     """A checkpoint: its backward fills weight.grad by itself."""
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        if weight.grad is None:
-            weight.grad = torch.zeros_like(weight)
-        weight.grad += (grad_out * x**2).detach()
-        return 2 * grad_out * x * weight
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    weight.grad += (g * x**2).detach()
+    return 2 * g * x * weight
 
 
-@pytest.mark.parametrize("fn", [Forgetful.apply, ForgetfulKeeping.apply])
+keeping = function(saves_weight, lambda ctx, g: 2 * g * ctx.saved_tensors[0] * weight).apply
+accumulating = of_inputs(lambda x: x**2 * weight, fills_grad).apply
+
+
+@pytest.mark.parametrize("fn", [Forgetful.apply, keeping])
 def test_a_leaf_that_forward_uses_and_forgets(fn):
     found = diagnose(fn, x)
     assert found.verdict == "first_derivative_wrong" and "leaf_without_gradient" in codes(found)
     assert torch.equal(weight, torch.tensor([1.5, 0.5, 2.0]).double()) and weight.grad is None
 
 
-@pytest.mark.parametrize(
-    "fn", [Accumulating.apply, lambda x: Scaled.apply(x, 1) * weight.detach(), Scaled.apply]
-)
+@pytest.mark.parametrize("fn", [accumulating, lambda x: plain(x) * weight.detach(), plain])
 def test_a_leaf_that_is_cared_for_or_not_meant(fn):
-    found = diagnose(fn, x) if fn is not Scaled.apply else diagnose(fn, x, 1)
+    found = diagnose(fn, x)
     assert "leaf_without_gradient" not in codes(found), str(found)
     assert weight.grad is None
 
 
-class Series(Function):
-    """e^a sin(b) c², whose derivative by a is a series that stops early."""
+def series(by_a):
+    """e^a sin(b) c², with a derivative by a that is made of a series that stops early."""
 
-    @staticmethod
-    def forward(ctx, a, b, c):
-        ctx.save_for_backward(a, b, c)
-        return a.exp() * b.sin() * c**2
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b, c = ctx.saved_tensors
+    def backward(g, a, b, c):
         term = series = torch.ones_like(a)
         for k in range(1, 6):
             term = term * a / k
             series = series + term
         by_b, by_c = a.exp() * b.cos() * c**2, 2 * a.exp() * b.sin() * c
-        return grad_out * series * b.sin() * c**2, grad_out * by_b, grad_out * by_c
+        return g * series * by_a(b) * c**2, g * by_b, g * by_c
+
+    return of_inputs(lambda a, b, c: a.exp() * b.sin() * c**2, backward).apply
 
 
-class SeriesBad(Series):
-    """The same, which has lost what the others change in the derivative by a."""
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        a, b, c = ctx.saved_tensors
-        by_a, by_b, by_c = Series.backward(ctx, grad_out)
-        return by_a / b.sin() * b.sin().detach(), by_b, by_c
+right_series = series(torch.sin)
+# The same, which has lost what b changes in the derivative by a.
+wrong_series = series(lambda b: b.sin().detach())
 
 
 def three(a):
     return [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (a, 0.2, -1.5)]
 
 
-@pytest.mark.parametrize("a", [0.5, 0.8, 1.0, 1.1])
+@pytest.mark.parametrize("a", [0.5, 1.1])
 def test_a_tolerance_that_the_first_derivative_shows_holds_for_the_second(a):
     """Also where it shows by one input alone, and where terms of the second cancel."""
-    found = diagnose(Series.apply, *three(a))
+    found = diagnose(right_series, *three(a))
     assert found.ok and not found.matrix, found
 
 
 def test_beside_an_inexact_derivative_a_lost_path_shows_in_rows_and_matrix():
-    found = diagnose(SeriesBad.apply, *three(1.0))
+    found = diagnose(wrong_series, *three(1.0))
     assert found.verdict == "silently_wrong", found
     assert {"lost", "wrong"} & {word for row in found.matrix.values() for word in row.values()}
 
@@ -770,28 +662,25 @@ def test_beside_an_inexact_derivative_a_lost_path_shows_in_rows_and_matrix():
 def equilibrium(backward_until):
     """z = tanh(W z + x), whose backward stops at an absolute tolerance."""
 
-    class Equilibrium(Function):
-        @staticmethod
-        def forward(ctx, x, w):
-            z = torch.zeros_like(x)
-            for _ in range(60):
-                z = torch.tanh(z @ w.T + x)
-            ctx.save_for_backward(x, w, z)
-            return z
+    def forward(ctx, x, w):
+        z = torch.zeros_like(x)
+        for _ in range(60):
+            z = torch.tanh(z @ w.T + x)
+        ctx.save_for_backward(x, w, z)
+        return z
 
-        @staticmethod
-        def backward(ctx, grad_out):
-            x, w, z = ctx.saved_tensors
-            slope = 1 - z.detach() ** 2
-            u = grad_out
-            for _ in range(60):
-                last, u = u, (u * slope) @ w + grad_out
-                if (u - last).norm() < backward_until:
-                    break
-            v = u * slope
-            return v, v.T @ z
+    def backward(ctx, grad_out):
+        x, w, z = ctx.saved_tensors
+        slope = 1 - z.detach() ** 2
+        u = grad_out
+        for _ in range(60):
+            last, u = u, (u * slope) @ w + grad_out
+            if (u - last).norm() < backward_until:
+                break
+        v = u * slope
+        return v, v.T @ z
 
-    return Equilibrium.apply
+    return function(forward, backward).apply
 
 
 @pytest.mark.parametrize("until", [1e-12, 1e-3])
@@ -807,7 +696,7 @@ def test_the_headline_says_what_the_rows_say(until):
 
 
 def test_a_tolerance_is_never_said_to_be_nothing():
-    found = diagnose(Series.apply, *three(1.0), rtol=1e-3)
+    found = diagnose(right_series, *three(1.0), rtol=1e-3)
     said = [f.message for f in found.findings if f.code == "inexact_first_derivative"]
     assert found.ok and "judged to 0.1% only" in said[0], found
 

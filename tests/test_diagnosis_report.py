@@ -74,10 +74,6 @@ def lines(findings=(), **about):
     return str(Diagnosis("F", SILENT, list(findings), **about)).splitlines()[2:]
 
 
-def test_what_is_not_known_takes_no_line():
-    assert lines() == []
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -88,12 +84,6 @@ def test_what_is_not_known_takes_no_line():
 )
 def test_how_numbers_are_got_is_said_where_a_wrong_one_is_shown(rows):
     assert "the numbers" not in str(lines(settings=rows, recipe="grad", formulas=FORMULAS))
-
-
-def test_nothing_is_told_to_type_where_that_takes_more():
-    wrong = {Setting.ALONE: Row(WRONG, where="x")}
-    assert "the numbers" in str(lines(settings=wrong, recipe="grad", formulas=FORMULAS))
-    assert "the numbers" not in str(lines(settings=wrong, recipe=""))
 
 
 def test_what_is_too_long_goes_on_below_its_outcome():

@@ -4,17 +4,15 @@ import re
 
 import pytest
 import torch
-from torch.autograd import Function, grad
+from made_functions import function, save_x
+from made_functions import x as leaf
+from torch.autograd import grad
 from torch.autograd.function import once_differentiable
 
 from double_backward import draw, draw_backward
 from double_backward.graphs.flow import number_words
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.untracked_backward import CubeBackward
-
-
-def leaf(*values):
-    return torch.tensor(values, dtype=torch.float64, requires_grad=True)
 
 
 def number(value):
@@ -71,17 +69,7 @@ def test_ones_are_sent_where_no_seed_is_given():
     assert "the pass" not in str(drawing).lower()  # it went everywhere, and nothing stopped it
 
 
-class Once(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * 3 * x**2
+Once = function(save_x, once_differentiable(lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2))
 
 
 def test_a_guard_on_a_branch_that_leads_nowhere_is_not_visited():
@@ -157,22 +145,18 @@ def test_a_gradient_is_written_as_short_as_it_can_be(grad_, words):
 
 
 def test_an_output_that_its_own_ctx_holds_is_told_as_a_circle():
-    class ExpOnCtx(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.result = torch.exp(x)
-            return ctx.result
+    def on_ctx(ctx, x):
+        ctx.result = torch.exp(x)
+        return ctx.result
 
-    class ExpSaved(Function):
-        @staticmethod
-        def forward(ctx, x):
-            result = torch.exp(x)
-            ctx.save_for_backward(result)
-            ctx.x = x
-            return result
+    def saved(ctx, x):
+        result = torch.exp(x)
+        ctx.save_for_backward(result)
+        ctx.x = x
+        return result
 
     x = leaf(1.0)
-    assert rows(draw(out=ExpOnCtx.apply(x), x=x))[-1] == (
-        "a circle: ExpOnCtx holds out on ctx, and out holds ExpOnCtx as its grad_fn"
+    assert rows(draw(out=function(on_ctx, None).apply(x), x=x))[-1] == (
+        "a circle: on_ctx holds out on ctx, and out holds on_ctx as its grad_fn"
     )
-    assert "circle" not in str(draw(out=ExpSaved.apply(x), x=x))
+    assert "circle" not in str(draw(out=function(saved, None).apply(x), x=x))

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from made_functions import function, of_inputs
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
@@ -67,16 +68,17 @@ def test_a_missing_path_ends_where_it_would_have_gone(fn, paths, dtype):
     assert words.endswith(f"but {len(paths)} paths are missing") or "cut off" in words
 
 
-class SavedTogether(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x > 0.7, torch.exp(x), torch.exp(-x))
-        return torch.sinh(x) * (x > 0.7)
+def saves_together(ctx, x):
+    ctx.save_for_backward(x > 0.7, torch.exp(x), torch.exp(-x))
+    return torch.sinh(x) * (x > 0.7)
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        mask, expx, expnegx = ctx.saved_tensors
-        return grad_out * mask * (expx + expnegx) / 2
+
+def mask_times_mean(ctx, g):
+    mask, expx, expnegx = ctx.saved_tensors
+    return g * mask * (expx + expnegx) / 2
+
+
+SavedTogether = function(saves_together, mask_times_mean)
 
 
 def test_of_several_saved_tensors_each_is_asked():
@@ -90,93 +92,60 @@ def test_where_all_inputs_are_0_nothing_is_taken_for_a_mask():
     assert len(missing(sketch)) == 2 and sketch.findings.constant == []
 
 
-class Masked(Function):
-    @staticmethod
+def masked(ctx, x):
+    ctx.save_for_backward((x > 0.7).to(x))
+    ctx.shape, ctx.two, ctx.grid = x.shape, 2.0, np.ones(2)
+    return x * (x > 0.7)
+
+
+def times(make):
+    """x times what is made of it, and saved."""
+
     def forward(ctx, x):
-        ctx.save_for_backward((x > 0.7).to(x))
-        ctx.shape, ctx.two, ctx.grid = x.shape, 2.0, np.ones(2)
-        return x * (x > 0.7)
+        factor = make(x)
+        ctx.save_for_backward(factor)
+        return x * factor
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.saved_tensors[0]
+    return function(forward, lambda ctx, g: g * ctx.saved_tensors[0]).apply
 
 
-class Dropped(Function):
-    @staticmethod
-    def forward(ctx, x):
-        mask = torch.bernoulli(torch.full_like(x, 0.5))
-        ctx.save_for_backward(mask)
-        return x * mask
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.saved_tensors[0]
+def keeps_what_it_does_not_use(ctx, x):
+    ctx.mean, ctx.square = x.mean().item(), x * x
+    ctx.save_for_backward(x)
+    return x**3
 
 
-class MeanForLater(Function):
-    """Keeps numbers that change, and does not use them."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.mean, ctx.square = x.mean().item(), x * x
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * 3 * ctx.saved_tensors[0] ** 2
-
-
-class Noisy(Function):
-    """Keeps noise that it drew, another in every call."""
-
-    @staticmethod
-    def forward(ctx, x):
-        noise = torch.randn_like(x)
-        ctx.save_for_backward(noise)
-        return x * noise
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.saved_tensors[0]
-
-
-class Shifted(Function):
+def shifted(ctx, x):
     """Keeps the largest element, on which what backward returns does not depend."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.largest = x.max()
-        ctx.save_for_backward(x)
-        return torch.exp(x - ctx.largest) * torch.exp(ctx.largest)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        (x,) = ctx.saved_tensors
-        return grad_out * torch.exp(x - ctx.largest) * torch.exp(ctx.largest)
+    ctx.largest = x.max()
+    ctx.save_for_backward(x)
+    return torch.exp(x - ctx.largest) * torch.exp(ctx.largest)
 
 
-class Sign(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.sign = x.sign()
-        return x.abs()
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.sign
+def shifted_back(ctx, g):
+    (x,) = ctx.saved_tensors
+    return g * torch.exp(x - ctx.largest) * torch.exp(ctx.largest)
 
 
+def keeps_sign(ctx, x):
+    ctx.sign = x.sign()
+    return x.abs()
+
+
+Masked = function(masked, lambda ctx, g: g * ctx.saved_tensors[0])
+MeanForLater = function(
+    keeps_what_it_does_not_use, lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2
+)
+Sign = function(keeps_sign, lambda ctx, g: g * ctx.sign)
 RIGHT_IN = {
     "an input": Square.apply,
     "an output": Exp.apply,
     "extra outputs": sinh,
     "a mask and constants": Masked.apply,
-    "a random mask": Dropped.apply,
-    "noise": Noisy.apply,
+    "a random mask": times(lambda x: torch.bernoulli(torch.full_like(x, 0.5))),
+    "noise": times(torch.randn_like),
     "what is kept and not used": MeanForLater.apply,
-    "what cancels": Shifted.apply,
+    "what cancels": function(shifted, shifted_back).apply,
     "a sign": Sign.apply,
 }
 
@@ -197,37 +166,21 @@ def test_a_mask_at_its_jump_is_a_mask(function, jump):
     assert verdict(sketch_of(lambda x: function.apply(x) ** 2, x))[1] == RIGHT
 
 
-class CoshArray(Function):
-    @staticmethod
+Detached = of_inputs(lambda x: torch.sinh(x), lambda g, x: g * torch.cosh(x.detach()), "Detached")
+
+
+def keeping_cosh(keep, read, name):
+    """sinh, whose backward reads what it kept of cosh."""
+
     def forward(ctx, x):
-        ctx.cosh = np.cosh(x.detach().numpy())
+        ctx.cosh = keep(x)
         return torch.sinh(x)
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * torch.from_numpy(ctx.cosh)
+    return function(forward, lambda ctx, g: g * read(ctx.cosh), name)
 
 
-class Detached(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.sinh(x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * torch.cosh(ctx.saved_tensors[0].detach())
-
-
-class DetachedKept(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.cosh = torch.cosh(x)
-        return torch.sinh(x)
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.cosh.detach()
+CoshArray = keeping_cosh(lambda x: np.cosh(x.detach().numpy()), torch.from_numpy, "CoshArray")
+DetachedKept = keeping_cosh(torch.cosh, torch.detach, "DetachedKept")
 
 
 @pytest.mark.parametrize(
@@ -246,16 +199,9 @@ def test_what_can_have_no_path_is_told_and_not_drawn(function, row):
     assert verdict(sketch_of(lambda x: function.apply(x) ** 2, leaf(torch.float32)))[1] == WRONG
 
 
-class DetachedForOne(Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return x * w**3
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, w = ctx.saved_tensors
-        return grad_out * w**3, grad_out * x * 3 * w.detach() ** 2
+DetachedForOne = of_inputs(
+    lambda x, w: x * w**3, lambda g, x, w: (g * w**3, g * x * 3 * w.detach() ** 2), "DetachedForOne"
+)
 
 
 def test_a_path_is_missed_by_the_gradient_that_lacks_it():
@@ -268,17 +214,13 @@ def test_a_path_is_missed_by_the_gradient_that_lacks_it():
     assert verdict(sketch) == (words, WRONG)
 
 
-class Scaled(Function):
+def scaled(ctx, x, factor):
     """Has an argument that is no tensor: what it was, nothing tells."""
+    ctx.cosh = torch.cosh(factor * x)
+    return torch.sinh(factor * x)
 
-    @staticmethod
-    def forward(ctx, x, factor):
-        ctx.cosh = torch.cosh(factor * x)
-        return torch.sinh(factor * x)
 
-    @staticmethod
-    def backward(ctx, grad_out):
-        return grad_out * ctx.cosh, None
+Scaled = function(scaled, lambda ctx, g: (g * ctx.cosh, None))
 
 
 class Refuses(SinhBad):
@@ -334,12 +276,7 @@ def test_the_third_order_is_asked_too():
 
 
 def test_a_guarded_function_is_not_asked():
-    class Once(SinhBad):
-        @staticmethod
-        @once_differentiable
-        def backward(ctx, grad_out):
-            return SinhBad.backward(ctx, grad_out)
-
+    Once = function(SinhBad.forward, once_differentiable(SinhBad.backward))
     sketch = sketch_of(lambda x: Once.apply(x) ** 2 + x**2)
     assert missing(sketch) == []
     assert verdict(sketch) == ("grad_x leads back to x, but not through the guard", WRONG)
@@ -410,21 +347,18 @@ def test_a_large_graph_is_not_run_again(monkeypatch):
 
 
 def test_inputs_that_broadcast_and_several_results():
-    class Times(Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.product = a * b
-            ctx.save_for_backward(a, b)
-            return torch.exp(ctx.product), torch.sin(ctx.product)
+    def forward(ctx, a, b):
+        ctx.product = a * b
+        ctx.save_for_backward(a, b)
+        return torch.exp(ctx.product), torch.sin(ctx.product)
 
-        @staticmethod
-        def backward(ctx, grad_exp, grad_sin):
-            a, b = ctx.saved_tensors
-            g = grad_exp * torch.exp(ctx.product) + grad_sin * torch.cos(ctx.product)
-            return g * b, g * a
+    def backward(ctx, grad_exp, grad_sin):
+        a, b = ctx.saved_tensors
+        g = grad_exp * torch.exp(ctx.product) + grad_sin * torch.cos(ctx.product)
+        return g * b, g * a
 
     a, b = leaf(), torch.tensor([[0.3], [0.4]], dtype=torch.float64, requires_grad=True)
-    out = Times.apply(a, b)
+    out = function(forward, backward).apply(a, b)
     grad_a, grad_b = grad(sum(o.sum() for o in out), (a, b), create_graph=True)
     sketch = Sketch({"grad_a": grad_a, "grad_b": grad_b, "a": a, "b": b, "out": out[0]})
     assert sketch.findings.unasked and not missing(sketch)  # not the gradient of this one result

@@ -5,6 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from made_functions import of_inputs
+from made_functions import x as leaf
 from matplotlib.colors import to_rgb
 from torch.autograd import Function, grad
 
@@ -18,10 +20,6 @@ from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.saving_outputs import Exp
 from lessons_src.what_not_to_do import SinhBad
-
-
-def leaf():
-    return torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
 
 
 def sketch_of(fn, x):
@@ -88,16 +86,9 @@ def test_intermediates_and_a_gradient_that_is_cut_off():
     ]
 
 
-class Masked(Function):
-    @staticmethod
-    def forward(ctx, x, mask):
-        ctx.save_for_backward(x, mask)
-        return x**2 * mask
-
-    @staticmethod
-    def backward(ctx, grad_out):
-        x, mask = ctx.saved_tensors
-        return grad_out * 2 * x * mask, None
+Masked = of_inputs(
+    lambda x, mask: x**2 * mask, lambda g, x, mask: (g * 2 * x * mask, None), "Masked"
+)
 
 
 def test_inputs_constants_and_numbers_that_came_back():

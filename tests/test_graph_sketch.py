@@ -2,7 +2,9 @@
 
 import pytest
 import torch
-from torch.autograd import Function, grad
+from made_functions import function
+from made_functions import x as leaf
+from torch.autograd import grad
 
 from double_backward.graphs.sketch import (
     Sketch,
@@ -13,10 +15,6 @@ from double_backward.graphs.sketch import (
 )
 from lessons_src.saving_outputs import Exp
 from lessons_src.untracked_backward import Cube
-
-
-def leaf():
-    return torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
 
 
 def twice(out, x):
@@ -118,11 +116,9 @@ def test_a_result_by_another_name_should_lead_to_what_is_named_after_it():
     assert led(y=x * 2, m=torch.ones(2))[1] == {"m": ["y"]}  # a number has no graph to lead to
 
 
-class KeepsMask(Function):
-    @staticmethod
-    def forward(ctx, x, mask):
-        ctx.save_for_backward(mask)
-        return x * mask
+def keeps_mask(ctx, x, mask):
+    ctx.save_for_backward(mask)
+    return x * mask
 
 
 def test_what_an_operation_uses_is_a_constant_on_purpose():
@@ -131,5 +127,5 @@ def test_what_an_operation_uses_is_a_constant_on_purpose():
     assert led(out=x * mask, x=x, other=other)[1] == {"other": ["x"]}
     assert led(out=x * 2, x=x, grad_out=other)[1] == {}
     kept = other.clone()
-    assert led(out=KeepsMask.apply(x, kept), x=x, kept=kept)[1] == {}
+    assert led(out=function(keeps_mask, None).apply(x, kept), x=x, kept=kept)[1] == {}
     assert led(out=Exp.apply(x), x=x)[0] == {"out": ["x"]}  # saved, and no constant

@@ -120,6 +120,7 @@ def test_browser_needs_a_display(name, monkeypatch):
     assert open_lab.has_display() == bool(name)
 
 
+@pytest.mark.slow  # takes a second and a half of waiting
 def test_something_moves_while_jupyterlab_starts(capsys):
     threads = threading.active_count()
     with open_lab.a_dot_a_second("Starting"):

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch.autograd import Function, grad
+from made_functions import function, of_inputs
+from torch.autograd import grad
 
 from double_backward import (
     SecondDerivativeError,
@@ -31,10 +32,6 @@ def into_a_numpy_view(x):
     np.multiply(x.detach().numpy(), 2, out=BUFFER.numpy())
 
 
-def into_an_array(x):
-    ARRAY[:] = x.detach().numpy()
-
-
 def into_a_slice_of_an_array(x):
     ARRAY[::2] = x.detach().numpy()[::2]
 
@@ -47,12 +44,7 @@ def into_the_input(x):
     x.data.add_(1)
 
 
-def nothing(x):
-    pass
-
-
-WRITERS = [into_data, into_a_numpy_view, into_an_array, into_a_slice_of_an_array,
-           into_a_parameter, into_the_input, nothing]  # fmt: skip
+WRITERS = [into_data, into_a_numpy_view, into_a_slice_of_an_array, into_a_parameter, into_the_input]
 
 
 def cube(write, right):
@@ -68,8 +60,7 @@ def cube(write, right):
         (x,) = ctx.saved_tensors
         return g * (3 * x**2 if right else ctx.slope)
 
-    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return type(write.__name__, (Function,), body).apply
+    return function(forward, backward, write.__name__).apply
 
 
 def memory():
@@ -120,18 +111,14 @@ def test_what_a_function_writes_past_the_version_counter(write, remedy, right):
             assert got.tolist() == pytest.approx(run(cube(write, True))[0].tolist())
 
 
-class UncheckedAssign(Function):
+def assigned(ctx, scratch, value, index):
     """As in torchdiffeq: the output is the input's memory, written into."""
+    ctx.index = index
+    scratch.data[index] = value
+    return scratch
 
-    @staticmethod
-    def forward(ctx, scratch, value, index):
-        ctx.index = index
-        scratch.data[index] = value
-        return scratch
 
-    @staticmethod
-    def backward(ctx, g):
-        return g, g[ctx.index], None
+UncheckedAssign = function(assigned, lambda ctx, g: (g, g[ctx.index], None))
 
 
 @pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
@@ -152,22 +139,19 @@ def test_assignment_into_scratch_memory(remedy):
 
 
 def test_a_backward_that_writes_into_grad_out():
-    class Careless(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.e = torch.exp(x)
-            return ctx.e.clone()
+    def forward(ctx, x):
+        ctx.e = torch.exp(x)
+        return ctx.e.clone()
 
-        @staticmethod
-        def backward(ctx, g):
-            result = g * ctx.e
-            g.data.mul_(2)
-            return result
+    def careless(ctx, g):
+        result = g * ctx.e
+        g.data.mul_(2)
+        return result
 
     def step():
         x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
         given = torch.ones(2, dtype=torch.float64)
-        (first,) = grad(Careless.apply(x), x, given, create_graph=True)
+        (first,) = grad(function(forward, careless).apply(x), x, given, create_graph=True)
         return first.tolist(), given.tolist()
 
     expected = step()
@@ -178,39 +162,10 @@ def test_a_backward_that_writes_into_grad_out():
             assert step() == expected
 
 
-def endless(depth):
-    return {"next": endless(depth - 1)} if depth else BUFFER
-
-
-@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
-def test_memory_however_deep(remedy):
-    holder = endless(20)
-
-    def deep(x):
-        here = holder
-        while isinstance(here, dict):
-            here = here["next"]
-        here.data[:] = x
-
-    expected = run(cube(deep, True))
-    known.forget()
-    with remedy():
-        result, *inside = run(cube(deep, True))
-    assert inside == list(expected[1:]) and torch.equal(result, expected[0])
-
-
 # What is kept of a Function that nobody differentiates.
 
 
-class Square(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * g * ctx.saved_tensors[0]
+Square = of_inputs(lambda x: x * x, lambda g, x: 2 * g * x)
 
 
 class NewSquare(Square):
@@ -223,16 +178,7 @@ class NewSquare(Square):
         ctx.save_for_backward(*inputs)
 
 
-class Twice(Function):
-    """Saves nothing."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return 2 * x
-
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * g
+Twice = function(lambda ctx, x: 2 * x, lambda ctx, g: 2 * g)  # saves nothing
 
 
 def bytes_of_an_application(f, remedy):
@@ -248,13 +194,14 @@ def bytes_of_an_application(f, remedy):
             tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function, remedy",
     [
         (Square, recompute_intermediates),
-        pytest.param(Twice, detect_intermediates, marks=pytest.mark.slow),
-        pytest.param(NewSquare, detect_intermediates, marks=pytest.mark.slow),
-        pytest.param(NewSquare, recompute_intermediates, marks=pytest.mark.slow),
+        (Twice, detect_intermediates),
+        (NewSquare, detect_intermediates),
+        (NewSquare, recompute_intermediates),
     ],
 )
 def test_a_live_application_costs_a_few_hundred_bytes(function, remedy):
@@ -266,17 +213,13 @@ def test_a_live_application_costs_a_few_hundred_bytes(function, remedy):
         assert bytes_of_an_application(f, remedy) < plain + 500
 
 
-class Doubled(Function):
+def doubled(ctx, x, about=None):
     """Keeps what it is handed, and none of its inputs."""
+    ctx.about = about
+    return 2 * x
 
-    @staticmethod
-    def forward(ctx, x, about=None):
-        ctx.about = about
-        return 2 * x
 
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * g, None
+Doubled = function(doubled, lambda ctx, g: (2 * g, None))
 
 
 def alone(y):
@@ -298,12 +241,12 @@ def added_in_place(y):
     return y
 
 
+# What a circle in place keeps is freed by a backward alone: nothing else tells of the circle.
 @pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
-@pytest.mark.parametrize("differentiated", [False, True])
-@pytest.mark.parametrize("f", [alone, in_a_circle, added_in_place], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    ("f", "differentiated"), [(alone, False), (in_a_circle, False), (added_in_place, True)]
+)
 def test_a_graph_goes_with_its_output(f, differentiated, remedy):
-    if f is added_in_place and not differentiated:
-        pytest.skip("kept until a backward frees the graph: nothing else tells of the circle")
     with remedy():
         below = Doubled.apply(torch.ones(2, requires_grad=True))
         node = weakref.ref(below.grad_fn)
@@ -315,6 +258,7 @@ def test_a_graph_goes_with_its_output(f, differentiated, remedy):
         assert node() is None
 
 
+@pytest.mark.slow
 def test_a_deep_graph_is_freed():
     with recompute_intermediates():
         y = torch.ones(1, requires_grad=True)
@@ -328,29 +272,18 @@ def test_a_deep_graph_is_freed():
 # Two of torch's own tests, inside: `test_custom_function_cycle`, `test_free_deep_graph_pyfunction`.
 
 
-class Cyclic(Function):
-    @staticmethod
-    def forward(ctx, x, kept):
-        x = x.clone()
-        ctx.kept = kept
-        ctx.save_for_backward(x)
-        return x
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.saved_tensors[0], None
+def cyclic(ctx, x, kept):
+    x = x.clone()
+    ctx.kept = kept
+    ctx.save_for_backward(x)
+    return x
 
 
-class Added(Function):
-    @staticmethod
-    def forward(ctx, a, b):
-        return a + b
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, g
+Cyclic = function(cyclic, lambda ctx, g: (g * ctx.saved_tensors[0], None))
+Added = function(lambda ctx, a, b: a + b, lambda ctx, g: (g, g))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_backward", [False, True])
 def test_a_circle_through_ctx_is_collected(with_backward):
     def made():

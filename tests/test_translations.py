@@ -453,6 +453,7 @@ def test_links_lead_from_where_the_copy_is(house):
     assert cells == [links.replace("1_first", "../1_first").replace("(../R", "(../../R")]
 
 
+@pytest.mark.slow
 def test_copies_are_not_executed():
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "notebooks/zh_CN"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

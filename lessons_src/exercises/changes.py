@@ -28,8 +28,9 @@ class WrongAnswer:
 
 def wrong_answers(exercise: ModuleType) -> list[WrongAnswer]:
     """Those of its file: in `WRONG`, by name, a sentence for the teacher and a change."""
+    code = solution_code(exercise)
     return [
-        WrongAnswer(name, say, edited(solution_code(exercise), change))
+        WrongAnswer(name, say, edited(code, change))
         for name, text in exercise.WRONG.items()
         for say, _, change in [text.strip().partition("\n")]
     ]
