@@ -235,7 +235,7 @@ def test_what_was_met_in_the_wild_is_what_the_survey_stores():
     with (SURVEY / "documented.csv").open(encoding="utf-8") as file:
         row = next(row for row in csv.DictReader(file) if row["name"] == "gpytorch_matern")
     numbers = [row["got"], row["expected"], row["instead"]]
-    assert re.findall(r"\*\*(.*?)\*\*", told) == numbers[:2] and numbers[2] == numbers[1]
+    assert re.findall(r"\*\*([-.\d]+)\*\*", told) == numbers[:2] and numbers[2] == numbers[1]
     assert re.search(r"GPyTorch (\S+),", told)[1] in (SURVEY / "packages.txt").read_text("utf-8")
     for written in re.findall(r"\]\((https.*?)\)|\"(.*?)\"", told):
         assert max(written) in program
