@@ -396,6 +396,23 @@ def test_the_formula_that_is_printed_has_the_sign_that_was_tried():
     assert row.got == pytest.approx(h[0].item()) and row.expected == pytest.approx(-h[0].item())
 
 
+def test_no_formula_is_printed_where_another_direction_was_tried():
+    """The first of two inputs is frozen, so that the direction is the second half of another."""
+
+    def half_detached(ctx, g):
+        a, b = ctx.saved_tensors
+        turned = torch.stack([b[0], -b[0]])
+        lost = 0 if ctx.needs_input_grad[0] else turned - turned.detach()
+        return g * b**2, 2 * g * a * b + lost
+
+    def product(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b**2
+
+    found = diagnose(function(product, half_detached).apply, a, b)
+    assert found.verdict == "silently_wrong" and found.recipe == ""
+
+
 def test_no_formula_is_printed_for_inputs_made_from_one_another():
     _, fn, *_ = ROWS["one made from another"]
     assert diagnose(fn, a, b).recipe == ""

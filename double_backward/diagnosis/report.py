@@ -102,26 +102,27 @@ def _second_text(row, first):
 
 
 def outcome_text(row: Row) -> str:
+    """Its word, in capitals where that is an alarm, and what there is to say of it."""
+    word: str = row.outcome
+    column = f"{word.upper() if row.outcome is Outcome.WRONG else word:{OUTCOME}}"
     if row.outcome is Outcome.WRONG and row.where:
         expected, got = _digits(row)
-        return f"{'WRONG':{OUTCOME}}expected {expected:>7}, got {got} at {row.where}"
+        return f"{column}expected {expected:>7}, got {got} at {row.where}"
     if row.outcome is Outcome.WRONG:
-        return f"{'WRONG':{OUTCOME}}not the derivative of what backward returns"
-    if row.outcome is Outcome.NOT_ASKED:
-        return f"not asked: {row.text}"
+        return f"{column}not the derivative of what backward returns"
     if row.outcome is Outcome.RIGHT and row.text:
-        return f"{'right':{OUTCOME}}(0; autograd raises: no input matters there)"
-    if row.outcome is Outcome.RAISES:
-        return f"raises: {row.text}"
+        return f"{column}(0; autograd raises: no input matters there)"
+    if row.outcome in (Outcome.NOT_ASKED, Outcome.RAISES):
+        return f"{word}: {row.text}"
     if row.outcome is Outcome.NOT_FINITE:
-        return f"NOT FINITE at {row.where}" if row.where else "NOT FINITE"
+        return f"{word.upper()} at {row.where}" if row.where else word.upper()
     if row.outcome is Outcome.UNCLEAR and not row.elements:
         return "nothing to check: there is no element"
     if row.outcome is Outcome.UNCLEAR:
-        return f"{row.outcome} (not smooth here, or noise)"
+        return f"{word} (not smooth here, or noise)"
     if row.of_backward:
-        return f"{'right':{OUTCOME}}as the derivative of what backward returns"
-    return "right"
+        return f"{column}as the derivative of what backward returns"
+    return word
 
 
 def _digits(row):
