@@ -51,7 +51,7 @@ def assert_chinese(answer):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COURSE_LANGUAGE", "zh_CN")
         for text in filter(None, [in_language(answer.fact), in_language(answer.advice)]):
-            assert HAN.search(text) and not english_in(text), text
+            assert HAN.search(text) and not english_in(text), f"without its Chinese: {text}"
         told = answer.told("✗ name: ")
     assert max(map(columns, told.splitlines())) <= 88
     assert answer.told("") == str(answer) and not HAN.search(str(answer))
