@@ -133,12 +133,13 @@ def inexact_first_derivative(e: Evidence) -> str | None:
     if said or first.outcome is not Outcome.RIGHT or first.relative <= exact:
         return None
     rtol = _rounded_up(2 * first.relative)
+    solved = e.inexact and first.relative <= SURROGATE  # further off, nothing is solved
     return Phrase(
         "The first derivative is off by up to {:.2%}, as where fn iterates, or has a rounded or "
         "tabulated formula, or a lower precision inside. {}So the second derivative was judged to "
         "{} only; a more exact fn tells more.",
         first.relative,
-        Phrase("If fn is meant to be so inexact, pass rtol={}. ", rtol) if e.inexact else "",
+        Phrase("If fn is meant to be so inexact, pass rtol={}. ", rtol) if solved else "",
         percent(e.measured.tolerance),
     )
 
