@@ -36,8 +36,7 @@ OF_THE_FIRST = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT
 __all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
 
 if __doc__:  # not under -OO
-    told = (f"    {code:<31}{row.lesson[0]}" for code, row in ROWS.items())
-    __doc__ += "\n" + "\n".join(told) + "\n"
+    __doc__ += "\n" + "".join(f"    {code:<31}{row.lesson[0]}\n" for code, row in ROWS.items())
 
 
 @dataclass(frozen=True)

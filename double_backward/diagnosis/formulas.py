@@ -299,13 +299,13 @@ def typed(probe: Probe) -> tuple[str, dict[Setting, str]]:
     outer = {_outer(y) for y in target.returned(target.inputs(_zeros(target)))}
     pairs = all(plain) or one and given[0].is_complex()
     moved = target.is_linked or target.stays_symmetric
-    typed = _is_typed(probe.d, uneven_direction) and all(_is_typed(v, uneven) for v in probe.w)
-    if probe.by_backward or moved or not typed or not pairs or len(outer) > 1:
+    known = _is_printed(probe.d, uneven_direction) and all(_is_printed(v, uneven) for v in probe.w)
+    if probe.by_backward or moved or not known or not pairs or len(outer) > 1:
         return "", FORMULAS  # not by grad, or the values of sparse tensors, or of several kinds
     return _recipe(probe, one, all(plain)), _typed_formulas(outer.pop(), all(plain))
 
 
-def _is_typed(vector, made):
+def _is_printed(vector, made):
     """Whether it is what `_recipe` prints: ones, or what is made uneven, of either sign."""
     known = torch.ones_like(vector), made(vector), -made(vector)
     return any(torch.equal(vector, each) for each in known)

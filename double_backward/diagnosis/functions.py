@@ -312,9 +312,10 @@ def shares_memory(tensor: Tensor, others: Sequence[Tensor]) -> bool:
 
 def _places_of(tensor):
     """Where each element lies in its storage, flat; of parts of one buffer, others."""
-    count = tensor.untyped_storage().nbytes() // tensor.element_size()
-    about = tensor.shape, tensor.stride(), tensor.storage_offset()
-    return torch.arange(count).as_strided(*about).reshape(-1)
+    places = torch.tensor(tensor.storage_offset())
+    for count, step in zip(tensor.shape, tensor.stride(), strict=True):
+        places = places[..., None] + step * torch.arange(count)
+    return places.reshape(-1)
 
 
 def _moves(tensor, beside):

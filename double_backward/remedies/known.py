@@ -148,9 +148,9 @@ def _held(value: Any) -> tuple | None:
     if isinstance(value, dict):
         return "dict", *map(str, value), *value.values()
     if isinstance(value, (set, frozenset)):
-        return type(value).__name__, *sorted(map(str, value))
+        return type(value).__name__, *sorted(value, key=str)
     if is_dataclass(value) and not isinstance(value, type):
-        return type(value).__qualname__, *(getattr(value, f.name) for f in fields(value))
+        return type(value).__qualname__, *(getattr(value, f.name, None) for f in fields(value))
     return None
 
 
