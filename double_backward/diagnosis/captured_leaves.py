@@ -99,7 +99,7 @@ def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
     """fn with the modules whose parameters are among the leaves; None where they are not small."""
     wanted, taken = {id(leaf) for leaf in leaves}, set[int]()
     modules: dict[str, torch.nn.Module] = {}
-    for name, thing in held_by(fn):
+    for name, thing in held_by(fn) if leaves else ():
         if not isinstance(thing, torch.nn.Module):
             continue
         own = {id(parameter) for parameter in thing.parameters()}
@@ -112,7 +112,7 @@ def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
 
 def names_of(leaves: list[Tensor], fn: Callable) -> tuple[str, ...]:
     """Their names where fn holds them, else their shapes."""
-    names = {id(thing): name for name, thing in held_by(fn)}
+    names = {id(thing): name for name, thing in held_by(fn)} if leaves else {}
     return tuple(
         names.get(id(leaf)) or Phrase("one of shape {}", tuple(leaf.shape)) for leaf in leaves
     )

@@ -211,7 +211,7 @@ def shown(found, asked_otherwise):
     ):
         try:
             said = found.said if probe is found.probe else {s: reported(probe, s) for s in Setting}
-            true = _expected(probe, found.dtype)
+            true, gradient = _expected(probe, found.dtype)
         except Exception:  # of fn, beside the point
             continue
         pairs = {s: (said[s], true[s]) for s in Setting}
@@ -219,9 +219,8 @@ def shown(found, asked_otherwise):
             s: _with_worst(row, *pairs[s], found.tolerance, probe.target.place, asked_otherwise)
             for s, row in found.second.items()
         }
-        best = replace(found, second=rows, probe=probe, said=said, a=true[Setting.ALONE].value)
-        call = probe.target.start()
-        best = replace(best, gradient=vjp(call.ys, call.t, probe.w, probe.by_backward))
+        a = true[Setting.ALONE].value
+        best = replace(found, second=rows, probe=probe, said=said, a=a, gradient=gradient)
         if any(row.where for row in rows.values() if row.outcome is Outcome.WRONG):
             break
     return best
@@ -254,19 +253,21 @@ def _with_worst(row, got, true, rtol, place, asked_otherwise):
 
 
 def _expected(probe, dtype):
-    """What each formula should give: see the head."""
+    """What each formula should give, see the head; and the first derivative."""
     target, d, n = probe.target, probe.d, len(flat(probe.y0))
     slopes = [_change_along(probe, by, dtype) for by in _alike(target, d)]
     both = [sum(parts) for parts in zip(*slopes, strict=True)]
     dy, a = both[0][:n], Slope(*(part[n:] for part in both))
-    c, b = probe.values_and_gradient(d, 0.0)[n:] * d, torch.zeros_like(d)
+    gradient, b = probe.values_and_gradient(d, 0.0)[n:], torch.zeros_like(d)
     if dy.any():
         call = target.start()
         # In memory these weights are like those of the probe, which backward takes.
         w = shaped(flat(probe.w) * dy, probe.w)
         w = [torch.empty_like(v).copy_(s) for v, s in zip(probe.w, w, strict=True)]
         b = vjp(call.ys, call.t, w, probe.by_backward)
-    return {s: Slope(a.value + s.after * b + s.before * c, a.error, a.likely) for s in Setting}
+    c = gradient * d
+    added = {s: s.after * b + s.before * c for s in Setting}
+    return {s: Slope(a.value + more, a.error, a.likely) for s, more in added.items()}, gradient
 
 
 def _change_along(probe, by, dtype):

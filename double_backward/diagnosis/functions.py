@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from double_backward._torch import element_count, version
+from double_backward._torch import element_count, grad_outs_of, version
 from double_backward.check import Checked, Outcome
 from double_backward.differences import same
 from double_backward.graphs import walk
@@ -246,7 +246,8 @@ def _saved_tensors(node, other, call, target):
     names, index = node.save.names if node.save else (), -1
     places = [i for i, tensor in enumerate(node.tensors) if tensor is not None]
     arguments = _differentiable_arguments(node)
-    outputs = returned_names(node.function)
+    several = len(grad_outs_of(node.fn)) > 1
+    outputs = returned_names(node.function) if several else []
     for kept, beside in zip(node.kept, other.kept, strict=True):
         if kept.tensor is None:
             continue

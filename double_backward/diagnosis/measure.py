@@ -31,7 +31,7 @@ from double_backward.places import raised_in
 
 from .first_derivative import first_row
 from .formulas import Probe, Reported, Row, Setting, reported, shown, uneven, uneven_probe
-from .rounding import in_16_bits, is_clean, scatter
+from .rounding import scatter
 from .target import Target
 from .ways import Situation, Way, as_models_call
 
@@ -228,19 +228,17 @@ def _with_doubts(probe, line, expected):
     unclear = Outcome.UNCLEAR in (first.outcome, second.by_input.outcome)
     if not (wrong or unclear or second.bad or first.relative > SLIGHT * EXACT[expected.dtype]):
         return *found, False
-    in_16 = in_16_bits(line.both)
-    if in_16 or ((probe.target.rtol or 0.0) >= check.COARSE and (wrong or unclear)):
-        fitted = check.measure(line, atol=expected.atol, dtype=torch.bfloat16)
-        fitted, first, second = _judged(probe, fitted)
-        dtype = torch.bfloat16 if in_16 else expected.dtype
-        return replace(fitted, dtype=dtype), first, second, False
-    if not wrong:
-        return *found, False
     plain = torch.cat([expected.values, expected.g])
     noise = scatter(lambda: flat(sum(line.both(), [])), plain)
-    if is_clean(noise, plain):
+    coarse = (probe.target.rtol or 0.0) >= check.COARSE and (wrong or unclear)
+    if noise.in_16_bits or coarse:
+        fitted = check.measure(line, atol=expected.atol, dtype=torch.bfloat16)
+        fitted, first, second = _judged(probe, fitted)
+        dtype = torch.bfloat16 if noise.in_16_bits else expected.dtype
+        return replace(fitted, dtype=dtype), first, second, False
+    if not wrong or noise.is_clean:
         return *found, False
-    rounded = check.measure(line, atol=expected.atol, rounding=noise)
+    rounded = check.measure(line, atol=expected.atol, rounding=noise.by)
     rounded, first_again, again = _judged(probe, rounded)
     bad = [part for part in check.PARTS if getattr(second, part).bad]
     second = replace(second, **{part: getattr(again, part) for part in bad})
@@ -264,10 +262,7 @@ def _judged(probe, expected):
 def _checked(expected, is_gradient):
     """What is wrong is asked again without what is mostly rounding. A `gradient` of something is
     also asked whether its own derivative is symmetric."""
-    found = check.check(expected)
-    if found.bad and found.error is None:
-        expected = check.without_rounding(expected)
-        found = check.check(expected)
+    expected, found = check.surely(expected)
     if is_gradient and expected.known == 1:
         constant = check.symmetric(expected)
     else:

@@ -124,27 +124,31 @@ def _asks_for_leaves(target):
 
 
 def _prepared(fn, inputs, target):
-    target, functions, unchecked, forgotten = _looked_at(fn, inputs, target)
+    target, here, functions, unchecked, forgotten = _looked_at(fn, inputs, target)
     if not target.outputs:
         raise NotChecked("output_without_graph")
-    given = target
+    given, as_given = target, here.call.ys
     with suppress(Exception):  # fn may refuse float64, or do something else there
         if not _is_double(target):
-            target, functions = _in_double(inputs, target, functions)
+            target, here, functions = _in_double(inputs, target, here, functions)
     if {x.dtype for x in target.point} & HALF:
         raise NotChecked("half_precision", functions=functions)
-    first, again, other = (_outputs(target.with_seed(seed)) for seed in (0, 0, 1))
-    if not any(y.numel() for y in first):
+    outputs = here.call.ys
+    if not any(y.numel() for y in outputs):
         raise NotChecked("no_elements", Phrase("The output"))
-    as_given = first if given is target else _outputs(given)
-    if not all(y.isfinite().all() for y in [*first, *as_given]):
+    if not all(y.isfinite().all() for y in [*outputs, *as_given]):
         raise NotChecked("not_finite_here")
-    if not all(map(same, first, again)):
+    seeded = not _are_again(outputs, target.with_seed(1))
+    if seeded and not _are_again(outputs, target):
         raise NotChecked("random_output")
-    seeded = not all(map(same, first, other))
     target = target.with_leaves()
     given = _to_compare(given, target, functions)
     return Prepared(target, functions, given, seeded, unchecked, forgotten)
+
+
+def _are_again(outputs, target):
+    """Whether fn gives these outputs once more."""
+    return all(map(same, outputs, target.start().ys))
 
 
 def _to_compare(given, target, functions):
@@ -157,30 +161,29 @@ def _to_compare(given, target, functions):
     if {x.dtype for x in target.point} != {torch.float64}:
         return None
     with suppress(Exception):  # of fn
-        if not functions and _operations(given) == _operations(target):
+        if not functions and _operations(look(given)) == _operations(look(target)):
             return None
     return given
 
 
-def _operations(target):
+def _operations(looked):
     """The names of the operations in the graph of fn, in the order of the graph."""
-    graph = walk.walk(*target.start().ys)
+    graph = walk.walk(*looked.call.ys)
     return [node.title for node in graph.nodes if not node.title.startswith("ToCopyBackward")]
 
 
 def _looked_at(fn, inputs, target):
-    """The target with what is to be differentiated; the Functions, the leaves left out, and those
-    that get no gradient."""
+    """The target with what is to be differentiated, and its graph; the Functions, the leaves left
+    out, and those that get no gradient."""
     target, here = _with_graph(target)
-    if not (target.outputs or _outputs(target.with_outputs(None))):
+    if not (target.outputs or target.with_outputs(None).start().ys):
         raise NotChecked("no_output")
     if not _all_readable(here):
         raise NotChecked("memory_freed")
     leaves = _with_elements(here.call)
     module = fn if isinstance(fn, torch.nn.Module) else holder(fn, leaves)
     if module is not None:
-        target = _with_parameters(fn, inputs, module)
-        here = look(target)
+        target, here = _with_parameters(fn, inputs, module)
         leaves = _with_elements(here.call)
     functions = custom_functions_in(here, target)
     forgotten: list[torch.Tensor] = []
@@ -188,7 +191,7 @@ def _looked_at(fn, inputs, target):
         kept = [k.tensor for node in here.nodes for k in node.kept if k.tensor is not None]
         with suppress(Exception):  # of backward
             forgotten = forgotten_leaves(fn, target, here.call, kept)
-    return target, functions, names_of(leaves, fn), names_of(forgotten, fn)
+    return target, here, functions, names_of(leaves, fn), names_of(forgotten, fn)
 
 
 def _with_elements(call):
@@ -205,19 +208,20 @@ def _with_graph(target):
 
 
 def _with_parameters(fn, inputs, module):
-    """A target with the parameters of modules among the inputs, where they can be replaced."""
+    """A target with the parameters of modules among the inputs, where they can be replaced; and its
+    graph."""
 
     def plain(*args):
         return fn(*args)
 
-    replaced, as_given = Target.of(module, inputs), Target.of(plain, inputs)
+    replaced, as_given = _with_graph(Target.of(module, inputs)), Target.of(plain, inputs)
     if not as_given.point:
-        return _with_graph(replaced)[0]
-    replaced, as_given = _with_graph(replaced)[0], _with_graph(as_given)[0]
+        return replaced
+    found = _with_graph(as_given)
     with suppress(Exception):  # of backward, which will be told of
-        if backward_follows(replaced, as_given, module):
+        if backward_follows(replaced[0], found[0], module):
             return replaced
-    return as_given
+    return found
 
 
 def _all_readable(looked):
@@ -232,20 +236,21 @@ def _is_double(target):
     return inexact <= {torch.float64, torch.complex128}
 
 
-def _in_double(inputs, target, functions):
-    """The target in float64 and its Functions, or those given where fn does something else then."""
-    double, here = _with_graph(Target.of(target.fn, inputs, torch.float64))
-    found = custom_functions_in(here, double)
+def _in_double(inputs, target, here, functions):
+    """The target in float64, its graph and its Functions; or what is given, where fn does something
+    else then."""
+    double, there = _with_graph(Target.of(target.fn, inputs, torch.float64))
+    found = custom_functions_in(there, double)
     if found or functions:
-        same = kinds(found) == kinds(functions) and _same_outputs(target, double)
+        same = kinds(found) == kinds(functions) and _same_outputs(target, here, there)
     else:
-        same = _operations(target) == _operations(double) or _same_outputs(target, double)
-    return (double, found) if same else (target, functions)
+        same = _operations(here) == _operations(there) or _same_outputs(target, here, there)
+    return (double, there, found) if same else (target, here, functions)
 
 
-def _same_outputs(target, double):
+def _same_outputs(target, here, there):
     """Whether fn does the same in float64, which no .view of the bits does."""
-    pairs = list(zip(_outputs(target), _outputs(double), strict=True))
+    pairs = [(y.detach(), d.detach()) for y, d in zip(here.call.ys, there.call.ys, strict=True)]
     if any(y.shape != d.shape for y, d in pairs):
         return False
     kinds = {y.dtype for y, _ in pairs}
@@ -258,10 +263,6 @@ def _same_outputs(target, double):
 
 def _size(y):
     return y.abs().nan_to_num(0.0, 0.0).mean().item() if y.numel() else 0.0
-
-
-def _outputs(target):
-    return [y.detach() for y in target.start().ys]
 
 
 def raised(error: Exception) -> NotChecked:

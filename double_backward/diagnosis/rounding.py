@@ -8,7 +8,7 @@ torch computes.
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,16 +32,12 @@ SIXTEEN = {torch.float16, torch.bfloat16}
 ROUNDED = SIXTEEN | {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 
-class _Precisions(Watching):
-    """Collects the dtypes in which operations of torch compute, backward's among them."""
+class Scatter(NamedTuple):
+    """What the last digits of all that leads to a vector make of it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.met: set[torch.dtype] = set()
-
-    def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
-        self.met |= {t.dtype for t in tree_leaves(result) if _is_rounded(t)}
-        return result
+    by: Tensor | None  # how much its elements change; None where there is no vector
+    is_clean: bool  # so little that nothing has cancelled
+    in_16_bits: bool  # torch computes something there in float16 or bfloat16
 
 
 class _Moved(Watching):
@@ -54,8 +50,10 @@ class _Moved(Watching):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
+        self.precisions: set[torch.dtype] = set()  # in which operations compute, backward's too
 
     def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
+        self.precisions |= {t.dtype for t in tree_leaves(result) if _is_rounded(t)}
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         random = torch.Tag.nondeterministic_seeded in operation.tags
         name = operation.overloadpacket.__name__
@@ -102,41 +100,30 @@ def _holds(tensor: Tensor, result: Tensor) -> bool:
     return bool(torch.isin(result.contiguous(), tensor.contiguous()).all())
 
 
-def in_16_bits(run: Callable[[], object]) -> bool:
-    """Whether torch computes anything in float16 or bfloat16 there, as far as that is seen."""
-    seen = _Precisions()
-    with suppress(Exception), seen:  # of what runs, where somebody looks on
-        run()
-    return bool(seen.met & SIXTEEN)
-
-
-def is_clean(moved: Tensor | None, plain: Tensor | None) -> bool:
-    """Whether so little comes of rounding that nothing has cancelled."""
-    return moved is not None and plain is not None and bool((moved <= CLEAN * plain.abs()).all())
-
-
-def scatter(run: Callable[[], Tensor | None], plain: Tensor | None = None) -> Tensor | None:
+def scatter(run: Callable[[], Tensor | None], plain: Tensor | None = None) -> Scatter:
     """By how much the elements of a vector change with the last digits of all that leads to them.
 
-    0 where that cannot be seen: in NumPy, in compiled code. None where there is no vector. Raises
-    `NotChecked` where it cannot look.
+    0 where that cannot be seen: in NumPy, in compiled code. Raises `NotChecked` where it cannot
+    look.
 
     Args:
         plain: the vector itself, where it is known.
     """
     plain = run() if plain is None else plain
     if plain is None:
-        return None
-    largest = torch.zeros_like(plain)
+        return Scatter(None, False, False)
+    largest, precisions = torch.zeros_like(plain), set[torch.dtype]()
     for seed in range(RUNS):
         moved = None
         with suppress(Exception), _Moved(seed) as mode:  # of what runs
             moved = run()
         if mode.error is not None:
             raise NotChecked("beyond_diagnose", described(mode.error))
+        precisions |= mode.precisions
         if moved is not None:
             off = (moved - plain).abs().nan_to_num(0.0, 0.0, 0.0)
             largest = torch.maximum(largest, off)
-            if is_clean(off, plain):
+            if (largest <= CLEAN * plain.abs()).all():
                 break
-    return largest
+    is_clean = bool((largest <= CLEAN * plain.abs()).all())
+    return Scatter(largest, is_clean, bool(precisions & SIXTEEN))

@@ -95,7 +95,7 @@ def agree(
     off = apart(got, expected, tolerance)
     if again is None or not off.any():
         return not off.any()
-    rounding = scatter(again)
+    rounding = scatter(again).by
     if rounding is None:
         return False
     return not apart(got, expected, tolerance, NONE + ROUNDED * rounding).any()
