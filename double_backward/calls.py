@@ -67,15 +67,10 @@ class Alias(Function):
     """
 
     is_ours = True
-    generate_vmap_rule = True  # for torch.func
 
     @staticmethod
-    def forward(x):
+    def forward(ctx, x):  # not with setup_context, for which torch reads the signature each time
         return x.detach()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
 
     @staticmethod
     def backward(ctx, grad):
