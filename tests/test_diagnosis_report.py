@@ -9,7 +9,7 @@ from made_evidence import NOT_FINITE, RAISES, RIGHT, UNCLEAR, WRONG, kept
 
 from double_backward.diagnosis import Diagnosis
 from double_backward.diagnosis.findings import Finding
-from double_backward.diagnosis.formulas import FORMULAS, Row, Setting
+from double_backward.diagnosis.formulas import Row, Setting
 from double_backward.diagnosis.functions import Kind, Saved
 from double_backward.diagnosis.report import outcome_text
 from double_backward.diagnosis.verdict import Verdict
@@ -64,7 +64,6 @@ def test_the_whole():
         third={Setting.ALONE: Row(NOT_FINITE, where="x[1]")},
         saved=[kept("e"), kept(kind=Kind.INPUT)],
         recipe="from " + "z " * 40,
-        formulas=FORMULAS,
         torch_func="zeros",
     )
     assert str(diagnosis) == REPORT.rstrip()
@@ -83,16 +82,15 @@ def lines(findings=(), **about):
     ],
 )
 def test_how_numbers_are_got_is_said_where_a_wrong_one_is_shown(rows):
-    assert "the numbers" not in str(lines(settings=rows, recipe="grad", formulas=FORMULAS))
+    assert "the numbers" not in str(lines(settings=rows, recipe="grad"))
 
 
 def test_what_is_too_long_goes_on_below_its_outcome():
     words = "word " * 14
-    beside = dict.fromkeys(Setting, words)
     wrong = dict.fromkeys(Setting, Row(WRONG, where="x"))
-    told = lines(first=Row(RAISES, text=words), settings=wrong, recipe=words, formulas=beside)
+    told = lines(first=Row(RAISES, text=words), settings=wrong, recipe=words)
     below = [line for line in told if line.lstrip().startswith("word")]
-    assert [line.index("word") for line in below] == [28, 20, 44, 44, 44, 44]
+    assert [line.index("word") for line in below] == [28, 20]
     assert max(map(len, told)) <= 88
 
 

@@ -50,8 +50,7 @@ class Diagnosis:
     settings: dict[Setting, Row] = field(default_factory=dict)  # the second in each setting
     third: dict[Setting, Row] = field(default_factory=dict)  # the same for order=3, else empty
     saved: list[Saved] = field(default_factory=list)  # what custom Functions keep
-    recipe: str = ""  # how to get the numbers of `settings` oneself, from
-    formulas: dict[Setting, str] = field(default_factory=dict)  # these
+    recipe: str = ""  # how to get the numbers of `settings` oneself, from `FORMULAS`
     torch_func: str = ""  # "right", "zeros", "wrong", "not finite" or its error
     # The derivative of the gradient of one input, by an input: an `Outcome`, "lost" or "0". Only
     # with several inputs, where something is wrong.
@@ -215,11 +214,11 @@ def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout, known):
         with as_written():
             found = seen(written(fn), inputs, order, rtol, atol, ignore, known)
         called = compiled(fn, inputs)
-    evidence, how, formulas, matrix = found
+    evidence, how, matrix = found
     evidence = replace(
         evidence, compiled=called, warnings=tuple(met.warnings), edited=tuple(met.edited)
     )
-    return _answer(name, evidence, recipe=how, formulas=formulas, matrix=matrix)
+    return _answer(name, evidence, recipe=how, matrix=matrix)
 
 
 def _answer(name, evidence, **more):

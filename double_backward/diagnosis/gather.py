@@ -11,7 +11,7 @@ from double_backward.places import place_of
 from .as_called import in_float32
 from .each import judge_each, settled
 from .evidence import Evidence
-from .formulas import FORMULAS, Row, Setting, typed
+from .formulas import Row, Setting, typed
 from .functions import STEP, Lifetime, custom_functions, lifetime
 from .habits import observe, torch_func
 from .hessian_blocks import blocks
@@ -23,8 +23,7 @@ from .prepare import Prepared, prepare
 
 
 def seen(fn, inputs, order, rtol, atol, ignore, known):
-    """The evidence; how to get its numbers oneself, and from which formulas; and the matrix, where
-    something is wrong.
+    """The evidence; how to get its numbers oneself; and the matrix, where something is wrong.
 
     What is `known` on the way is added there, in case there is no time for the rest.
     """
@@ -42,13 +41,13 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
         unchecked=prepared.unchecked,
         forgotten=prepared.forgotten,
     )
-    how, formulas, matrix = "", FORMULAS, {}
+    how, matrix = "", {}
     if measured.bad:
         with suppress(Exception):  # of fn
             matrix = blocks(measured)
         with suppress(Exception):  # of fn
-            how, formulas = typed(measured.probe)
-    return evidence, how, formulas, matrix
+            how = typed(measured.probe)
+    return evidence, how, matrix
 
 
 def with_meant(functions, ignore):

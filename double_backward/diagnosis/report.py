@@ -13,7 +13,7 @@ from double_backward.lessons import lesson_mark
 from double_backward.lines import WIDTH, translated, wrapped
 
 from .findings import Finding
-from .formulas import Row
+from .formulas import FORMULAS, Row
 from .functions import Saved
 from .verdict import Verdict
 
@@ -52,7 +52,7 @@ def _lines(diagnosis):
     shown = [r for r in diagnosis.settings.values() if r.outcome is Outcome.WRONG and r.where]
     if shown and diagnosis.recipe:
         lines.append(TableLine("the numbers", "", diagnosis.recipe))
-        lines += [TableLine("the numbers", s, diagnosis.formulas[s]) for s in diagnosis.settings]
+        lines += [TableLine("the numbers", s, FORMULAS[s]) for s in diagnosis.settings]
     for setting, row in diagnosis.third.items():
         lines.append(TableLine("third derivative", setting, outcome_text(row)))
     if diagnosis.torch_func:

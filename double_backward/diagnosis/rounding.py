@@ -19,9 +19,7 @@ from double_backward.lines import described
 from .prepare import NotChecked
 
 RUNS = 3
-CLEAN = (
-    1e-12  # relative: where the first run moves nothing further, no more is lost than a few digits
-)
+CLEAN = 1e-12  # relative: where a run moves nothing further, no more is lost than a few digits
 LARGE = 100_000  # elements; of larger results nobody asks whether they are those of an argument
 EXACT = {  # by what they are
     "round", "floor", "ceil", "trunc", "sign", "heaviside", "clamp", "clamp_min", "clamp_max",
