@@ -320,9 +320,26 @@ def hidden_in_a_sum(ctx, x):
 
 Hidden = function(hidden_in_a_sum, lambda ctx, g: g * ctx.saved_tensors[0])
 
+def standardised(ctx, w):
+    """The sum of what it returns is 0, but for rounding, and so are all derivatives of that."""
+    ctx.std = w.std((1, 2), keepdim=True)
+    ctx.save_for_backward(w)
+    return (w - w.mean((1, 2), keepdim=True)) / ctx.std
+
+
+def of_standardised(ctx, g):
+    c = ctx.saved_tensors[0] - ctx.saved_tensors[0].mean((1, 2), keepdim=True)
+    along = c * (g * c).sum((1, 2), keepdim=True) / (ctx.std**2 * (c[0].numel() - 1))
+    return ((g - along) - (g - along).mean((1, 2), keepdim=True)) / ctx.std
+
+
+Standardised = function(standardised, of_standardised)
+weights = torch.rand(2, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
 TYPED = {
     "sums": (SinhBad.apply, x(0.5, 1.0)),
     "uneven": (Hidden.apply, x(0.5, 1.0, 0.1)),
+    "uneven, as a sum is 0": (Standardised.apply, (3 * weights - 1.5).requires_grad_()),
     "several": (lambda a, b: (SinhBad.apply(a * b), b + SinhBad.apply(a)), x(0.5, 1.0), x(0.3)),
     "several, uneven": (lambda a, b: (Hidden.apply(a), Hidden.apply(b)), x(0.5, 1), x(1, 2, 3)),
     "outputs scaled": (lambda x: 1e-9 * SinhBad.apply(x), x(0.5, 1.0)),
