@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from ._torch import tree_map
 from .check import autograd_vjp
 from .methods import (
     around,
@@ -76,27 +75,19 @@ class Notepad:
         return self.saved_tensors
 
 
-def keep_again(call, inputs, grad_outs, constants=(), decorated=False):
+def keep_again(call, inputs, grad_outs, decorated=False):
     """Call forward once more under autograd, and backward with what it keeps now.
 
     Of a backward declared `once_differentiable` what is under the decorator is called; and under
     all others, such as `torch.no_grad()`.
 
     Args:
-        constants: the places of what it keeps that stay without a graph, as they really are: a
-            number in saved_tensors, or an attribute of ctx.
         decorated: leave other decorators of backward as they are.
     """
     with torch.enable_grad():
         ctx, outs = forward_again(call, inputs)
-        for place in constants:
-            ctx.exchange(place, tree_map(_without_graph, ctx.kept(place)))
         grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs
         return backward_again(call, inputs, grad_outs, ctx, decorated)
-
-
-def _without_graph(value):
-    return value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def forward_again(call, inputs):

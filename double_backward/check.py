@@ -225,9 +225,9 @@ class Line:
         return replace(self, e=(None,) * len(self.e))
 
     def by_input_only(self, place: int) -> "Line":
-        """The same, where nothing but the input at this place moves."""
+        """The same, where of the inputs only the one at this place moves."""
         d = tuple(d if i == place else torch.zeros_like(d) for i, d in enumerate(self.d))
-        return replace(self.with_constants(), d=d)
+        return replace(self, d=d)
 
     def asking(self, vjp: Vjp) -> "Line":
         """The same, where another way is asked for the gradients."""

@@ -1,20 +1,13 @@
-"""The reader's names for what a Function gets, keeps and returns: from its signature, from the
-variables while it runs, and where its source can be read.
-
-Names only: nothing is concluded from the source.
+"""The reader's names for what a Function gets and keeps: from its signature, and from the variables
+while it runs. Nothing is read from its source.
 """
 
-import ast
 import inspect
-import linecache
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.autograd import Function
@@ -24,7 +17,6 @@ from .methods import has_setup_context
 from .places import OURS, TORCH, Place, place_in
 
 METHODS = FunctionType, staticmethod, classmethod
-SHORT = 40  # characters of an expression that is told as a name
 
 
 def argument_names(function: type[Function]) -> list[str]:
@@ -53,31 +45,12 @@ def call_names(fn: Callable, count: int) -> list[str]:
     return names[:count] if len(names) >= count else []
 
 
-def returned_names(function: type[Function]) -> list[str]:
-    """The variables that forward returns in a tuple, "" for what is not a plain name."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function.forward)))
-    except (OSError, TypeError, SyntaxError):
-        return []
-    returns = [node for node in ast.walk(tree) if isinstance(node, ast.Return)]
-    value = returns[-1].value if returns else None
-    parts = value.elts if isinstance(value, ast.Tuple) else []
-    return [part.id if isinstance(part, ast.Name) else "" for part in parts]
+class Save(NamedTuple):
+    """One call of save_for_backward."""
 
-
-@dataclass(frozen=True)
-class Save:
-    """One call of save_for_backward.
-
-    Attributes:
-        names: of each tensor: of a variable, else what the call says, else "".
-        code: the function that calls it.
-        place: the line of the call.
-    """
-
-    names: tuple[str, ...]
-    code: CodeType
-    place: Place
+    names: tuple[str, ...]  # of the variable that each tensor is, else ""
+    code: CodeType  # the function that calls it
+    place: Place  # the line of the call
 
     def is_in(self, function: type) -> bool:
         """Whether it stands in a method of the class itself, not of one that it inherits from."""
@@ -117,29 +90,4 @@ def _save(frame: FrameType, tensors: tuple) -> Save:
             if isinstance(value, Tensor) and not name.startswith((".", "_")):
                 names.setdefault(id(value), name)
         way = way.f_back
-    written = call_arguments(frame)
-    if len(written) != len(tensors):
-        written = [""] * len(tensors)
-    found = (names.get(id(t), text) for t, text in zip(tensors, written, strict=True))
-    return Save(tuple(found), frame.f_code, place_in(frame))
-
-
-def call_arguments(frame: FrameType) -> list[str]:
-    """What is written for each argument of the call that runs in a frame, "" for a long one; empty
-    where that is not known."""
-    # Not by inspect.getframeinfo, which goes through all modules for a file that is none of theirs.
-    code, instruction = frame.f_code, frame.f_lasti // 2
-    first, last, begin, end = next(islice(code.co_positions(), instruction, None))
-    if first is None or last is None or begin is None or end is None:  # -X no_debug_ranges
-        return []
-    lines = [linecache.getline(code.co_filename, n).encode() for n in range(first, last + 1)]
-    lines[-1] = lines[-1][:end]
-    lines[0] = lines[0][begin:]
-    try:
-        call = ast.parse(b"".join(lines).decode(), mode="eval").body
-    except (SyntaxError, ValueError):
-        return []
-    if not isinstance(call, ast.Call) or any(isinstance(a, ast.Starred) for a in call.args):
-        return []
-    told = map(ast.unparse, call.args)
-    return [text if len(text) <= SHORT else "" for text in told]
+    return Save(tuple(names.get(id(t), "") for t in tensors), frame.f_code, place_in(frame))

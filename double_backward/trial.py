@@ -72,6 +72,9 @@ def tangents_out(call, inputs, tangents):
 class Trial:
     """One call of a Function, measured beside its inputs for one grad_out.
 
+    All questions are asked in the way that `expected` says: with grad_outs that have a graph, if
+    those that are given have one; without, from `without_graph` on.
+
     Args:
         call: a `calls.Call`.
         grad_outs: what backward was given, one for each output; None for what has no gradient. None
@@ -99,8 +102,8 @@ class Trial:
             precisions = precisions[-1:]
         for precision in precisions:
             try:
-                self.line = Line.of(self._inside_the_domain(self._subject(precision)))
-                self.expected = measure(self.line, dtype=dtype)
+                line = Line.of(self._inside_the_domain(self._subject(precision)))
+                self.expected = measure(line, dtype=dtype)
                 break
             except Exception as error:  # of the Function
                 reason = error
@@ -134,6 +137,10 @@ class Trial:
         call, apart = self.call, partial(_apart, self.call, self.around)  # no circle
         function = partial(_outputs, call) if self.way is plainly else partial(_no_outputs, len(u))
         return Subject(function, x, u, follows, vjp_of(call, self.way), apart)
+
+    @property
+    def line(self):
+        return self.expected.line
 
     @property
     def places(self):
@@ -201,12 +208,12 @@ class Trial:
         Raises `Unknown` where they are not those that the Function gives.
         """
         way = way or self.way
-        found = self._second(self.expected, way)
+        found = self.check(way)
         if found.error is not None and self.call.region is not None:
             found = self._where_not_refused(way) or found
         if found.wrong:
             self.expected = without_rounding(self.expected)
-            found = self._second(self.expected, way)
+            found = self.check(way)
         if found.error is not None:
             return replace(found, wrong=())
         wrong = {self.places[i] for i in found.wrong}
@@ -218,17 +225,23 @@ class Trial:
             wrong = self._lost_in_cast(way)
         return replace(found, wrong=tuple(wrong))
 
-    def check(self, way=None, line=None):
-        """How the derivative of its gradients, computed in this way, agrees with differences."""
-        expected = self.expected if line is None else measure(line, dtype=self.dtype)
-        return self._second(expected, way or self.way)
+    def check(self, way=None, place=None):
+        """How the derivative of its gradients agrees with differences.
 
-    def check_constant(self, way=None):
-        """The same, where grad_out has no graph."""
-        return self._second(self.expected.with_constants(), way or self.way)
+        Args:
+            way: in which the gradients are computed.
+            place: the number of the only input that moves.
+        """
+        line = self.line
+        expected = self.expected if place is None else self._measured(line.by_input_only(place))
+        return check(expected, vjp_of(self.call, way or self.way))
 
-    def _second(self, expected, way):
-        return check(expected, vjp_of(self.call, way))
+    def without_graph(self):
+        """From here on grad_out is a constant."""
+        self.expected = self.expected.with_constants()
+
+    def _measured(self, line):
+        return measure(line, dtype=self.dtype)
 
     def _where_not_refused(self, way):
         """What is found by those inputs to which autograd does not refuse the way; None if there
@@ -237,14 +250,15 @@ class Trial:
         A compiled region refuses on the way to the inputs that it keeps, and to grad_out. On the
         way to the others it may be silent.
         """
-        line, probes = self.line.asking(vjp_of(self.call, way)), self.expected.probes.values()
-        refused = [ask(line.by_input_only(i), probes).error for i in range(len(line.d))]
+        line, probes = self.line.with_constants(), self.expected.probes.values()
+        asked = line.asking(vjp_of(self.call, way))
+        refused = [ask(asked.by_input_only(i), probes).error for i in range(len(line.d))]
         if all(refused):
             return None
-        pairs = zip(self.line.d, refused, strict=True)
+        pairs = zip(line.d, refused, strict=True)
         d = tuple(torch.zeros_like(d) if error else d for d, error in pairs)
-        self.expected = measure(replace(self.line.with_constants(), d=d))
-        return self._second(self.expected, way)
+        self.expected = measure(replace(line, d=d))
+        return self.check(way)
 
     def _lost_in_cast(self, way):
         """Places whose gradient has lost a part in the Function's own precision."""
@@ -288,9 +302,9 @@ class Trial:
         if size == 1 and place is None and all(map(is_, asked, self.line.subject.u)):
             return first(self.expected, ROUGH).outcome  # as it was measured
         u = tuple(None if u is None else size * u for u in asked)
-        line = Line.of(replace(self.line.subject, u=u))
+        line = Line.of(replace(self.line.subject, u=u)).with_constants()
         line = line if place is None else line.by_input_only(place)
-        return first(measure(line, dtype=self.dtype), ROUGH).outcome
+        return first(self._measured(line), ROUGH).outcome
 
 
 def _outputs(call, x):

@@ -72,6 +72,22 @@ def test_what_is_kept_is_exchanged_on_the_side_on_which_forward_has_a_value():
     assert blame_of(found) == ["ctx.square"] and found.saved[0].used
 
 
+def test_what_is_wrong_only_without_a_graph_of_grad_out_is_asked_about_without_one():
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        one = (x / x).detach()
+        return g * 3 * one * (x**2 if g.requires_grad else ctx.square.detach())
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.square = x**2
+        return x**3
+
+    found = one(function(forward, backward).apply)
+    assert (found.by_input, found.by_grad_out) == (WRONG, RIGHT)
+    assert blame_of(found) == ["x"]  # ctx.square with a graph cures nothing
+
+
 # What backward raises.
 
 

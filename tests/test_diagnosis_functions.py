@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from double_backward import diagnose, diagnose_all
 from double_backward.diagnosis.formulas import FORMULAS
 from double_backward.diagnosis.target import Target
-from double_backward.names import argument_names, call_names, returned_names
+from double_backward.names import argument_names, call_names
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
@@ -81,8 +81,7 @@ def test_what_changes_with_an_input_is_named_whatever_it_is(name):
     finding = diagnosis.findings[0]
     assert finding.code == "intermediate_on_ctx" and finding.cause
     assert ": ctx.r. " in finding.message
-    # The function holds a tensor.
-    assert ("what is not a tensor" in finding.message) == (name != "function")
+    assert "what is not a tensor" in finding.message
     assert [s.name for s in diagnosis.saved if s.kind == "intermediate"] == ["r"]
 
 
@@ -320,6 +319,7 @@ def hidden_in_a_sum(ctx, x):
 
 Hidden = function(hidden_in_a_sum, lambda ctx, g: g * ctx.saved_tensors[0])
 
+
 def standardised(ctx, w):
     """The sum of what it returns is 0, but for rounding, and so are all derivatives of that."""
     ctx.std = w.std((1, 2), keepdim=True)
@@ -437,7 +437,6 @@ def test_a_missing_gradient_that_is_0_just_here():
 
 def test_names():
     assert argument_names(Sinh) == ["x"]
-    assert returned_names(Sinh)[1:] == ["expx", "expnegx"]
     assert argument_names(type("Star", (Function,), {"forward": lambda ctx, *xs: xs})) == []
     assert call_names(lambda a, b=1: a, 1) == ["a"]
     assert call_names(lambda a: a, 2) == []

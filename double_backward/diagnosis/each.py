@@ -14,14 +14,15 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from math import isclose
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from double_backward._torch import checkpoints_allowed, tree_leaves, unbatched
 from double_backward.calls import Call, Listener, call_of, listening_alone
-from double_backward.change import backward_again, forward_again, keep_again, unguarded
-from double_backward.check import SAME_NUMBER, Line, Outcome
+from double_backward.change import Notepad, backward_again, forward_again, keep_again, unguarded
+from double_backward.check import SAME_NUMBER, Outcome
 from double_backward.differences import close, flat, same
 from double_backward.graphs import walk
 from double_backward.lines import first_line
@@ -44,7 +45,6 @@ from .functions import (
     Second,
     has_values_of,
     look,
-    shares_memory,
 )
 from .measure import Measured
 
@@ -137,10 +137,7 @@ def _judged(custom, call, beside, met, measured, sizes):
                 truth = Trial(call, None, dtype=dtype, anyway=True)
         except Unknown as reason:
             return replace(custom, refused=str(reason))
-        found, refused = _checked(truth), ""
-        if found.error is not None:
-            refused = first_line(found.error)
-            found = truth.check_constant()
+        found, refused = _asked(truth)
         custom = replace(
             custom,
             checked=found,
@@ -156,20 +153,26 @@ def _judged(custom, call, beside, met, measured, sizes):
         return custom
 
 
-def _checked(truth):
-    """Also by a grad_out without a graph, which some backwards look at; and by a small one, where
-    those of the usual size are clipped, and change nothing."""
+def _asked(truth):
+    """How its backward is differentiated, and what is raised where grad_out has a graph.
+
+    A grad_out with one comes first; where that raises, or shows nothing wrong, one without, at
+    which some backwards look. All that is asked afterwards is asked in the same way.
+    """
     found = truth.check()
-    if not truth.line.moving or found.error is not None:
-        return found
-    if not found.bad:
-        constant = truth.check_constant().by_input
-        found = replace(found, by_input=constant, constant=constant)
-    if not truth.expected.by_grad_out.value.any():
-        small = tuple(None if u is None else SMALL * u for u in truth.line.subject.u)
-        line = Line.of(replace(truth.line.subject, u=small))
-        found = replace(found, by_grad_out=truth.check(line=line).by_grad_out)
-    return found
+    if not truth.line.moving:
+        return found, first_line(found.error) if found.error is not None else ""
+    if not truth.expected.by_grad_out.value.any():  # clipped, and at a smaller one it may not be
+        small = [g if g is None else SMALL * g for g in truth.grad_outs]
+        by_grad_out = Trial(truth.call, small, dtype=truth.dtype, anyway=True).check().by_grad_out
+        found = replace(found, by_grad_out=by_grad_out)
+    if found.error is None and found.bad:
+        return found, ""
+    truth.without_graph()
+    constant = truth.check()
+    if found.error is not None:
+        return constant, first_line(found.error)
+    return replace(found, by_input=constant.by_input), ""
 
 
 def _first(truth, sizes):
@@ -198,42 +201,26 @@ def _explained(custom, truth, inner, dtype):
     custom = replace(custom, seconds=tuple(dict.fromkeys(filter(None, seconds))))
     if custom.by_input is not Outcome.WRONG or custom.checked.recorded.bad:
         return custom
-    custom = replace(custom, saved=_used(custom.saved, truth))
-    made = list(dict.fromkeys(s.slot for s in custom.saved if s.kind is Kind.INTERMEDIATE))
+    with_graph, leaves_torch = _recorded(truth)
+    custom = replace(custom, saved=_used(custom.saved, truth, with_graph, leaves_torch))
     returns = [s for s in custom.saved if s.kind is Kind.OUTPUT]
-    asked = truth.check_constant if custom.checked.constant.bad else truth.check
-    again = asked(partial(keep_again, constants=made, decorated=True))
-    cured = not (again.by_input.bad or again.recorded.bad)
     extras = {s.position: s for s in returns if s.position}
     wrong = [_extra(saved, truth) for saved in extras.values()]
     custom = replace(custom, extras=tuple(filter(None, wrong)))
-    if custom.first is Outcome.WRONG and returns and not custom.extras and cured:
-        # What it saves of its output is followed through its own backward, which is meant.
-        return replace(custom, checked=replace(custom.checked, by_input=again.by_input))
-    if custom.lost and custom.untracked_calls:
-        return _lost_or_cut(custom, truth)
+    followed = truth.check(partial(keep_again, decorated=True))
+    cured = not (followed.by_input.bad or followed.recorded.bad)
     if custom.lost or custom.extras:
-        return custom
-    hidden = cured
-    with suppress(Exception):  # of the Function, called without a graph
-        hidden = hidden or _leaves_state(truth)
-    if hidden:
+        if cured or not custom.untracked_calls:
+            return custom
+        if isclose(followed.by_input.got, custom.checked.by_input.got, rel_tol=SAME_NUMBER):
+            # That what is kept has its graph cures nothing.
+            saved = (replace(s, used=s.used and s.slot not in with_graph) for s in custom.saved)
+            custom = replace(custom, saved=tuple(saved))
+    elif cured and custom.first is Outcome.WRONG and returns:
+        # What it saves of its output is followed through its own backward, which is meant.
+        return replace(custom, checked=replace(custom.checked, by_input=followed.by_input))
+    elif cured or _leaves_state(truth):
         return replace(custom, hidden=True)
-    return replace(custom, cut=tuple(_cut(truth)))
-
-
-def _lost_or_cut(custom, truth):
-    """Whether what is kept explains it, where steps of backward may do that, too: what is still
-    wrong where that has its graph is cut; and if it is as wrong as before, by these steps alone."""
-    followed = truth.check(partial(keep_again, decorated=True)).by_input
-    if not followed.bad:
-        return custom
-    if isclose(followed.got, custom.checked.by_input.got, rel_tol=SAME_NUMBER):
-        with truth.line.subject.around(), torch.enable_grad():
-            ctx, _ = forward_again(truth.call, truth.inputs())
-        acquitted = {s.slot for s in custom.saved if _has_graph(ctx.kept(s.slot))}
-        saved = (replace(s, used=False) if s.slot in acquitted else s for s in custom.saved)
-        custom = replace(custom, saved=tuple(saved))
     return replace(custom, cut=tuple(_cut(truth)))
 
 
@@ -267,8 +254,7 @@ def _second(call, dtype):
 def _cut(truth):
     """The inputs by which backward is differentiated wrongly, by their names."""
     for number, place in enumerate(truth.call.inputs):
-        line = truth.line.by_input_only(number)
-        if len(truth.call.inputs) == 1 or truth.check(line=line).by_input.bad:
+        if len(truth.call.inputs) == 1 or truth.check(place=number).by_input.bad:
             yield _name(truth.call, place)
 
 
@@ -281,121 +267,116 @@ def _name(call, place):
 # What forward keeps, exchanged one by one for what it keeps beside the point.
 
 
-def _used(kept, truth):
+def _used(kept, truth, with_graph, leaves_torch):
     """The same things, with what is known of each: does backward return something else where it
     alone is another; where none alone does that, do all that forward made?"""
-    here, *known_here = _forward(truth, 0.0)
-    there, *known_there = _forward(truth, NEAR)
-    g, found = _returned(truth, here), []
-    if _changes(g, _returned(truth, here)):  # in any case
+    here, there = _forward(truth), _forward(truth, NEAR)
+    g, found = _returned(truth, here.ctx), []
+
+    def changes(*slots):
+        other = _returned(truth, here.ctx, there.ctx, slots)
+        return None if g is None else other is not None and not close(g, other)
+
+    if changes():  # in any case
         return kept
-    outside = _outside_torch(truth)
-    for saved in kept:
-        value, other = here.kept(saved.slot), there.kept(saved.slot)
+    known = {s.slot for s in kept}
+    for saved in [*kept, *_objects(here.ctx, known)]:
+        value, other = here.ctx.kept(saved.slot), there.ctx.kept(saved.slot)
         if saved.kind is Kind.CONSTANT and not same(value, other):  # behind a stair it stood still
             saved = replace(saved, kind=Kind.INTERMEDIATE)
-        about = {"used": _changes(g, _returned(truth, here, there, [saved.slot]))}
+        saved = replace(saved, used=changes(saved.slot))
         if saved.kind is Kind.INTERMEDIATE and isinstance(value, Tensor):
-            about["marked"] = any(value is t for t in here.non_differentiable)
-            about["outside"] = bool(about["used"]) and outside(saved.slot)
-            pairs = zip((Kind.INPUT, Kind.OUTPUT), known_here, known_there, strict=True)
-            repeats = (k for k, *tensors in pairs if _repeat((value, other), tensors))
-            about["repeats"] = next(repeats, None)
-        found.append(replace(saved, **about))
-    known = {s.slot for s in kept}
-    for name, value in here.attributes.items():  # neither a tensor nor a number
-        if name in known or _is_followed(value):
-            continue
-        if _changes(g, _returned(truth, here, there, [name])):
-            holder = any(isinstance(thing, Tensor) for _, thing in held_by(value))
-            new = Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0, slot=name)
-            found.append(replace(new, used=True, holder=holder))
+            pairs = (value, here.known), (other, there.known)
+            alike = [{k for k in known if _repeats(v, known[k])} for v, known in pairs]
+            saved = replace(
+                saved,
+                marked=any(value is t for t in here.ctx.non_differentiable),
+                outside=bool(saved.used) and leaves_torch and saved.slot not in with_graph,
+                repeats=min(alike[0] & alike[1], default=None),  # an input comes first
+            )
+        if saved.used or saved.slot in known:
+            found.append(saved)
     made = [s for s in found if s.kind is Kind.INTERMEDIATE]
     if made and not any(s.used for s in made):
-        together = _changes(g, _returned(truth, here, there, [s.slot for s in made]))
+        together = changes(*(s.slot for s in made))
         found = [replace(s, used=together) if s in made else s for s in found]
     return tuple(found)
 
 
-def _changes(one, other):
-    """Whether something else is returned; None where nothing is."""
-    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None]
-    changed = [b is not None and not close(a, b) for a, b in pairs]
-    return any(changed) if changed else None
+def _repeats(value, tensors):
+    """Whether it is one of them, in whatever shape, or a part of it."""
+    return has_values_of(value, tensors) or any(value._base is t for t in tensors)
 
 
-def _repeat(pair, others):
-    """Whether something kept is one of the others, or a part of it, here and beside the point: at
-    x = 1, x * sigmoid(x) is sigmoid(x)."""
-    return all(
-        has_values_of(value, tensors) or shares_memory(value, tensors)
-        for value, tensors in zip(pair, others, strict=True)
-    )
+def _objects(ctx, known):
+    """What else is on ctx, neither a tensor nor a number."""
+    for name, value in ctx.attributes.items():
+        if name not in known and not _is_followed(value):
+            yield Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0, slot=name)
 
 
-def _outside_torch(truth):
-    """Whether what forward keeps in a place has no graph where autograd records forward, because
-    forward leaves torch."""
-    ctx, leaves = None, False
-    with truth.line.subject.around(), torch.enable_grad(), Watch() as watch:
-        try:
-            ctx, _ = forward_again(truth.call, truth.inputs())
-            leaves = any(step.kind in LEAVING for step in watch.steps)
-        except Exception as error:  # of forward
-            leaves = "numpy" in str(error)
-    return lambda slot: leaves and not (ctx and _has_graph(ctx.kept(slot)))
+class _Forward(NamedTuple):
+    """What a call of forward keeps, and the tensors that it gets and returns."""
+
+    ctx: Notepad
+    known: dict[Kind, list[Tensor]]
 
 
-def _has_graph(value):
-    return any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(value))
-
-
-def _forward(truth, h):
-    """What forward keeps, its inputs and its outputs, at a point of the line; on the other side
-    where it has no value here."""
+def _forward(truth, h=0.0):
+    """At a point of the line; on the other side where it has no value here."""
     for side in (h, -h):
         inputs = truth.inputs(side)
         with suppress(Exception), truth.line.subject.around(), torch.no_grad():
             ctx, outs = forward_again(truth.call, inputs)
             given = [*inputs.values(), *(ctx.handed_over[place] for place in inputs)]
-            return ctx, given, [y for y in outs if isinstance(y, Tensor)]
+            outs = [y for y in outs if isinstance(y, Tensor)]
+            return _Forward(ctx, {Kind.INPUT: given, Kind.OUTPUT: outs})
     raise Unknown("forward raises beside the point")
 
 
+def _recorded(truth):
+    """Where forward keeps what has a graph if autograd records it, and whether it leaves torch."""
+    with truth.line.subject.around(), torch.enable_grad(), Watch() as watch:
+        try:
+            ctx, _ = forward_again(truth.call, truth.inputs())
+        except Exception as error:  # of forward
+            return set(), "numpy" in str(error)
+    kept = dict(enumerate(ctx.saved_tensors)) | ctx.attributes
+    with_graph = {slot for slot, value in kept.items() if any(map(_follows, tree_leaves(value)))}
+    return with_graph, any(step.kind in LEAVING for step in watch.steps)
+
+
+def _follows(value):
+    return isinstance(value, Tensor) and value.requires_grad
+
+
 def _returned(truth, ctx, other=None, slots=()):
-    """What backward returns where grad_out has no graph, and where it has one; with what another
-    call keeps in these places. None: it raises."""
-    ctx = copy.copy(ctx)
+    """What backward returns with what another call keeps in these places; None: it raises."""
+    ctx, moving = copy.copy(ctx), truth.line.moving
     for slot in slots:
         ctx.exchange(slot, other.kept(slot))
-    return [_returned_once(truth, ctx, recorded) for recorded in (False, True)]
-
-
-def _returned_once(truth, ctx, recorded):
-    call = truth.call
-    with suppress(Exception), truth.line.subject.around(), torch.set_grad_enabled(recorded):
-        u = [u if u is None else u.clone().requires_grad_(recorded) for u in truth.line.u()]
-        return flat(list(backward_again(call, truth.inputs(), u, ctx).values()))
+    with suppress(Exception), truth.line.subject.around(), torch.enable_grad():
+        u = [u if u is None else u.clone().requires_grad_(moving) for u in truth.line.u()]
+        return flat(list(backward_again(truth.call, truth.inputs(), u, ctx).values())).detach()
     return None
 
 
 def _leaves_state(truth):
     """Whether backward returns something else after forward has run at another point."""
-    subject, call, found = truth.line.subject, truth.call, []
-    for between in ([], [NEAR]):
-        with subject.around(), torch.no_grad():
-            ctx, _ = forward_again(call, truth.inputs())
-            for h in between:
-                forward_again(call, truth.inputs(h))
-            grads = backward_again(call, truth.inputs(), truth.line.u(), ctx)
-            found.append(flat(list(grads.values())))
-    return not (truth.around.drew or same(*found))
+    found = []
+    with suppress(Exception):  # of the Function
+        for again in (False, True):
+            ctx = _forward(truth).ctx
+            if again:
+                _forward(truth, NEAR)
+            found.append(_returned(truth, ctx))
+        return not truth.around.drew and not same(*found)
+    return False
 
 
 def _is_followed(value):
     """Whether it is an object that holds a tensor with a graph."""
-    held = (thing for _, thing in held_by(value))
-    return any(isinstance(t, Tensor) and t.requires_grad for t in held)
+    return any(_follows(thing) for _, thing in held_by(value))
 
 
 # The second derivative where differences of fn cannot judge it: a surrogate is not that of its

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from double_backward._torch import element_count, grad_outs_of, version
+from double_backward._torch import element_count, version
 from double_backward.check import Checked, Outcome
 from double_backward.differences import same
 from double_backward.graphs import walk
-from double_backward.names import Save, argument_names, returned_names, saves_noted
+from double_backward.names import Save, saves_noted
 from double_backward.phrases import Phrase
 from double_backward.places import Place, place_of
 from double_backward.untracked_steps import Step
@@ -48,12 +48,11 @@ class Saved:
     bytes: int
     repeats: Kind | None = None  # INPUT or OUTPUT: an intermediate that only repeats one
     variable: str = ""  # the reader's name for it, where known
-    saved_in: str = ""  # the place of the save, where that is not the Function's own forward
+    saved_in: str = ""  # the place of the save, where the name and the class do not tell it
     position: int | None = None  # which input or output it is
     slot: int | str = ""  # its place: a number in saved_tensors or an attribute of ctx
     used: bool | None = None  # backward returns something else with another one; None: not asked
     marked: bool = False  # returned, but marked as non-differentiable
-    holder: bool = False  # no tensor, but something that holds one
     edited: bool = False  # an input that forward has written its output into
     outside: bool = False  # made of numbers that something outside torch computed
     circular: bool = False  # an output, or a view of one, that may keep its own graph alive
@@ -64,8 +63,8 @@ class Saved:
 
     @property
     def numeric(self) -> bool:
-        """A number or an array, which no graph can leave; not a tensor."""
-        return not self.holder and (self.bytes == 0 or self.dtype.startswith("NumPy"))
+        """A number, an array or another object, which no graph can leave; not a tensor."""
+        return self.bytes == 0 or self.dtype.startswith("NumPy")
 
     @property
     def title(self) -> str:
@@ -243,37 +242,20 @@ def kinds(customs: Sequence[Custom]) -> list[list[Kind]]:
 
 
 def _saved_tensors(node, other, call, target):
-    names, index = node.save.names if node.save else (), -1
-    places = [i for i, tensor in enumerate(node.tensors) if tensor is not None]
-    arguments = _differentiable_arguments(node)
-    several = len(grad_outs_of(node.fn)) > 1
-    outputs = returned_names(node.function) if several else []
+    names = node.save.names if node.save else ()
+    places = iter([i for i, tensor in enumerate(node.tensors) if tensor is not None])
     for kept, beside in zip(node.kept, other.kept, strict=True):
         if kept.tensor is None:
             continue
-        slot, variable = kept.name, kept.name
-        if not kept.on_ctx:
-            index += 1
-            slot = places[index]
-            variable = names[slot] if slot < len(names) else ""
-        if kept.role == walk.INPUT:
-            variable = arguments.get(kept.position, variable)
-        if kept.role == walk.OUTPUT and kept.position < len(outputs):
-            variable = outputs[kept.position] or variable
-        saved = replace(_saved(kept, beside.tensor, call, target), variable=variable, slot=slot)
-        if not kept.on_ctx and node.save and not node.save.is_in(node.function):
-            saved = replace(saved, saved_in=node.save.told)
-        yield saved
-
-
-def _differentiable_arguments(node):
-    """Position among the tensors of apply -> the name of the parameter, where both are known."""
-    names, needs = argument_names(node.function), node.fn.needs_input_grad
-    edges = [i for i, (fn, _) in enumerate(node.fn.next_functions) if fn is not None]
-    wanted = [i for i, need in enumerate(needs) if need]
-    if len(edges) != len(wanted) or len(names) < len(needs):
-        return {}
-    return {edge: names[i] for edge, i in zip(edges, wanted, strict=True)}
+        saved = _saved(kept, beside.tensor, call, target)
+        if kept.on_ctx:
+            yield replace(saved, slot=kept.name, variable=kept.name)
+            continue
+        slot = next(places)
+        variable = names[slot] if slot < len(names) else ""
+        elsewhere = node.save and not (variable and node.save.is_in(node.function))
+        saved_in = node.save.told if elsewhere else ""
+        yield replace(saved, slot=slot, variable=variable, saved_in=saved_in)
 
 
 def _saved(kept, beside, call, target):
@@ -296,27 +278,15 @@ def _saved(kept, beside, call, target):
         dtype,
         size,
         position=kept.position,
-        edited=kind is Kind.INPUT and bool(version(tensor)) and shares_memory(tensor, call.ys),
+        edited=kind is Kind.INPUT and bool(version(tensor)) and _is_in_memory_of(tensor, call.ys),
         circular=view or (kept.on_ctx and kind is Kind.OUTPUT),
     )
 
 
-def shares_memory(tensor: Tensor, others: Sequence[Tensor]) -> bool:
-    """Whether it lies in the memory of one of the others: all of it, a part, another order."""
-    strided = [t for t in (tensor, *others) if t.layout == torch.strided and t.numel()]
-    if not strided or strided[0] is not tensor or not tensor.data_ptr():
-        return False
-    home = tensor.untyped_storage().data_ptr()
-    near = [t for t in strided[1:] if t.untyped_storage().data_ptr() == home]
-    return any(torch.isin(_places_of(tensor), _places_of(t)).any() for t in near)
-
-
-def _places_of(tensor):
-    """Where each element lies in its storage, flat; of parts of one buffer, others."""
-    places = torch.tensor(tensor.storage_offset())
-    for count, step in zip(tensor.shape, tensor.stride(), strict=True):
-        places = places[..., None] + step * torch.arange(count)
-    return places.reshape(-1)
+def _is_in_memory_of(tensor, others):
+    strided = [t for t in (tensor, *others) if t.layout == torch.strided]
+    homes = [t.untyped_storage().data_ptr() for t in strided]
+    return strided[:1] == [tensor] and homes[0] in homes[1:]
 
 
 def _moves(tensor, beside):

@@ -24,7 +24,7 @@ def blocks(measured: Measured) -> dict[str, dict[str, str]]:
         return {}
     found: dict[str, dict[str, str]] = {name: {} for name in names}
     for j, by in enumerate(names):
-        line = expected.line.by_input_only(j)
+        line = expected.line.with_constants().by_input_only(j)
         moved = check.measure(line, expected.rtol, expected.atol, expected.dtype)
         said = check.by_place(moved)
         for i, name in enumerate(names):
