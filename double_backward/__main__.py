@@ -10,16 +10,15 @@ import argparse
 import json
 import os
 import pkgutil
+import runpy
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from importlib.machinery import PathFinder
-from importlib.util import find_spec, module_from_spec
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 import torch
@@ -39,11 +38,8 @@ def main() -> None:
     error: BaseException | None = None
     leave: Any = 0
     try:
-        with _terminating():
-            module, code = _found(options)
-            sys.modules["__main__"] = module  # stays: what is diagnosed may be looked up there
-            with met.listening(), _remedy(options):
-                exec(code, module.__dict__)
+        with _terminating(), met.listening(), _remedy(options):
+            _run(options)
     except SystemExit as ending:
         leave = ending.code
     except BaseException as raised:  # shown as Python would
@@ -138,33 +134,21 @@ def _terminating() -> Iterator[None]:
         put_back()
 
 
-def _found(options: argparse.Namespace) -> tuple[ModuleType, CodeType]:
-    """SCRIPT as a module, with the names, the arguments and the `sys.path` that Python gives it."""
+def _run(options: argparse.Namespace) -> None:
+    """SCRIPT as Python runs it: as `__main__`, with its arguments and its `sys.path`."""
     name, path = options.script, os.path.abspath(options.script)
     sys.argv[:] = [name, *options.args]
-    if not options.m and pkgutil.get_importer(name) is None:  # a file
+    main = sys.modules["__main__"] = ModuleType("__main__")  # stays: what is diagnosed may need it
+    if options.m:
+        runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # what `python -m` calls
+    elif pkgutil.get_importer(name):  # a folder or a zip file
+        sys.path[: not sys.flags.safe_path] = [path]
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+    else:
         if not sys.flags.safe_path:
             sys.path[0] = os.path.dirname(os.path.realpath(path))
-        module = ModuleType("__main__")
-        module.__dict__.update(__file__=path, __builtins__=__builtins__)
-        return module, compile(Path(path).read_bytes(), path, "exec")
-    if options.m:
-        spec = find_spec(name)
-        if spec is not None and spec.submodule_search_locations is not None:
-            spec = find_spec(f"{name}.__main__")
-    else:  # a folder or a zip file
-        name = f"__main__ in {path!r}"
-        sys.path[: not sys.flags.safe_path] = [path]
-        spec = PathFinder.find_spec("__main__", [path])
-    loader: Any = spec.loader if spec else None
-    code = loader.get_code(spec.name) if spec and hasattr(loader, "get_code") else None
-    if spec is None or code is None:
-        sys.exit(f"{sys.executable}: No module named {name}")
-    if options.m:
-        sys.argv[0] = spec.origin or name
-    module = module_from_spec(spec)
-    module.__name__ = "__main__"
-    return module, code
+        main.__file__ = path
+        exec(compile(Path(path).read_bytes(), path, "exec"), vars(main))
 
 
 def _remedy(options: argparse.Namespace) -> AbstractContextManager[None]:
@@ -206,15 +190,6 @@ def _without_ours(way: TracebackType | None) -> TracebackType | None:
     if way.tb_frame.f_code.co_filename.startswith((OURS, "<frozen ")):
         return following
     return TracebackType(following, way.tb_frame, way.tb_lasti, way.tb_lineno)
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    """Inside, an error of ours is shown, and does not take the place of the script's own end."""
-    try:
-        yield
-    except Exception:
-        traceback.print_exc(file=sys.__stderr__)
 
 
 def _report(options: argparse.Namespace, result: StepDiagnosis) -> None:

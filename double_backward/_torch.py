@@ -14,7 +14,7 @@ All of them are in torch 2.9 to 2.15. A new torch that has moved one is told in 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -80,16 +80,10 @@ def missing() -> list[str]:
 
 
 def _is_there(name: str) -> bool:
-    parts, found = name.split("."), None
-    for count in range(len(parts), 0, -1):  # the longest that is a module
-        try:
-            found = import_module(".".join(parts[:count]))
-        except ImportError:
-            continue
-        break
-    for part in parts[count:]:
-        found = getattr(found, part, None)
-    return found is not None
+    try:
+        return resolve_name(name) is not None
+    except (ImportError, AttributeError):
+        return False
 
 
 class _Small(Function):
@@ -136,45 +130,30 @@ try:
 except ImportError as error:
     raise ImportError(" ".join(missing()) or str(error)) from error
 
-__all__ = [
-    "TreeSpec", "Watching", "checkpoints_allowed", "class_of", "element_count",
-    "engine_replaced", "forward_mode", "functions", "grad_outs_of", "graph_is_kept",
-    "in_forward_mode",
-    "is_functorch_wrapped_tensor", "is_traced", "levels", "metadata_of", "missing",
-    "not_for_dynamo", "number_of", "outside_batches", "plain", "returns_a_view",
-    "saved_attributes", "set_eval_frame", "set_grad_enabled", "set_version",
-    "temporarily_clear_interpreter_stack", "transforms", "tree_flatten", "tree_leaves",
-    "tree_map", "tree_map_only", "tree_unflatten", "unbatched", "version",
-    "written_by",
-]  # fmt: skip
-
 
 # The engine.
 
 
-@contextmanager
-def engine_replaced(by: Callable[[Callable], Callable]) -> Iterator[None]:
+def engine_replaced(by: Callable[[Callable], Callable]) -> AbstractContextManager[None]:
     """Inside, each pass goes through `by(engine)` instead; in every thread."""
-    autograd: Any = torch.autograd
-    engine = autograd._engine_run_backward
-    autograd._engine_run_backward = run = by(engine)
-    try:
-        yield
-    finally:
-        if autograd._engine_run_backward is run:
-            autograd._engine_run_backward = engine
+    return _replaced("_engine_run_backward", by)
+
+
+def checkpoints_allowed() -> AbstractContextManager[None]:
+    """Inside, a reentrant checkpoint does not refuse `torch.autograd.grad`."""
+    return _replaced("_is_checkpoint_valid", lambda refuses: lambda: True)
 
 
 @contextmanager
-def checkpoints_allowed() -> Iterator[None]:
-    """Inside, a reentrant checkpoint does not refuse `torch.autograd.grad`."""
-    autograd: Any = torch.autograd
-    refuses = autograd._is_checkpoint_valid
-    autograd._is_checkpoint_valid = lambda: True
+def _replaced(name: str, by: Callable[[Callable], Callable]) -> Iterator[None]:
+    before = getattr(torch.autograd, name)
+    now = by(before)
+    setattr(torch.autograd, name, now)
     try:
         yield
     finally:
-        autograd._is_checkpoint_valid = refuses
+        if getattr(torch.autograd, name) is now:  # nobody has put something else there since
+            setattr(torch.autograd, name, before)
 
 
 def graph_is_kept() -> bool:
@@ -291,6 +270,18 @@ def not_for_dynamo(hook: Any) -> Any:
     return hook
 
 
+class uncompiled:
+    """Inside, Dynamo leaves alone what this thread runs."""
+
+    @not_for_dynamo
+    def __enter__(self) -> None:
+        self._before = set_eval_frame(None)
+
+    @not_for_dynamo
+    def __exit__(self, *_: object) -> None:
+        set_eval_frame(self._before)
+
+
 class Watching(TorchDispatchMode):
     """Sees each operation as it runs.
 
@@ -311,16 +302,14 @@ class Watching(TorchDispatchMode):
 def _watched(
     self: Watching, operation: Any, _: Any, args: Any = (), kwargs: dict[str, Any] | None = None
 ) -> Any:
-    kwargs, callback = kwargs or {}, set_eval_frame(None)
-    try:
+    kwargs = kwargs or {}
+    with uncompiled():
         with _kept_apart(self):
             self.before(operation, args, kwargs)
         result = operation(*args, **kwargs)
         with _kept_apart(self):
             result = self.after(operation, args, kwargs, result)
         return result
-    finally:
-        set_eval_frame(callback)
 
 
 @contextmanager

@@ -33,9 +33,9 @@ from ._torch import (
     not_for_dynamo,
     outside_batches,
     plain,
-    set_eval_frame,
     temporarily_clear_interpreter_stack,
     transforms,
+    uncompiled,
     version,
 )
 from .compiled import is_region, region_here
@@ -239,7 +239,7 @@ class Listener:
         """forward has run (and setup_context)."""
 
     def after_backward(self, node, call, grad_outs, grads):
-        """The gradients to go on with; only where backward is itself recorded."""
+        """The gradients to go on with, a tuple; only where backward is itself recorded."""
         return grads
 
     def after_jvp(self, call, tangents):
@@ -251,11 +251,13 @@ def listening(listener):
     """Tell `listener` of every custom Function, in every thread, for the length of a `with`."""
     with _lock:
         if not _listeners:
-            _put_hooks()
             try:
+                _put_hooks()
                 _rehearse()
-            except BaseException:
+            except BaseException as error:
                 _take_hooks()
+                if isinstance(error, AttributeError):
+                    raise _moved(error) from error
                 raise
         if listener not in _listeners:
             listener.begins()
@@ -264,10 +266,7 @@ def listening(listener):
         yield
     finally:
         with _lock:
-            for i in reversed(range(len(_listeners))):  # by identity: one may listen twice
-                if _listeners[i] is listener:
-                    del _listeners[i]
-                    break
+            _listeners.remove(listener)
             if not _listeners:
                 _take_hooks()
 
@@ -318,42 +317,36 @@ def is_left_alone(cls):
 
 
 def _put_hooks():
-    try:
-        node = functions.BackwardCFunction
-        _replace(node, "__init__", _made(node.__init__))
-        _replace(node, "apply_jvp", _forward_mode(node.apply_jvp))
-        _replace(node, "apply", _backward(node.apply))
-        if hasattr(node, "apply_boxed"):
-            _replace(node, "apply_boxed", _backward(node.apply_boxed))
-        generate = "generate_single_level_function"
-        _replace(transforms, generate, _generate(getattr(transforms, generate)))
-    except BaseException as error:
-        _take_hooks()
-        if isinstance(error, AttributeError):
-            raise _moved(error) from error
-        raise
+    node = functions.BackwardCFunction
+    _replace(node, "__init__", _made)
+    _replace(node, "apply_jvp", _forward_mode)
+    _replace(node, "apply", _backward)
+    if hasattr(node, "apply_boxed"):
+        _replace(node, "apply_boxed", _backward)
+    _replace(transforms, "generate_single_level_function", _generate)
 
 
 def _take_hooks():
     while _replaced:
         owner, name, before, now = _replaced.pop()
-        if vars(owner).get(name) is not now:
-            continue  # somebody has put something else there since
-        _put(owner, name, before)
+        if vars(owner).get(name) is now:  # nobody has put something else there since
+            _put(owner, name, before)
     for hook in list(_pending.values()):
         hook.take_away()
 
 
-def _replace(owner, name, value):
-    _replaced.append((owner, name, vars(owner).get(name, _MISSING), value))
-    setattr(owner, name, value)
+def _replace(owner, name, hook):
+    hooked = hook(getattr(owner, name))
+    _replaced.append((owner, name, vars(owner).get(name, _MISSING), hooked))
+    _put(owner, name, hooked)
 
 
 def _put(owner, name, value):
+    kind = type if isinstance(owner, type) else object  # not by what a metaclass makes of it
     if value is _MISSING:
-        delattr(owner, name)
+        kind.__delattr__(owner, name)
     else:
-        setattr(owner, name, value)
+        kind.__setattr__(owner, name, value)
 
 
 def _made(init):
@@ -362,11 +355,8 @@ def _made(init):
         cls = class_of(self)
         ours = getattr(cls, "is_ours", False)
         if _listeners and issubclass(cls, Function) and not ours and not is_traced():
-            before = set_eval_frame(None)
-            try:
+            with uncompiled():
                 _hook_forward(cls, self)
-            finally:
-                set_eval_frame(before)
 
     return not_for_dynamo(hooked)
 
@@ -378,7 +368,7 @@ def _hook_forward(cls, ctx):
         if not isinstance(hook, _Forward):
             hook = _Forward(cls)
             _pending[id(cls)] = hook
-            type.__setattr__(cls, "forward", hook)
+            _put(cls, "forward", hook)
         hook.waiting[threading.get_ident()] = ctx
 
 
@@ -393,31 +383,25 @@ class _Forward:
         self.waiting = {}  # thread -> its node
 
     def __call__(self, *args, **kwargs):
-        before = set_eval_frame(None)
-        try:
+        with uncompiled():
             with _lock:
                 ctx = self.waiting.pop(threading.get_ident(), None)
                 if not self.waiting:
                     self.take_away()
             call = None if ctx is None else _begin(self.cls, ctx, args, kwargs)
             versions = [_version(a) for a in args]
-            set_eval_frame(before)
-            out = self.method(*args, **kwargs)
-            set_eval_frame(None)
-            if call is not None:
+        out = self.method(*args, **kwargs)
+        if call is not None:
+            with uncompiled():
                 skip = len(args) - len(call.given)  # ctx
                 call.forward_has_run(args[skip:], versions[skip:])
-                _tell(call)
-        finally:
-            set_eval_frame(before)
+                for listener in _once_each():
+                    listener.called(call)
         return out
 
     def take_away(self):
         if vars(self.cls).get("forward") is self:
-            if self.own is _MISSING:
-                type.__delattr__(self.cls, "forward")
-            else:
-                type.__setattr__(self.cls, "forward", self.own)
+            _put(self.cls, "forward", self.own)
         _pending.pop(id(self.cls), None)
 
 
@@ -458,7 +442,8 @@ def _generate(method):
             elif known:
                 call = Call(function, inputs, {}, State.now(draws=False), transformed=True)
                 setattr(ctx, CALL, call)
-                _tell(call)
+                for listener in _once_each():
+                    listener.called(call)
             return result
 
         if not getattr(function, "is_ours", False):
@@ -466,12 +451,6 @@ def _generate(method):
         return made
 
     return generate
-
-
-def _tell(call):
-    only = getattr(_thread, "only", None)
-    for listener in [only] if only else list(_listeners):
-        listener.called(call)
 
 
 def _backward(method):
@@ -487,12 +466,10 @@ def _backward(method):
         if not recorded or not _is_heard(self):
             _let_go(self)
             return grads
-        before = set_eval_frame(None)
-        try:
+        with uncompiled():
+            grads = grads if isinstance(grads, tuple) else (grads,)
             for listener in _once_each():
                 grads = listener.after_backward(self, call_of(self), given, grads)
-        finally:
-            set_eval_frame(before)
         return grads
 
     return not_for_dynamo(apply)
@@ -512,12 +489,9 @@ def _forward_mode(method):
         outs = method(self, *tangents)
         call = call_of(self)
         if call is not None and not is_traced() and _is_heard(self):
-            before = set_eval_frame(None)
-            try:
+            with uncompiled():
                 for listener in _once_each():
                     listener.after_jvp(call, tangents)
-            finally:
-                set_eval_frame(before)
         return outs
 
     return not_for_dynamo(apply_jvp)
@@ -587,8 +561,6 @@ def _rehearse():
         with torch.enable_grad(), torch.inference_mode(False):
             x = torch.ones(1, requires_grad=True)
             torch.autograd.grad(Rehearsal.apply(x).sum(), x, create_graph=True)
-    except AttributeError as error:
-        raise _moved(error) from error
     finally:
         _listeners.remove(heard)
     if heard.times != 2:

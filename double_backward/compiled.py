@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ._torch import set_eval_frame
+from ._torch import uncompiled
 from .phrases import Phrase
 
 CLASSES = {  # the class that stands for a region, in torch 2.11 to 2.15 -> its module
@@ -110,7 +110,7 @@ def see_to_it(more: int = 0) -> None:
     """For so many blocks more. Nothing is compiled before Dynamo has been imported, which takes
     seconds: whoever meets a region asks for it again."""
     global _depth, _stance
-    with _lock, _outside_regions():
+    with _lock, uncompiled():  # inside a region the stance cannot be set
         _depth += more
         if _depth and _stance is None and "torch._dynamo" in sys.modules:
             import torch
@@ -119,13 +119,3 @@ def see_to_it(more: int = 0) -> None:
         elif not _depth and _stance is not None:
             _stance.__exit__(None, None, None)
             _stance = None
-
-
-@contextmanager
-def _outside_regions() -> Iterator[None]:
-    """Inside a region the stance cannot be set."""
-    before = set_eval_frame(None)
-    try:
-        yield
-    finally:
-        set_eval_frame(before)

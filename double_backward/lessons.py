@@ -3,34 +3,26 @@
 from functools import cache
 from importlib import metadata
 
-TITLES = {
-    1: "Saving an input",
-    2: "Saving an output",
-    3: "Saving intermediate results",
-    4: "What not to do",
-    5: "A backward that autograd cannot track",
-    6: "Your own Function",
-}
-PAGES = {
-    1: "1_saving_inputs",
-    2: "2_saving_outputs",
-    3: "3_saving_intermediates",
-    4: "4_what_not_to_do",
-    5: "5_untracked_backward",
-    6: "6_your_own_function",
+LESSONS = {  # number -> its title, its page
+    1: ("Saving an input", "1_saving_inputs"),
+    2: ("Saving an output", "2_saving_outputs"),
+    3: ("Saving intermediate results", "3_saving_intermediates"),
+    4: ("What not to do", "4_what_not_to_do"),
+    5: ("A backward that autograd cannot track", "5_untracked_backward"),
+    6: ("Your own Function", "6_your_own_function"),
 }
 
 
 def lesson_mark(number: int) -> str:
     """`-> lesson 1, "Saving an input"`, and its address where the package names one."""
     address = _address()
-    page = f" {address}/notebooks/{PAGES[number]}.html" if address else ""
+    page = f" {address}/notebooks/{LESSONS[number][1]}.html" if address else ""
     return f"-> {lesson_named(number)}{page}"
 
 
 def lesson_named(number: int) -> str:
     """`lesson 1, "Saving an input"`."""
-    return f'lesson {number}, "{TITLES[number]}"'
+    return f'lesson {number}, "{LESSONS[number][0]}"'
 
 
 @cache

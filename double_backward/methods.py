@@ -53,20 +53,3 @@ def around(cls: Any, method: str, wrapper: Callable) -> Iterator[None]:
         yield
     finally:
         setattr(cls, method, before) if own else delattr(cls, method)
-
-
-@contextmanager
-def recorded(cls: Any, method: str) -> Iterator[list[tuple[tuple, Any]]]:
-    """List of (arguments, result), one for each call of `cls.method`."""
-    calls: list[tuple[tuple, Any]] = []
-
-    def wrapper(function):
-        def recording(*args):
-            result = function(*args)
-            calls.append((args, result))
-            return result
-
-        return recording
-
-    with around(cls, method, wrapper):
-        yield calls

@@ -15,7 +15,7 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,7 @@ RUNNERS = ("_pytest", "pluggy", "unittest", "logging")  # their objects compute 
 OF_MODULES = "_modules", "_parameters", "_buffers"  # attributes of a module that hold its parts
 # Packages whose functions are not followed, beside the standard library.
 NOT_THE_USERS = ("torch", "numpy", "scipy", "sympy", "mpmath", "double_backward")
+EMPTY = types.CellType()  # what a function closes over and is not bound yet
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ class Surroundings:
             self._kept = [*_memory(self.held), *itertools.chain(*map(_kept, found))]
             self._empty = {id(c): _emptied(c) for c in found if isinstance(c, _CACHED)}
         for each in self._kept if self._empty else ():
-            each.replace(self._empty)
+            if isinstance(each, _Bindings):
+                each.replace(self._empty)
         try:
             yield
         finally:
@@ -219,23 +221,6 @@ def undisturbed(fn: Callable) -> Iterator[SideEffects]:
             draws.put_back()
     found.warnings.extend(str(warning.message) for warning in met)
     found.edited.extend(held.edited)
-
-
-def leaves_behind(outs: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """The leaves from which these were computed, each once."""
-    found: dict[int, torch.Tensor] = {}
-    seen: set[object] = set()
-    todo = [getattr(y, "grad_fn", None) for y in outs]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            found.setdefault(id(leaf), leaf)
-        todo.extend(below for below, _ in node.next_functions)
-    return list(found.values())
 
 
 # The walk.
@@ -352,9 +337,6 @@ class _Kept:
         self.write(self.before)
         return True
 
-    def replace(self, others):
-        """In the place of an object another one; `others` has them by id."""
-
 
 class _Bindings(_Kept):
     """Names, keys or slots, and the objects that they are bound to.
@@ -384,6 +366,7 @@ class _Bindings(_Kept):
                 self.put(key, value)
 
     def replace(self, others):
+        """In the place of an object another one; `others` has them by id."""
         for key, value in self.before.items():
             if id(_inside(value)) in others:
                 other = others[id(_inside(value))]
@@ -441,7 +424,11 @@ def _memory(held):
             blocks.setdefault((block.device, block.data_ptr(), block.numel()), (name, block))
             name = ""  # the gradient
     found = [_array(name, thing) for name, thing in held if isinstance(thing, np.ndarray)]
-    found += [_block(name, block) for name, block in blocks.values() if block.numel()]
+    found += [
+        _Kept(block.clone(), lambda block=block: block, block.copy_, torch.equal, name)
+        for name, block in blocks.values()
+        if block.numel()
+    ]
     return filter(None, found)
 
 
@@ -457,10 +444,6 @@ def _blocks(thing):
         with torch.inference_mode(False):
             return [torch.empty(0, dtype=torch.uint8, device=thing.device).set_(storage), *grad]
     return grad
-
-
-def _block(name, block):
-    return _Kept(block.clone(), lambda: block, block.copy_, torch.equal, name)
 
 
 def _array(name, array):
@@ -501,18 +484,10 @@ def _of_cells(function):
     names, cells = function.__code__.co_freevars, function.__closure__ or ()
     named = dict(zip(names, cells, strict=False))
     return _Bindings(
-        lambda: {name: cell.cell_contents for name, cell in named.items() if _is_filled(cell)},
+        lambda: {name: cell.cell_contents for name, cell in named.items() if cell != EMPTY},
         lambda name, value: setattr(named[name], "cell_contents", value),
         lambda name: delattr(named[name], "cell_contents"),
     )
-
-
-def _is_filled(cell):
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
 
 
 def _globals_named(function):

@@ -59,8 +59,8 @@ def main(backend):
             "compiled anew": counted + graphs() - count,
             **diagnosis.to_dict(),
         }
-    table = diagnose_all(lambda: [second(f, points()) for f in compiled.values()], progress=False)
-    trained = diagnose_all(lambda: second(compiled["trained"], points()), progress=False)
+    table = diagnose_all(lambda: [second(f, points()) for f in compiled.values()])
+    trained = diagnose_all(lambda: second(compiled["trained"], points()))
     pair = torch.compile(lambda a, b: a.exp() * b, backend=backend)
     said = {"trained": trained.rows[:1], "pair": [diagnose(pair, points(), points(), timeout=None)]}
     alone = {name: [one.verdict for one in found] for name, found in said.items()}

@@ -1,8 +1,6 @@
 """diagnose_all: which custom Functions a step applies, and what it says of each."""
 
-import io
 import json
-import sys
 import threading
 
 import pytest
@@ -339,7 +337,7 @@ def test_differentiated_once_beside_what_is_differentiated_twice():
 
 def test_every_torch_that_is_allowed_has_the_engine_where_passes_are_met():
     engine = torch.autograd._engine_run_backward
-    diagnose_all(residual(Cube.apply), progress=False)
+    diagnose_all(residual(Cube.apply))
     assert torch.autograd._engine_run_backward is engine
     assert order_of(Cube, residual(Cube.apply)) == 3
 
@@ -398,21 +396,6 @@ def test_to_dict_goes_through_json():
     assert json.loads(json.dumps(diagnose_all(lambda: None).to_dict()))["functions"] == []
 
 
-def test_progress_is_for_those_who_wait_at_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr("double_backward.diagnosis.training_step.PATIENCE", 0.0)
-    diagnose_all(lambda: square(x()))
-    assert capsys.readouterr() == ("", "")
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", terminal)
-    diagnose_all(lambda: square(x()))
-    said = "diagnose_all: 1 of 1, Square"
-    assert terminal.getvalue() == f"\r{said}\r{' ' * len(said)}\r"
-    diagnose_all(lambda: square(x()), progress=False)
-    assert terminal.getvalue().count(said) == 1
-    monkeypatch.undo()
-
-
 def test_what_is_kept_of_large_inputs_is_small():
     met = step_module.Met()
     with met.listening():
@@ -420,7 +403,7 @@ def test_what_is_kept_of_large_inputs_is_small():
             square(x(1500, 1000))
     (kind,) = met.functions[Square].kinds.values()
     assert kind.args == [] and kind.elements == 1_500_000
-    held = [t for args in kind.smaller for t in args]
+    held = [t for args, _ in kind.smaller for t in args]
     assert sum(t.untyped_storage().nbytes() for t in held) < 1_000_000
     assert met.diagnosed().rows[0].diagnosis.ok
 

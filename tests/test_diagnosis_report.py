@@ -13,7 +13,7 @@ from double_backward.diagnosis.formulas import Row, Setting
 from double_backward.diagnosis.functions import Kind, Saved
 from double_backward.diagnosis.report import outcome_text
 from double_backward.diagnosis.verdict import Verdict
-from double_backward.lessons import PAGES, TITLES, _address, lesson_mark
+from double_backward.lessons import LESSONS, _address, lesson_mark
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -245,8 +245,8 @@ def test_words_are_not_broken_if_a_line_can_hold_them():
 
 
 def test_a_lesson_has_its_title_and_where_the_package_names_an_address_a_link(monkeypatch):
-    for number, title in TITLES.items():
-        (path,) = (ROOT / "notebooks").glob(f"{PAGES[number]}.ipynb")
+    for title, page in LESSONS.values():
+        (path,) = (ROOT / "notebooks").glob(f"{page}.ipynb")
         assert title in nbformat.read(path, as_version=4).cells[0].source.splitlines()[0]
     urls = {"Project-URL": ["Source, https://a.b/c", "Documentation, https://a.b/"]}
     monkeypatch.setattr(metadata, "metadata", lambda name: Named(urls))

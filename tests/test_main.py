@@ -315,6 +315,9 @@ def test_a_module_and_a_package(run, tmp_path):
 
 
 def test_a_folder_and_a_zip_file(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    _, _, code = run("", "empty")
+    assert code.endswith(f"can't find '__main__' module in {str(tmp_path / 'empty')!r}")
     for folder in ("packed", "folded"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / f"beside_{folder}.py").write_text("word = 'found'")
@@ -328,9 +331,6 @@ def test_a_folder_and_a_zip_file(run, tmp_path):
         out, _, code = run("", script, "a", "--json")
         plain = python(script, "a", "--json", folder=tmp_path)
         assert (out, code, plain.returncode) == (plain.stdout, 0, 0)
-    (tmp_path / "empty").mkdir()
-    _, _, code = run("", "empty")
-    assert code.endswith(f"No module named __main__ in {str(tmp_path / 'empty')!r}")
 
 
 def test_nothing_to_tell(run):

@@ -13,8 +13,8 @@ import double_backward
 from double_backward import _torch
 
 TOOL = Path(double_backward.__file__).parent
-# Our own, and those that Python documents.
-NOT_TORCH = {"_replace", "_getframe", "_current_frames", "_exit", "_asdict"}
+# Our own, those that Python documents, and what it calls for `python -m`.
+NOT_TORCH = {"_replace", "_getframe", "_current_frames", "_exit", "_asdict", "_run_module_as_main"}
 
 
 def test_this_torch_has_all():

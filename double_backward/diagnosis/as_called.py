@@ -6,7 +6,7 @@ and given up after a few times: afterwards it would not be what it was before.
 """
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -185,19 +185,13 @@ class AsCalled:
     own: frozenset[str]
 
     @classmethod
-    def of(cls, fn: Callable, inputs: tuple, parameters: Collection[int] = ()) -> "AsCalled":
-        """
-        Args:
-            parameters: places of tensors among the inputs that are parameters of a module.
-        """
+    def of(cls, fn: Callable, inputs: tuple) -> "AsCalled":
         inputs = tree_map_only(Tensor, as_leaf, inputs)
         given = [x for x in tree_leaves(inputs) if isinstance(x, Tensor)]
         names = ["x"] if len(given) == 1 else [f"input {i}" for i in range(len(given))]
-        own = {names[i] for i in parameters}
-        leaves, module = dict(zip(names, given, strict=True)), written(fn)
-        if isinstance(module, torch.nn.Module):
-            named = dict(module.named_parameters())
-            leaves, own = leaves | named, own | set(named)
+        module = written(fn)
+        own = dict(module.named_parameters()) if isinstance(module, torch.nn.Module) else {}
+        leaves = dict(zip(names, given, strict=True)) | own
         return cls(fn, inputs, {n: x for n, x in leaves.items() if x.requires_grad}, frozenset(own))
 
     def ways(self) -> list[Probe]:

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from double_backward.check import EXACT
 from double_backward.differences import apart, same, vjp
+from double_backward.graphs.walk import walk
 from double_backward.phrases import Phrase
-from double_backward.surroundings import Surroundings, held_by, leaves_behind
+from double_backward.surroundings import Surroundings, held_by
 
 from .target import Evaluation, Target
 
@@ -31,7 +32,7 @@ class Holder(torch.nn.Module):
 def other_leaves(call: Evaluation) -> list[Tensor]:
     """The leaves behind the outputs that are no inputs."""
     given = {id(leaf) for leaf in call.t}
-    return [leaf for leaf in leaves_behind(call.ys) if id(leaf) not in given]
+    return [leaf for leaf in walk(*call.ys).leaves if id(leaf) not in given]
 
 
 def forgotten_leaves(

@@ -19,7 +19,7 @@ import torch
 
 from double_backward._torch import engine_replaced
 from double_backward.calls import is_unheard
-from double_backward.surroundings import leaves_behind
+from double_backward.graphs.walk import walk
 
 
 class Pass:
@@ -89,7 +89,7 @@ class Passes:
                 self._running.remove(this)
             if given.get("create_graph"):
                 if given.get("accumulate_grad"):
-                    ends = given.get("inputs") or leaves_behind(t_outputs)
+                    ends = given.get("inputs") or walk(*t_outputs).leaves
                     self._await(this, [end.grad for end in ends if hasattr(end, "grad")])
                 else:
                     self._await(this, results)

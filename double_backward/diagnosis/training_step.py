@@ -1,9 +1,6 @@
 """diagnose_all: every custom Function that a training step applies, diagnosed where it was used."""
 
 import html
-import sys
-import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,26 +19,20 @@ from double_backward.calls import (
     unheard,
 )
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
+from double_backward.lines import first_line
 from double_backward.places import Place, calling, place_of
-from double_backward.remedies import (
-    SecondDerivativeError,
-    UncheckedFunctionWarning,
-    detect_intermediates,
-)
 from double_backward.remedies.known import kind_of, without_sizes
-from double_backward.surroundings import Surroundings
+from double_backward.surroundings import State, Surroundings
+from double_backward.trial import Trial, Unknown
 
 from . import Diagnosis, Finding, Verdict, diagnose
-from .as_called import AsCalled
-from .formulas import Setting, reported
 from .orders import Passes
-from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, elements, runs, shapes
+from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, runs
 from .step_report import error_line, text_of
 
 KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
 HIGHEST = 3  # the highest order that `diagnose` judges
-PATIENCE = 2.0  # seconds before it says what it is doing
 
 UP_TO_SECOND = "right up to second order"
 NOT_EVEN_ONCE = (
@@ -177,7 +168,6 @@ def diagnose_all(
     step: Callable[[], object],
     *,
     ignore: Iterable[type] = (),
-    progress: bool = True,
     rtol: float | None = None,
     atol: float = 0.0,
     timeout: float | None = 60.0,
@@ -193,8 +183,6 @@ def diagnose_all(
         step: callable without arguments, such as one training step. Called once.
         ignore: Function classes whose gradient is meant as it is, such as surrogates: their second
             derivative is judged as that of what backward returns.
-        progress: False to say nothing meanwhile. Otherwise, where it takes more than some seconds,
-            a terminal or a notebook shows which Function is looked at.
         rtol, atol, timeout: for each Function, as for `diagnose`.
 
     Returns:
@@ -207,7 +195,7 @@ def diagnose_all(
             step()
         except Exception as raised:
             error = raised
-    return met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
+    return met.diagnosed(error, rtol=rtol, atol=atol, timeout=timeout)
 
 
 def assert_all_double_backward(
@@ -224,9 +212,7 @@ def assert_all_double_backward(
         step, ignore, rtol, atol, timeout: as for `diagnose_all`.
     """
     __tracebackhide__ = True  # pytest then shows the test, and the text whole
-    result = diagnose_all(
-        step, ignore=ignore, progress=False, rtol=rtol, atol=atol, timeout=timeout
-    )
+    result = diagnose_all(step, ignore=ignore, rtol=rtol, atol=atol, timeout=timeout)
     if not result.ok:
         texts = [str(row.diagnosis) for row in result.rows if not row.ok]
         raise AssertionError("\n\n".join([str(result), *texts])) from result.error
@@ -239,13 +225,12 @@ def assert_all_double_backward(
 class _Kind:
     """A way of calling a Function, with the arguments of the first such call."""
 
+    function: Any  # the class; one region may have several
     args: list  # copies; none where they are too large to be kept
-    smaller: list[list]  # the same, cut down; only where they are large
-    shapes: list  # of the tensors, None for other arguments
+    smaller: list[tuple[list, str]]  # the same cut down, and how; only where they are large
     keywords: dict
     elements: int
-    function: Any  # the class; one region may have several
-    parameters: tuple[int, ...]  # which of the tensors are a module's
+    parameters: set[int]  # the places of those that are a module's
 
 
 @dataclass
@@ -305,53 +290,28 @@ class Met(Listener):
         return grads
 
     def diagnosed(
-        self,
-        error: BaseException | None = None,
-        progress: bool = True,
-        at_least: int = 0,
-        **options: Any,
+        self, error: BaseException | None = None, at_least: int = 0, **options: Any
     ) -> StepDiagnosis:
         """Each Function that is differentiated `at_least` so often, by itself."""
         found = [(f, u) for f, u in self.functions.items() if u.order >= at_least]
         # A step that takes no second derivative, or did not come to it, is judged as if it did.
         second = error is None and any(uses.order > 1 for _, uses in found)
-        said, rows = _Progress(progress), []
-        for number, (function, uses) in enumerate(found, start=1):
-            said.say(f"diagnose_all: {number} of {len(found)}, {_name(function)}")
+        rows = []
+        for function, uses in found:
             order = uses.order if second or uses.in_backward else max(uses.order, 2)
             rows.append(_row(function, uses, order, {**options, "ignore": self.ignored}))
-        said.done()
         rows.sort(key=lambda r: (r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
         return StepDiagnosis(rows, error)
 
 
-class _Progress:
-    """One line that is written over, in a terminal or a notebook; elsewhere nothing."""
-
-    def __init__(self, wanted: bool) -> None:
-        in_notebook = "ipykernel" in type(sys.stdout).__module__
-        self.stream = sys.stdout if in_notebook else sys.stderr  # there stderr looks like an alarm
-        self.wanted = wanted and (in_notebook or self.stream.isatty())
-        self.begun, self.width = time.monotonic(), 0
-
-    def say(self, text: str) -> None:
-        if self.wanted and time.monotonic() - self.begun > PATIENCE:
-            print(f"\r{text:{self.width}}", end="", file=self.stream, flush=True)
-            self.width = len(text)
-
-    def done(self) -> None:
-        if self.width:
-            print(f"\r{'':{self.width}}\r", end="", file=self.stream, flush=True)
-
-
 def _kept(call: Call) -> _Kind:
     args = list(call.given)
-    size = elements(args)
-    smaller = [] if size <= LARGE else list(cut_down(args))
-    kept = [] if size > TOO_LARGE else [as_leaf(arg) for arg in args]
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
-    own = tuple(i for i, x in enumerate(tensors) if isinstance(x, torch.nn.Parameter))
-    return _Kind(kept, smaller, shapes(args), dict(call.kwargs), size, call.function, own)
+    size = sum(x.numel() for x in tensors)
+    kept = [] if size > TOO_LARGE else [as_leaf(arg) for arg in args]
+    smaller = [] if size <= LARGE else [(part, change_of(args, part)) for part in cut_down(args)]
+    own = {p for p, arg in enumerate(args) if isinstance(arg, torch.nn.Parameter)}
+    return _Kind(call.function, kept, smaller, dict(call.kwargs), size, own)
 
 
 # Each Function by itself.
@@ -402,35 +362,33 @@ def _is_still(diagnosis: Diagnosis) -> bool:
 
 
 def _of_region(region: Region, kind: _Kind) -> Diagnosis:
-    """A second derivative through one region by itself, which is called as it was compiled."""
+    """A second derivative through one region by itself, which is called as it was compiled: by what
+    is no parameter, then by all, as a training asks."""
     if not kind.args:
         text = f"its inputs have {kind.elements:,} elements, too many to keep a copy."
         return _not_checked(region, text)
-
-    def applied(*given: Any) -> Any:
-        return kind.function.apply(*given, **kind.keywords)
-
-    ways = AsCalled.of(applied, tuple(kind.args), kind.parameters).ways()
-    plainly = [(way, setting, reported(way, setting)) for way in ways for setting in Setting]
-    silent = [(way, setting) for way, setting, said in plainly if said.vector is not None]
-    with detect_intermediates(), warnings.catch_warnings(record=True, action="always") as heard:
-        texts = [reported(way, setting).text for way, setting in silent]
-    errors = [said.text for *_, said in plainly if said.vector is None]
-    if any(text.startswith(SecondDerivativeError.__name__) for text in texts):
-        verdict = Verdict.SILENTLY_WRONG
-        what = f"can be wrong without an error: it {KEEPS}"
-    elif errors:
-        verdict, what = Verdict.RAISES, f"raises: {errors[0]}"
-    else:
-        unchecked = [w.message for w in heard if issubclass(w.category, UncheckedFunctionWarning)]
-        if unchecked:
-            return _not_checked(region, str(unchecked[0]))
-        return Diagnosis(region.name, Verdict.SUPPORTED, [])
-    text = f"A second derivative through {region} {what}. {NOT_COMPILED}"
-    about = region.name, region.file or "", region.line
-    return Diagnosis(
-        region.name, verdict, [Finding("compiled_region", text, 4, True, "error", *about)]
-    )
+    given = [x.detach() if p in kind.parameters else x for p, x in enumerate(kind.args)]
+    for args in (given, kind.args) if kind.parameters else (given,):
+        call = Call(kind.function, args, kind.keywords, State.now())
+        call.region = region
+        if not call.inputs:
+            continue
+        try:
+            found = Trial(call, None).judge()
+        except Unknown as reason:
+            return _not_checked(region, f"{reason}.")
+        if found.wrong:
+            verdict = Verdict.SILENTLY_WRONG
+            what = f"can be wrong without an error: it {KEEPS}"
+        elif found.error:
+            verdict, what = Verdict.RAISES, f"raises: {first_line(found.error)}"
+        else:
+            continue
+        text = f"A second derivative through {region} {what}. {NOT_COMPILED}"
+        about = region.name, region.file or "", region.line
+        finding = Finding("compiled_region", text, 4, True, "error", *about)
+        return Diagnosis(region.name, verdict, [finding])
+    return Diagnosis(region.name, Verdict.SUPPORTED, [])
 
 
 def _diagnose(
@@ -440,13 +398,10 @@ def _diagnose(
         return function.apply(*args, **kind.keywords)
 
     fn.__name__ = function.__name__
-    args = kind.args or kind.smaller[0]
+    args = kind.args or kind.smaller[0][0]
     with unheard(), Surroundings(function, *args, kind.keywords).unchanged():
-        if kind.elements <= LARGE:
-            return diagnose(fn, *args, **options), ()
-        for smaller in kind.smaller:
+        for smaller, change in kind.smaller:
             if runs(fn, smaller):
-                change = change_of(kind.shapes, smaller)
                 return diagnose(fn, *smaller, **options), (f"inputs cut down {change}.",)
         if kind.args:
             return diagnose(fn, *args, **options), ()

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from double_backward.graphs.flow import record
-from double_backward.graphs.layout import LayoutError, to_png, to_svg
+from double_backward.graphs.layout import LayoutError, to_svg
 from double_backward.graphs.outline import joined, outline_text, verdict
 from double_backward.graphs.picture import dot_text, finish, inline, pass_steps
 from double_backward.graphs.sketch import MOST, Sketch
@@ -51,22 +51,17 @@ class Drawing:
         """Write the picture to a file.
 
         Args:
-            path: ends in .svg, or in .png where Graphviz's own `dot` is installed.
+            path: ends in .svg. Graphviz's `dot -Tpng` makes pixels of `dot`.
 
         Raises:
             ValueError: another ending, or there is no picture: the outline says why.
-            LayoutError: for .png, no `dot` that can write one.
         """
         path = Path(path)
-        ending = path.suffix.lower()
-        if ending not in (".svg", ".png"):
-            raise ValueError(f"a picture is saved as .svg or .png, not as '{path.name}'")
-        if self.svg is None or self.dot is None:
+        if path.suffix.lower() != ".svg":
+            raise ValueError(f"a picture is saved as .svg, not as '{path.name}'")
+        if self.svg is None:
             raise ValueError(f"there is no picture to save. {self.outline}")
-        if ending == ".svg":
-            path.write_text(self.svg, encoding="utf-8")
-        else:
-            path.write_bytes(to_png(self.dot))
+        path.write_text(self.svg, encoding="utf-8")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         bundle = {"text/plain": self.outline}
@@ -95,9 +90,7 @@ def draw(*unnamed: Values, legend: bool = True, **named: Values) -> Drawing:
         `Drawing`. Where nothing can be drawn its outline is a sentence that says why; nothing is
         raised.
     """
-    tensors, notes = _tensors(named)
-    if unnamed or not named:
-        notes.append(HOW.format("draw"))
+    tensors, notes = _tensors(named, unnamed, "draw")
     return _drawing(Sketch(tensors), notes, legend)
 
 
@@ -122,9 +115,7 @@ def draw_backward(
     Returns:
         `Drawing`, as from `draw`. Where the pass raises, the outline says so with torch's words.
     """
-    tensors, notes = _tensors(named)
-    if unnamed or not named:
-        notes.append(HOW.format("draw_backward"))
+    tensors, notes = _tensors(named, unnamed, "draw_backward")
     sketch = Sketch(tensors)
     if sketch.nodes and len(sketch.nodes) <= MOST:
         start, *others = tensors.values()
@@ -149,7 +140,9 @@ def _drawing(sketch: Sketch, notes: list[str], legend: bool) -> Drawing:
     return Drawing(words, dot, finish(svg, title, words), steps)
 
 
-def _tensors(named: dict[str, Values]) -> tuple[dict[str, torch.Tensor], list[str]]:
+def _tensors(
+    named: dict[str, Values], unnamed: Sequence[Values], verb: str
+) -> tuple[dict[str, torch.Tensor], list[str]]:
     """The tensors by name, lists taken apart; and a sentence for each value that is no tensor."""
     tensors, notes = {}, []
     for name, value in named.items():
@@ -162,4 +155,6 @@ def _tensors(named: dict[str, Values]) -> tuple[dict[str, torch.Tensor], list[st
             else:
                 kind = "None" if part is None else f"a {type(part).__name__}"
                 notes.append(f"{part_name} is {kind}: give draw a tensor or a list of tensors.")
+    if unnamed or not named:
+        notes.append(HOW.format(verb))
     return tensors, notes

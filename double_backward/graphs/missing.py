@@ -363,8 +363,7 @@ def _nothing_changes(*functions: Any) -> Iterator[None]:
         Surroundings(*functions).unchanged(),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
+        warnings.catch_warnings(action="ignore"),
         torch.enable_grad(),
     ):
-        warnings.simplefilter("ignore")
         yield

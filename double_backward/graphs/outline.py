@@ -212,7 +212,7 @@ def _one_of(words: str, position: int | None, many: int) -> str:
 
 
 def _header(sketch: Sketch) -> str:
-    leaves = sum(node.leaf is not None for node in sketch.nodes)
+    leaves = len(sketch.graph.leaves)
     operations = len(sketch.nodes) - leaves
     counts = (
         f"{operations:,} {'operation' if operations == 1 else 'operations'}, "

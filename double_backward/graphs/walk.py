@@ -112,6 +112,11 @@ class Graph:
         edge = origin(tensor)
         return None if edge is None else self._by_fn.get(edge[0])
 
+    @property
+    def leaves(self) -> list[Tensor]:
+        """The leaf tensors from which the results were computed, each once."""
+        return [node.leaf for node in self.nodes if node.leaf is not None]
+
     def reachable(self, *tensors: Tensor) -> set[Node]:
         """The nodes that can be reached from `tensors`, their own nodes included."""
         todo = [node for node in map(self.node_of, tensors) if node is not None]

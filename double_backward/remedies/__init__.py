@@ -6,7 +6,7 @@ autograd, so that the number becomes right, or raises where that cannot be had.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch.autograd import Function
@@ -27,7 +27,7 @@ from double_backward.calls import (
 )
 from double_backward.change import WAYS, fitting
 from double_backward.check import Outcome
-from double_backward.compiled import as_written, is_region, see_to_it
+from double_backward.compiled import as_written, see_to_it
 from double_backward.differences import close
 from double_backward.lessons import lesson_named
 from double_backward.lines import first_line, wrapped
@@ -187,8 +187,7 @@ def _wait(text, wrong, call, grad_outs, grads, node=None):
     Args:
         wrong: places of the gradients whose derivative is wrong, or None for all.
     """
-    listed = list(grads) if isinstance(grads, tuple) else [grads]
-    places = [p for p, g in enumerate(listed) if isinstance(g, torch.Tensor)]
+    places = [p for p, g in enumerate(grads) if isinstance(g, torch.Tensor)]
     if call is None:
         ahead = [n.variable for n, _ in node.next_functions if n is not None]
     else:
@@ -196,16 +195,13 @@ def _wait(text, wrong, call, grad_outs, grads, node=None):
     if call is None or not call.transformed:
         ahead += [g for g in grad_outs if isinstance(g, torch.Tensor) and g.requires_grad]
     numbers = {i for i, p in enumerate(places) if wrong is None or p in wrong}
-    given = [listed[p] for p in places]
+    given = [grads[p] for p in places]
     if any(unbatched(g) is not g for g in given):
         raise SecondDerivativeError(text)  # the graph of what waits would be lost
     if not given or not (ahead or any(g.requires_grad for g in given)):
         return grads
-    for place, grad in zip(
-        places, _Wait.apply(text, numbers, len(given), *given, *ahead), strict=True
-    ):
-        listed[place] = grad
-    return tuple(listed) if isinstance(grads, tuple) else listed[0]
+    waiting = dict(zip(places, _Wait.apply(text, numbers, len(given), *given, *ahead), strict=True))
+    return tuple(waiting.get(p, g) for p, g in enumerate(grads))
 
 
 class _Remedy(Listener):
@@ -239,10 +235,9 @@ class _Remedy(Listener):
 
 def _wrong_in_forward_mode(call, tangents):
     """ "wrong", "depends" (on the inputs, and right), or None."""
-    given = [plain(tangents[p]) for p in call.inputs]
     given = [
-        torch.zeros_like(x) if t is None else t
-        for t, x in zip(given, call.inputs.values(), strict=True)
+        torch.zeros_like(x) if tangents[p] is None else plain(tangents[p])
+        for p, x in call.inputs.items()
     ]
     try:
         truth = Trial(call, given, tangents_out)
@@ -271,9 +266,9 @@ class _Detect(_Remedy):
     def ignores(self, function):
         return any(names and is_named(function, names) for names in tuple(self.ignored))
 
-    def note(self, outcome, node, call, reason=""):
+    def note(self, outcome, function, call, reason=""):
         for notes in self.notes:
-            notes.setdefault(outcome, {})[_full_name(node, call)] = reason
+            notes.setdefault(outcome, {})[messages.name_of(function, call, full=True)] = reason
 
     def after_jvp(self, call, tangents):
         if not self.ignores(call.function):
@@ -288,10 +283,11 @@ class _Detect(_Remedy):
                 raise Unknown("its forward ran before detect_intermediates() began")
             problem, memory = _found(_problem, call, grad_outs)
         except Unknown as reason:
-            self.note("not checked", node, call, str(reason))
-            self.warn(messages.not_checked(_name(node, call), reason))
+            self.note("not checked", function, call, str(reason))
+            said = f"detect_intermediates() could not check {messages.name_of(function, call)}"
+            self.warn(messages.torchs_own(said, reason))
             return grads
-        self.note("right" if problem is None else "wrong", node, call)
+        self.note("right" if problem is None else "wrong", function, call)
         if problem is None:
             return grads
         memory.next_trial = 0  # an error is worth being sure of
@@ -310,11 +306,6 @@ def _listed(ignore):
     return names
 
 
-def _name(node, call):
-    function = class_of(node) if call is None else call.function
-    return messages.name_of(function, call)
-
-
 @contextmanager
 def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
     """Meanwhile what detect_intermediates finds is noted: "right", "wrong" or "not checked" ->
@@ -326,19 +317,13 @@ def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
         _DETECT.notes.pop()
 
 
-def _full_name(node, call):
-    function = class_of(node) if call is None else call.function
-    if is_region(function):
-        return messages.name_of(function, call)
-    return f"{function.__module__}.{function.__qualname__}"
-
-
 class _Recompute(_Remedy):
     def called(self, call):
         if call.region is not None:  # Dynamo was imported inside the block
             see_to_it()
 
     def after_backward(self, node, call, grad_outs, grads):
+        name = messages.name_of(class_of(node) if call is None else call.function, call)
         try:
             if call is None:
                 raise Unknown("its forward ran before recompute_intermediates() began")
@@ -347,10 +332,11 @@ class _Recompute(_Remedy):
                 return grads
             return _again(call, grad_outs, grads, objections, memory)
         except LeftAlone as reason:
-            self.warn(messages.left_alone(_name(node, call), reason))
+            said = f"recompute_intermediates() left {name} alone"
+            self.warn(messages.torchs_own(said, reason))
             return grads
         except Unknown as reason:
-            text = messages.not_had(_name(node, call), reason)
+            text = f"{name}: its second derivative could not be had, because {reason}."
             if call is None and any(n is not None and not hasattr(n, "variable")
                                     for n, _ in node.next_functions):  # fmt: skip
                 raise SecondDerivativeError(text) from None  # nowhere to wait for it
@@ -449,7 +435,7 @@ def _again(call, grad_outs, grads, objections, memory):
     for way, objection in objections.items():
         if objection is None:
             try:
-                with _as_then(call, memory), _put_back(call, memory):
+                with _as_then(call, memory):
                     return _put_in(way(call, call.inputs, grad_outs), grads, call)
             except Unknown as reason:
                 reasons.append(str(reason))
@@ -458,28 +444,30 @@ def _again(call, grad_outs, grads, objections, memory):
     raise Unknown(reasons[-1] if None in objections.values() else reasons[0])
 
 
+@contextmanager
 def _as_then(call, memory):
-    """The generators, too, where a trial has seen that it draws: to keep them takes time."""
-    return call.state.again(call.draws) if memory.draws else call.state.cast_again()
-
-
-def _put_back(call, memory):
-    """Nothing that the Function changes stays so, where a trial has seen it change something."""
-    if not memory.touches:
-        return nullcontext()
-    return Surroundings(call.function, *call.args, call.kwargs).unchanged()
+    """As it was when the call was made, and afterwards as before. What takes time, the generators
+    and all that a Function can reach, only where a trial has seen it draw, or change something."""
+    with ExitStack() as stack:
+        stack.enter_context(
+            call.state.again(call.draws) if memory.draws else call.state.cast_again()
+        )
+        if memory.touches:
+            held = Surroundings(call.function, *call.args, call.kwargs)
+            stack.enter_context(held.unchanged())
+        yield
 
 
 def _put_in(again, grads, call):
-    listed = list(grads) if isinstance(grads, tuple) else [grads]
-    for place, grad in enumerate(listed):
+    put = list(grads)
+    for place, grad in enumerate(grads):
         if not isinstance(grad, torch.Tensor) or place not in call.inputs:
             continue
         own = fitting(plain(grad), plain(call.inputs[place]))
         if place not in again or not close(plain(again[place]), own):
             raise Unknown(ANOTHER_RESULT)
-        listed[place] = again[place]
-    return tuple(listed) if isinstance(grads, tuple) else listed[0]
+        put[place] = again[place]
+    return tuple(put)
 
 
 _DETECT, _RECOMPUTE = _Detect(), _Recompute()

@@ -9,6 +9,7 @@ Nothing here keeps a Function, a tensor or an object of the user's alive.
 """
 
 import functools
+import inspect
 import threading
 import types
 import weakref
@@ -23,6 +24,7 @@ from torch.autograd import Function
 from double_backward._torch import plain
 from double_backward.calls import requires_grad
 from double_backward.check import is_symmetric
+from double_backward.surroundings import EMPTY
 
 AGAIN = 4  # the next trial comes after so many times as many calls
 MANY = 32  # kinds of one Function; from then on sizes and numbers are not told apart
@@ -99,10 +101,8 @@ def _attributes(cls: type) -> tuple:
 
 def _code(method: Any) -> Any:
     """The code of a method, below its decorators."""
-    while hasattr(method, "__wrapped__"):
-        method = method.__wrapped__
-    method = getattr(method, "__func__", method)
-    return getattr(method, "__code__", None)
+    method = inspect.unwrap(method)
+    return getattr(getattr(method, "__func__", method), "__code__", None)
 
 
 def kind_of(call: Any, grad_outs: Any = ()) -> tuple:
@@ -156,11 +156,8 @@ def _held(value: Any) -> tuple | None:
 
 def _content(cell: Any) -> Any:
     """What a function closes over; of a float, which is there for good, its hash."""
-    try:
-        held = cell.cell_contents
-        return hash(held) if isinstance(held, float) else held
-    except ValueError:  # not filled yet
-        return None
+    held = None if cell == EMPTY else cell.cell_contents
+    return hash(held) if isinstance(held, float) else held
 
 
 def _tensor(value: torch.Tensor) -> tuple:

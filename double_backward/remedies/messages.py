@@ -52,32 +52,19 @@ def forward_mode(function, nested):
     )  # fmt: skip
 
 
-def name_of(function, call):
-    """What to call a Function, or the compiled region for which it stands."""
+def name_of(function, call, full=False):
+    """What to call a Function, "module.Name" if full, or the compiled region that it stands for."""
     if call is not None and call.region is not None:
         return str(call.region)
-    return "a compiled region" if is_region(function) else function.__name__
+    if is_region(function):
+        return "a compiled region"
+    return f"{function.__module__}.{function.__qualname__}" if full else function.__name__
 
 
-def not_had(name, reason):
-    """What `recompute_intermediates` says where it has no number."""
-    return f"{name}: its second derivative could not be had, because {reason}."
-
-
-def left_alone(name, reason):
-    """What `recompute_intermediates` says of a Function that it cannot call again."""
-    return (
-        f"recompute_intermediates() left {name} alone, because {reason}. A second derivative "
-        "through it is torch's own number, right or wrong."
-    )
-
-
-def not_checked(name, reason):
-    """What `detect_intermediates` says of a Function that it cannot judge."""
-    return (
-        f"detect_intermediates() could not check {name}, because {reason}. A second "
-        "derivative through it is torch's own number, right or wrong."
-    )
+def torchs_own(said, reason):
+    """What a remedy says that can do nothing."""
+    number = "A second derivative through it is torch's own number, right or wrong."
+    return f"{said}, because {reason}. {number}"
 
 
 def warn(text, category):

@@ -2,14 +2,14 @@
 
 import ast
 import inspect
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from double_backward.methods import has_setup_context, recorded
+from double_backward.methods import around, has_setup_context
 
 from .differentiate import applied_in_backward, first, first_backward, functions_of, summed
 from .errors import tree_of
@@ -38,6 +38,23 @@ def look_at_returned(fn, setting):
         for _, returned in backward if forward else []:
             args = forward[0][0] if has_setup_context(cls) else forward[0][0][1:]
             _check_kind(cls, args, returned, setting.note, who)
+
+
+@contextmanager
+def recorded(cls, method):
+    """List of (arguments, result), one for each call of `cls.method`."""
+    calls = []
+
+    def wrapper(function):
+        def recording(*args):
+            result = function(*args)
+            calls.append((args, result))
+            return result
+
+        return recording
+
+    with around(cls, method, wrapper):
+        yield calls
 
 
 def _check_written(cls):

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd import Function, grad
 
 from double_backward.graphs import walk
-from double_backward.methods import backward_method, recorded
+from double_backward.methods import backward_method
 
 from . import causes
 from .differentiate import first, formulas, functions_of, in_formula, second, summed
@@ -26,7 +26,7 @@ from .errors import raised, readers_frames, tree_of
 from .language import Phrase, sentences
 from .relations import Pair
 from .reply import Reply, Said, neutral, survived, wrong
-from .returned import look_at_returned
+from .returned import look_at_returned, recorded
 from .task import Setting, Task, uneven
 
 NO_GRAPH = (  # parts of the two errors of autograd for a result that does not depend on x
