@@ -1,6 +1,8 @@
 """diagnose_all: which custom Functions a step applies, and what it says of each."""
 
+import io
 import json
+import sys
 import threading
 
 import pytest
@@ -394,6 +396,21 @@ def test_to_dict_goes_through_json():
     assert worst["called"]["file"] == __file__ and worst["order"] == 2
     assert worst["cause"] in [finding["code"] for finding in worst["diagnosis"]["findings"]]
     assert json.loads(json.dumps(diagnose_all(lambda: None).to_dict()))["functions"] == []
+
+
+def test_progress_is_for_those_who_wait_at_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("double_backward.diagnosis.training_step.PATIENCE", 0.0)
+    diagnose_all(lambda: square(x()))
+    assert capsys.readouterr() == ("", "")
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    diagnose_all(lambda: square(x()))
+    said = "diagnose_all: 1 of 1, Square"
+    assert terminal.getvalue() == f"\r{said}\r{' ' * len(said)}\r"
+    diagnose_all(lambda: square(x()), progress=False)
+    assert terminal.getvalue().count(said) == 1
+    monkeypatch.undo()
 
 
 def test_what_is_kept_of_large_inputs_is_small():

@@ -77,7 +77,7 @@ def step() -> None:
 
 x = torch.ones(2, requires_grad=True)
 found: Diagnosis = diagnose(torch.sin, x, order=3)
-table: StepDiagnosis = diagnose_all(step, ignore=[torch.autograd.Function])
+table: StepDiagnosis = diagnose_all(step, ignore=[torch.autograd.Function], progress=False)
 verdict: Verdict = table["Square"].verdict
 line: int = table.rows[0].place.line
 data: dict[str, object] = table.to_dict()
@@ -92,7 +92,7 @@ drawing: Drawing = draw(x=x)
 cause: Finding | None = found.cause
 assert_double_backward(torch.sin, x, order=3, rtol=1e-3, atol=0.0, ignore=[], timeout=None)
 assert_all_double_backward(step, ignore=[], rtol=None, atol=1e-6, timeout=10.0)
-table = diagnose_all(step, ignore=[], rtol=1e-3, atol=0.0, timeout=None)
+table = diagnose_all(step, ignore=[], progress=False, rtol=1e-3, atol=0.0, timeout=None)
 with detect_intermediates(ignore=[torch.autograd.Function, "name"]):
     pass
 """

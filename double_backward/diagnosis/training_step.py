@@ -1,6 +1,8 @@
 """diagnose_all: every custom Function that a training step applies, diagnosed where it was used."""
 
 import html
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +35,7 @@ from .step_report import error_line, text_of
 KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
 HIGHEST = 3  # the highest order that `diagnose` judges
+PATIENCE = 2.0  # seconds before it says what it is doing
 
 UP_TO_SECOND = "right up to second order"
 NOT_EVEN_ONCE = (
@@ -168,6 +171,7 @@ def diagnose_all(
     step: Callable[[], object],
     *,
     ignore: Iterable[type] = (),
+    progress: bool = True,
     rtol: float | None = None,
     atol: float = 0.0,
     timeout: float | None = 60.0,
@@ -183,6 +187,8 @@ def diagnose_all(
         step: callable without arguments, such as one training step. Called once.
         ignore: Function classes whose gradient is meant as it is, such as surrogates: their second
             derivative is judged as that of what backward returns.
+        progress: False to say nothing meanwhile. Otherwise, where it takes more than some seconds,
+            a terminal or a notebook shows which Function is looked at.
         rtol, atol, timeout: for each Function, as for `diagnose`.
 
     Returns:
@@ -195,7 +201,7 @@ def diagnose_all(
             step()
         except Exception as raised:
             error = raised
-    return met.diagnosed(error, rtol=rtol, atol=atol, timeout=timeout)
+    return met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
 
 
 def assert_all_double_backward(
@@ -212,7 +218,9 @@ def assert_all_double_backward(
         step, ignore, rtol, atol, timeout: as for `diagnose_all`.
     """
     __tracebackhide__ = True  # pytest then shows the test, and the text whole
-    result = diagnose_all(step, ignore=ignore, rtol=rtol, atol=atol, timeout=timeout)
+    result = diagnose_all(
+        step, ignore=ignore, progress=False, rtol=rtol, atol=atol, timeout=timeout
+    )
     if not result.ok:
         texts = [str(row.diagnosis) for row in result.rows if not row.ok]
         raise AssertionError("\n\n".join([str(result), *texts])) from result.error
@@ -290,18 +298,43 @@ class Met(Listener):
         return grads
 
     def diagnosed(
-        self, error: BaseException | None = None, at_least: int = 0, **options: Any
+        self,
+        error: BaseException | None = None,
+        progress: bool = True,
+        at_least: int = 0,
+        **options: Any,
     ) -> StepDiagnosis:
         """Each Function that is differentiated `at_least` so often, by itself."""
         found = [(f, u) for f, u in self.functions.items() if u.order >= at_least]
         # A step that takes no second derivative, or did not come to it, is judged as if it did.
         second = error is None and any(uses.order > 1 for _, uses in found)
-        rows = []
-        for function, uses in found:
+        said, rows = _Progress(progress), []
+        for number, (function, uses) in enumerate(found, start=1):
+            said.say(f"diagnose_all: {number} of {len(found)}, {_name(function)}")
             order = uses.order if second or uses.in_backward else max(uses.order, 2)
             rows.append(_row(function, uses, order, {**options, "ignore": self.ignored}))
+        said.done()
         rows.sort(key=lambda r: (r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
         return StepDiagnosis(rows, error)
+
+
+class _Progress:
+    """One line that is written over, in a terminal or a notebook; elsewhere nothing."""
+
+    def __init__(self, wanted: bool) -> None:
+        in_notebook = "ipykernel" in type(sys.stdout).__module__
+        self.stream = sys.stdout if in_notebook else sys.stderr  # there stderr looks like an alarm
+        self.wanted = wanted and (in_notebook or self.stream.isatty())
+        self.begun, self.width = time.monotonic(), 0
+
+    def say(self, text: str) -> None:
+        if self.wanted and time.monotonic() - self.begun > PATIENCE:
+            print(f"\r{text:{self.width}}", end="", file=self.stream, flush=True)
+            self.width = len(text)
+
+    def done(self) -> None:
+        if self.width:
+            print(f"\r{'':{self.width}}\r", end="", file=self.stream, flush=True)
 
 
 def _kept(call: Call) -> _Kind:
