@@ -188,13 +188,13 @@ class Call:
         args = self.args
         for place, arg in enumerate(args):
             if place in inputs:
-                args[place] = copied(inputs[place])
+                args[place] = copied(inputs[place], like=self.given[place])
                 if not args[place].requires_grad:  # which forward may ask, under no_grad, too
                     args[place].requires_grad_(inputs[place].requires_grad)
             elif isinstance(arg, torch.Tensor):
                 wide = raised and is_continuous(arg)
                 dtype = torch.promote_types(arg.dtype, torch.float64) if wide else arg.dtype
-                args[place] = copied(arg).to(dtype)
+                args[place] = copied(arg.to(dtype), like=arg)
         return args
 
     @contextmanager
@@ -208,17 +208,31 @@ class Call:
             self.given = before
 
 
-def copied(tensor):
-    """A copy in memory of its own that has the same strides, also where they are 0."""
-    if tensor.layout is not torch.strided:
+def copied(tensor, like=None):
+    """A copy in memory of its own that has the same strides, also where they are 0; or those of
+    `like`, also where they leave gaps, as in a slice, but not where elements share memory."""
+    if like is None:
+        like = tensor
+        for dim, stride in enumerate(tensor.stride() if tensor.layout is torch.strided else ()):
+            if stride == 0 and tensor.shape[dim] > 1:
+                tensor = tensor.narrow(dim, 0, 1)
+        return _laid_out(tensor, like).expand(like.shape)
+    return _laid_out(tensor, like)
+
+
+def _laid_out(tensor, like):
+    """A copy with these strides, where that can be."""
+    if tensor.layout is not torch.strided or like.layout is not torch.strided:
         return tensor.clone()
-    if 0 not in tensor.stride():
-        return tensor.clone()
-    narrow = tensor
-    for dim, stride in enumerate(tensor.stride()):
-        if stride == 0 and tensor.shape[dim] > 1:
-            narrow = narrow.narrow(dim, 0, 1)
-    return narrow.clone().expand(tensor.shape)
+    if like.is_contiguous():
+        return tensor.clone(memory_format=torch.contiguous_format)
+    end = 0
+    for stride, n in sorted(zip(like.stride(), tensor.shape, strict=True)):
+        if n > 1 and stride <= end:
+            return tensor.clone()
+        end += stride * (n - 1)
+    about = {"dtype": tensor.dtype, "device": tensor.device}
+    return torch.empty_strided(tensor.shape, like.stride(), **about).copy_(tensor)
 
 
 def _version(value):

@@ -54,7 +54,6 @@ BENDS = {  # steps of second differences
 OTHER_CODE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
 BESIDE_FIRST = 1e-2
 LOST = 1e-3  # less than this share of what there was in float64 is as good as nothing
-STRAIGHT = 1e-3  # an even change is off by less
 COARSE = 1e-3  # what its caller calls as inexact as this is looked at as 16 bits are
 ATOL = 1e-10
 # Of two answers of autograd, one beside the other.

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from double_backward.calls import copied
 from double_backward.phrases import Phrase, joined
 
 LARGE = 20_000  # elements of all inputs together; above, they are cut down
@@ -56,7 +57,7 @@ def change_of(args: list, smaller: list) -> str:
 
 
 def as_leaf(value: Any) -> Any:
-    """A leaf with the same numbers; what is no tensor as it is."""
+    """A leaf with the same numbers and strides; what is no tensor as it is."""
     if not isinstance(value, Tensor):
         return value
-    return value.detach().clone().requires_grad_(value.requires_grad)
+    return copied(value.detach()).requires_grad_(value.requires_grad)

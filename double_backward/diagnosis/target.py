@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import TreeSpec, tree_flatten, tree_unflatten, version
+from double_backward.calls import copied
 from double_backward.check import is_symmetric, size
 from double_backward.differences import flat, real, shaped
 from double_backward.names import call_names
@@ -212,8 +213,8 @@ class Target:
         for i, x in zip(self.where, xs, strict=True):
             # Parameters lie as they are: only arguments come to fn in every layout.
             slots[i] = x
-            if self.layout and i < arguments and x.layout == torch.strided:
-                slots[i] = self.layout(x)
+            if i < arguments and x.layout == torch.strided:
+                slots[i] = self.layout(x) if self.layout else _laid_out(x, self.slots[i])
         out = self._call(slots[:arguments], dict(zip(self.state, slots[arguments:], strict=True)))
         ys = [y for y in _leaves_of(out) if isinstance(y, Tensor)]
         chosen = range(len(ys)) if self.outputs is None else self.outputs
@@ -265,7 +266,13 @@ def _copy(slot, dtype):
         wanted = dtype
     elif dtype and slot.is_complex():
         wanted = dtype.to_complex()
-    return slot.detach().clone().to(wanted).requires_grad_(slot.requires_grad)
+    kept = copied(slot.detach().to(wanted), like=slot)
+    return kept.requires_grad_(slot.requires_grad)
+
+
+def _laid_out(x, like):
+    """With the strides of what fn was given, which gaps may have left."""
+    return x if x.stride() == like.stride() else copied(x, like)
 
 
 def _symmetric(step: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
