@@ -236,6 +236,13 @@ def plain(value: Any) -> Any:
     return unbatched(value).detach().clone()
 
 
+def unwrapped(tensor: Tensor) -> Tensor:
+    """What `torch.func` has wrapped, all of a batch; its level may be over."""
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor
+
+
 def unbatched(value: Any) -> Any:
     """The first of the gradients that `is_grads_batched` hands over; anything else as it is."""
     if not isinstance(value, Tensor):

@@ -39,7 +39,7 @@ from ._torch import (
     version,
 )
 from .compiled import is_region, region_here
-from .methods import has_setup_context
+from .methods import applied, has_setup_context
 from .surroundings import State
 
 # The attribute of a node that is its Call. What hangs on ctx is seen by the garbage collector, as
@@ -176,8 +176,7 @@ class Call:
     def again(self, inputs):
         """Call the Function once more, with other tensors for its inputs; a tuple."""
         with torch.enable_grad():
-            out = self.function.apply(*self.arguments(inputs), **self.kwargs)
-        return out if isinstance(out, tuple) else (out,)
+            return applied(self.function, *self.arguments(inputs), **self.kwargs)
 
     def arguments(self, inputs):
         """Those of forward with other tensors for the inputs, the rest in their precision.
@@ -324,7 +323,8 @@ def is_unheard():
 
 def is_left_alone(cls):
     """True for Functions that are only counted."""
-    return cls.__module__.startswith(LEFT_ALONE)
+    vmapped = cls.__name__.startswith("Vmapped")  # one of the user's, inside torch.vmap
+    return cls.__module__.startswith(LEFT_ALONE) and not vmapped
 
 
 # Hooks.

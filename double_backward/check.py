@@ -53,6 +53,7 @@ BENDS = {  # steps of second differences
 # in proportion to the first.
 OTHER_CODE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
 BESIDE_FIRST = 1e-2
+TELLS = 1e-6  # in proportion to a gradient: with a change below this nothing is found that is lost
 LOST = 1e-3  # less than this share of what there was in float64 is as good as nothing
 COARSE = 1e-3  # what its caller calls as inexact as this is looked at as 16 bits are
 ATOL = 1e-10
@@ -70,6 +71,9 @@ ORDINARY = 1e-3, 1e3  # sizes that need no unit of their own
 SHARE = 0.5  # of the elements must be known, or nothing is
 # Relative: an element of G whose change is known less precisely is left out.
 KNOWN = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 1e-1}
+
+
+SIXTEEN_BITS = {torch.float16, torch.bfloat16}
 
 
 class Outcome(StrEnum):
@@ -134,7 +138,13 @@ class Subject:
     def backward(self, x: list[Tensor], u: GradOuts, function: Callable | None = None) -> list:
         """Gradients, 0 where there is none."""
         with self.around():
-            grads = self.vjp(function or self.function, x, u)
+            return self.backward_inside(x, u, function)
+
+    def backward_inside(
+        self, x: list[Tensor], u: GradOuts, function: Callable | None = None
+    ) -> list:
+        """The same for those who are `around` it already, and go on there."""
+        grads = self.vjp(function or self.function, x, u)
         return [torch.zeros_like(x[i]) if g is None else g for i, g in enumerate(grads)]
 
 
@@ -494,9 +504,10 @@ def _ask(line, probes, tie, rated=True):
         return line.grad_outs(lambda u, e: u + (h[0] * e).to(u.dtype))
 
     try:
-        with torch.enable_grad():
+        # All inside one block: what forward leaves outside of ctx is there until the end.
+        with torch.enable_grad(), line.subject.around():
             x, u = line.x(), line.grad_outs(lambda u, _: u.detach().clone().requires_grad_())
-            grads = line.subject.backward(x, u if tie is None else tied)
+            grads = line.subject.backward_inside(x, u if tie is None else tied)
             # By what does not move nothing is asked: autograd may refuse just that.
             steps = [(t, d) for t, d in zip(x, line.d, strict=True) if d.any()]
             count = len(steps)
@@ -506,9 +517,8 @@ def _ask(line, probes, tie, rated=True):
                     for w, e in zip(u, line.e, strict=True)
                     if w is not None and e is not None
                 ]
-            with line.subject.around():
-                vjps = [_vjp_terms(grads, v, steps, count) for v in probes]
-                rate = sum(t.sum().item() for t in _terms(h[0], steps)) if h and rated else 0.0
+            vjps = [_vjp_terms(grads, v, steps, count) for v in probes]
+            rate = sum(t.sum().item() for t in _terms(h[0], steps)) if h and rated else 0.0
     except Exception as error:  # of the callable, of its backward, or autograd's
         return Answer(error=error)
     by_input, by_grad_out = (tuple(side) for side in zip(*vjps, strict=True)) if vjps else ((), ())

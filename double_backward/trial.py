@@ -4,7 +4,7 @@ Everything happens a little beside the point, away from kinks that zeros and tie
 where the Function can do that. `check` does the rest.
 """
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from operator import is_
@@ -12,12 +12,15 @@ from operator import is_
 import torch
 from torch.autograd import forward_ad
 
-from double_backward._torch import forward_mode, in_forward_mode
+from double_backward._torch import forward_mode, in_forward_mode, tree_leaves
 from double_backward.calls import copied, is_continuous, unheard
+from double_backward.change import forward_again
 from double_backward.check import (
     LOST,
     ROUGH,
     SHARE,
+    SIXTEEN_BITS,
+    TELLS,
     Line,
     Outcome,
     Subject,
@@ -107,8 +110,17 @@ class Trial:
                 reason = error
         else:
             raise Unknown(f"calling it again raises {first_line(reason)}") from reason
+        if dtype is None and not self.depends() and self._keeps_16_bits():
+            self.expected = measure(self.line, dtype=torch.bfloat16)  # it stood still over a step
         if self.expected.known < SHARE:
             raise Unknown("its gradients jump where its inputs are moved a little")
+
+    def _keeps_16_bits(self):
+        with suppress(Exception), self.line.subject.around(), torch.no_grad():  # of the Function
+            ctx, _ = forward_again(self.call, self.inputs())
+            kept = tree_leaves([ctx.saved_tensors, ctx.attributes])
+            return any(isinstance(t, torch.Tensor) and t.dtype in SIXTEEN_BITS for t in kept)
+        return False
 
     def _one_each(self):
         try:
@@ -198,6 +210,11 @@ class Trial:
         """Whether what it gives changes with the inputs."""
         return bool(self.expected.by_input.value.any())
 
+    def tells(self):
+        """The same, so much that something that is lost would show."""
+        change, g = self.expected.by_input, self.expected.g
+        return bool((change.value.abs() - 5 * change.error > TELLS * g.abs()).any())
+
     def judge(self, way=None):
         """`Checked` of the gradients that `way(call, inputs, grad_outs)` computes, after all that
         may speak for them; its `wrong` are keys from `places`.
@@ -209,7 +226,7 @@ class Trial:
         if found.error is not None and self.call.region is not None:
             found = self._where_not_refused(way) or found
         if found.wrong:
-            self.expected = without_rounding(self.expected)
+            self.expected = self._without_rounding()
             found = self.check(way)
         if found.error is not None:
             return replace(found, wrong=())
@@ -221,6 +238,16 @@ class Trial:
         elif not wrong and not self.double and self.expected.dtype is torch.float64:
             wrong = self._lost_in_cast(way)
         return replace(found, wrong=tuple(wrong))
+
+    def _without_rounding(self):
+        """The differences, less what is mostly rounding; where that is all, those of a Function
+        that computes in fewer digits."""
+        expected = without_rounding(self.expected)
+        for dtype in (torch.float32, torch.bfloat16):
+            if expected.probes:
+                break
+            expected = without_rounding(measure(self.line, dtype=dtype))
+        return expected
 
     def check(self, way=None, place=None):
         """How the derivative of its gradients agrees with differences.

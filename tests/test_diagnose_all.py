@@ -159,7 +159,7 @@ def test_large_inputs_are_cut_down_and_the_table_says_so():
 def test_frozen_ones_are_named_with_the_reason():
     found, table = rows(lambda: square(torch.ones(2)))
     assert found["Square"].verdict is Verdict.NOT_CHECKED and not table.ok
-    assert "not checked: none of its inputs requires grad in this step." in one_line(table)
+    assert "not checked: none of its inputs requires grad here and has elements." in one_line(table)
 
 
 def test_the_step_is_not_disturbed():
@@ -463,3 +463,54 @@ def test_inputs_that_are_all_0_are_no_reason_not_to_check():
         first.sum().backward()
 
     assert diagnose_all(step).ok
+
+
+class Over(Function):
+    """With an apply of its own, in which the power is a keyword."""
+
+    @staticmethod
+    def forward(ctx, x, power):
+        ctx.kept, ctx.power = x ** (power - 1), power
+        return x**power
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.power * ctx.kept, None
+
+    @classmethod
+    def apply(cls, x, **keywords):
+        return super().apply(x, keywords["power"])
+
+
+def test_an_apply_of_its_own_is_gone_around():
+    found, _ = rows(residual(lambda x: Over.apply(x, power=3)))
+    assert found["Over"].said == "silently_wrong"
+
+
+def test_a_call_with_no_elements_is_nothing_to_be_judged():
+    """As of a mask that selects nothing in this batch."""
+    found, table = rows(residual(lambda x: square(x) + Cube.apply(x[x > 99]).sum()))
+    assert table.ok and found["Cube"].said == "not differentiated"
+
+
+class Batched(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x**3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.kept = inputs[0] ** 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return 3 * g * ctx.kept
+
+
+def test_a_function_inside_vmap():
+    found, _ = rows(residual(torch.vmap(Batched.apply)))
+    assert found["VmappedBatched"].said == "silently_wrong"
+    with detect_intermediates(), pytest.raises(SecondDerivativeError, match="ctx.kept"):
+        residual(torch.vmap(Batched.apply))()

@@ -156,7 +156,7 @@ def test_rows_of_a_surrogate_follow_its_backwards():
     closed = Custom("F", False, (), refused="ValueError: no. Really")
     asked = convict_surrogates(measured(), (closed,))[Setting.ALONE]
     assert asked.outcome is Outcome.NOT_ASKED
-    assert asked.text == "backward of F, called by itself, raises: ValueError: no"
+    assert asked.text == "backward of F could not be asked by itself: ValueError: no"
     still = sound(once=True, moves=False, by_grad_out=Outcome.NOT_ASKED)
     assert convicted(still, text="nothing there")["alone"] is RIGHT
     assert set(convicted(custom(), second=RAISES).values()) == {RAISES}

@@ -118,6 +118,23 @@ def cube(x):
     return x**3
 
 
+def in_fewer_digits(dtype):
+    def forward(ctx, x):
+        ctx.x = x.to(dtype)
+        return x**3
+
+    return function(forward, lambda ctx, g: 3 * g * ctx.x.to(g.dtype) ** 2)
+
+
+OUTSIDE: dict = {}
+
+
+def outside_of_ctx(ctx, x):
+    ctx.key = len(OUTSIDE)
+    OUTSIDE[ctx.key] = x * x
+    return x**3
+
+
 WRONG = {
     "NaN beyond its domain": (
         cubic(lambda g, x: g * torch.where(x > 9, (x - 9).sqrt(), 3 * x**2)), cube),
@@ -128,6 +145,9 @@ WRONG = {
     "number": (function(number, number_backward), lambda x: x / x.norm()),
     "array": (function(array, lambda ctx, g: g * torch.from_numpy(ctx.cosh)), torch.sinh),
     "setup_context": (SinhFunc.apply, torch.sinh),
+    "the input in 32 bits": (in_fewer_digits(torch.float32), cube),
+    "the input in 16 bits": (in_fewer_digits(torch.bfloat16), cube),
+    "outside of ctx": (function(outside_of_ctx, lambda ctx, g: 3 * g * OUTSIDE[ctx.key]), cube),
     "x detached": (cubic(lambda g, x: g * 3 * x.detach() ** 2), cube),
     "x as numbers": (
         cubic(lambda g, x: g * 3 * torch.tensor(x.tolist(), dtype=x.dtype) ** 2), cube),
@@ -296,6 +316,19 @@ def masked(ctx, x):
 
 
 constants = torch.rand(2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def in_a_table(ctx, x, table):
+    i = x.floor().long()
+    ctx.save_for_backward(x - i, i, table)
+    return table[i] * (1 - (x - i)) + table[i + 1] * (x - i)
+
+
+def in_a_table_backward(ctx, g):
+    _, i, table = ctx.saved_tensors
+    return g * (table[i + 1] - table[i]), None
+
+
 RIGHT = {
     "input": Square.apply,
     "output": Exp.apply,
@@ -321,6 +354,8 @@ RIGHT = {
     "view of the input": function(view, lambda ctx, g: g.view(ctx.shape)),
     "needs_input_grad": lambda x: function(save_both, needs_backward)(x, x.detach()),
     "straight through": saving(torch.round, torch.ones_like, lambda g, _: g),
+    "between the entries of a table": lambda x: function(
+        in_a_table, in_a_table_backward)(2 * x, torch.tensor([0.0, 1.0, 0.5, 2.0]).to(x)),
     "index": function(sorted_, sorted_backward),
     "number that is an argument": lambda x: power(x, 3),
     "an input that needs no gradient": lambda x: function(

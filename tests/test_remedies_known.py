@@ -216,3 +216,18 @@ def test_a_mended_function_that_draws_draws_as_its_forward_did_and_nobody_notice
             assert first.tolist() == expected
             (second,) = grad(first.sum(), x)
             assert torch.allclose(second, 2 * first.detach() / x.detach())
+
+
+def masked(ctx, x, mask):
+    ctx.kept = x.cosh() * mask
+    return x.sinh() * mask
+
+
+@pytest.mark.parametrize("before", [[0], [0, 1], [0, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]])
+def test_what_tells_little_is_not_trusted_for_long(before):
+    """The second of two wrong calls raises, and so does each after one that was found wrong."""
+    f = function(masked, lambda ctx, g: (g * ctx.kept, None))
+    with detect_intermediates():
+        for mask in before:
+            step(f, point(6), torch.tensor(float(mask), dtype=torch.float64))
+        assert step(f, point(6), torch.tensor(1.0, dtype=torch.float64)) == "raises"

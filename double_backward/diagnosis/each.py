@@ -422,7 +422,7 @@ def _unanswered(customs, setting):
     """Why nothing is known of one of these backwards, "" where all is."""
     for custom in customs:
         if custom.by_input in OPEN or (setting.after and custom.by_grad_out in OPEN):
-            raised = custom.refused.split("[")[0].split(". ")[0].rstrip(": ")
-            why = f"raises: {raised}" if raised else "could not be followed"
-            return f"backward of {custom.name}, called by itself, {why}"
+            why = custom.refused.split("[")[0].split(". ")[0].rstrip(": ")
+            said = f"backward of {custom.name} could not be asked by itself"
+            return f"{said}: {why}" if why else said
     return ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from double_backward._torch import tree_leaves
-from double_backward.check import OTHER_CODE
+from double_backward.check import OTHER_CODE, SIXTEEN_BITS
 from double_backward.differences import apart, same
 from double_backward.graphs import walk
 from double_backward.lines import described
@@ -50,7 +50,6 @@ NOT_CHECKED = {
     "its input is in a model and here: {}",
     "random_output": "fn gives different outputs for one input and one seed. Fix what is random.",
 }
-HALF = {torch.float16, torch.bfloat16}
 
 
 class NotChecked(Exception):
@@ -131,7 +130,7 @@ def _prepared(fn, inputs, target):
     with suppress(Exception):  # fn may refuse float64, or do something else there
         if not _is_double(target):
             target, here, functions = _in_double(inputs, target, here, functions)
-    if {x.dtype for x in target.point} & HALF:
+    if {x.dtype for x in target.point} & SIXTEEN_BITS:
         raise NotChecked("half_precision", functions=functions)
     outputs = here.call.ys
     if not any(y.numel() for y in outputs):

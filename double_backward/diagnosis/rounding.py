@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import Watching, returns_a_view, tree_leaves, tree_map_only
+from double_backward.check import SIXTEEN_BITS
 from double_backward.lines import described
 
 from .prepare import NotChecked
@@ -26,8 +27,7 @@ EXACT = {  # by what they are
     "cat", "stack",
 }  # fmt: skip
 WHOLE = {"add", "sub", "mul"}  # of whole numbers: an index, that would be another one
-SIXTEEN = {torch.float16, torch.bfloat16}
-ROUNDED = SIXTEEN | {torch.float32, torch.float64, torch.complex64, torch.complex128}
+ROUNDED = SIXTEEN_BITS | {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 
 class Scatter(NamedTuple):
@@ -124,4 +124,4 @@ def scatter(run: Callable[[], Tensor | None], plain: Tensor | None = None) -> Sc
             if (largest <= CLEAN * plain.abs()).all():
                 break
     is_clean = bool((largest <= CLEAN * plain.abs()).all())
-    return Scatter(largest, is_clean, bool(precisions & SIXTEEN))
+    return Scatter(largest, is_clean, bool(precisions & SIXTEEN_BITS))

@@ -22,6 +22,7 @@ from double_backward.calls import (
 )
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.lines import first_line
+from double_backward.methods import applied
 from double_backward.places import Place, calling, place_of
 from double_backward.remedies.known import kind_of, without_sizes
 from double_backward.surroundings import State, Surroundings
@@ -276,8 +277,7 @@ class Met(Listener):
         uses.in_backward &= call.in_backward
         if uses.called is None:
             uses.called = calling()
-        is_alone = is_left_alone(call.function) and call.region is None
-        if not call.inputs or call.inputs_changed or is_alone:
+        if call.inputs_changed or not _can_be_asked(call):
             return
         uses.order = max(uses.order, 1, sum(levels()) if call.transformed else 0)
         if len(uses.kinds) < KINDS:
@@ -288,9 +288,11 @@ class Met(Listener):
                     uses.kinds[kind] = _kept(call)
 
     def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
-        uses = self.functions.get(call.region or call.function) if call is not None else None
+        if call is None or call.transformed or not _can_be_asked(call):
+            return grads
+        uses = self.functions.get(call.region or call.function)
         running = self._passes.running
-        if uses is not None and not (call and call.transformed):
+        if uses is not None:
             if running is None:
                 uses.order = max(uses.order, 2)
             else:
@@ -337,6 +339,12 @@ class _Progress:
             print(f"\r{'':{self.width}}\r", end="", file=self.stream, flush=True)
 
 
+def _can_be_asked(call):
+    """Whether it is the user's, and there is anything to differentiate."""
+    own = not is_left_alone(call.function) or call.region is not None
+    return own and any(x.numel() for x in call.inputs.values())
+
+
 def _kept(call: Call) -> _Kind:
     args = list(call.given)
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
@@ -373,7 +381,7 @@ def _worst(
     if not isinstance(function, Region) and is_left_alone(function):
         return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
     if not uses.kinds:
-        return _not_checked(function, "none of its inputs requires grad in this step."), ()
+        return _not_checked(function, "none of its inputs requires grad here and has elements."), ()
     if isinstance(function, Region):
         found = [_of_region(function, kind) for kind in uses.kinds.values()]
         return min(found, key=lambda d: WORST_FIRST.index(d.verdict)), ()
@@ -428,7 +436,7 @@ def _diagnose(
     function: Any, kind: _Kind, options: dict[str, Any]
 ) -> tuple[Diagnosis, tuple[str, ...]]:
     def fn(*args):
-        return function.apply(*args, **kind.keywords)
+        return applied(function, *args, **kind.keywords)
 
     fn.__name__ = function.__name__
     args = kind.args or kind.smaller[0][0]

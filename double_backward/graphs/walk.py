@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node as AutogradNode
 
-from double_backward._torch import class_of, metadata_of, saved_attributes
+from double_backward._torch import class_of, metadata_of, saved_attributes, unwrapped
 from double_backward.lines import first_line
 from double_backward.methods import is_once_differentiable
 
@@ -252,7 +252,7 @@ def tensors_in(value: object) -> list[Tensor]:
     while todo:
         value = todo.pop()
         if isinstance(value, Tensor):
-            found.append(value)
+            found.append(unwrapped(value))
         elif isinstance(value, (list, tuple, dict)) and id(value) not in seen:
             seen.add(id(value))
             todo.extend(reversed(value.values() if isinstance(value, dict) else value))

@@ -36,7 +36,7 @@ from double_backward.surroundings import Surroundings
 from double_backward.trial import ANOTHER_RESULT, LeftAlone, Trial, Unknown, tangents_out
 
 from . import messages
-from .known import recall
+from .known import SOON, recall
 
 __all__ = [
     "SecondDerivativeError",
@@ -77,7 +77,8 @@ def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
 
     A Function is tried at the first call of each kind (same code, dtypes, shapes, layouts, inputs
     that require grad, integers and flags), then trusted, and tried again at the 4th, 16th, 64th …
-    call of that kind. One that is wrong only at some values (behind a branch, a clamp) is missed
+    call of that kind; at the 2nd, 4th, 8th … while its gradients do not change with the inputs,
+    which tells little. One that is wrong only at some values (behind a branch, a clamp) is missed
     until a trial meets such a value; of one that is called with more than 32 sizes, further sizes
     are trusted.
 
@@ -336,7 +337,8 @@ class _Recompute(_Remedy):
             self.warn(messages.torchs_own(said, reason))
             return grads
         except Unknown as reason:
-            text = f"{name}: its second derivative could not be had, because {reason}."
+            why = str(reason).rstrip(".")
+            text = f"{name}: its second derivative could not be had, because {why}."
             if call is None and any(n is not None and not hasattr(n, "variable")
                                     for n, _ in node.next_functions):  # fmt: skip
                 raise SecondDerivativeError(text) from None  # nowhere to wait for it
@@ -365,12 +367,16 @@ def _try(find, call, grad_outs, memory):
     try:
         truth = Trial(call, grad_outs)
         try:
-            return find(truth)
+            found = find(truth)
         finally:
             memory.touches |= truth.around.changed
             memory.draws |= truth.around.drew
     except Unknown as reason:
         return type(reason)(str(reason))  # the error itself would keep what its frames hold
+    memory.was_wrong |= found is not None
+    if not truth.tells():
+        memory.next_trial = 0 if memory.was_wrong else SOON * memory.calls
+    return found
 
 
 def _with_graph(grad_out):

@@ -3,7 +3,8 @@
 To try a Function means to call it dozens of times. What comes out holds for the next call too, if
 that is of the same kind: the same code, dtypes, shapes and layouts, the same inputs that require
 grad, the same numbers and flags, grad_outs that have a graph or none. It need not hold at other
-values (a branch, a clamp), so each kind is tried again at its 4th, 16th, 64th … call.
+values (a branch, a clamp), so each kind is tried again at its 4th, 16th, 64th … call; and at its
+2nd, 4th, 8th … while what backward returns does not change with the inputs, as where all is masked.
 
 Nothing here keeps a Function, a tensor or an object of the user's alive.
 """
@@ -27,6 +28,7 @@ from double_backward.check import is_symmetric
 from double_backward.surroundings import EMPTY
 
 AGAIN = 4  # the next trial comes after so many times as many calls
+SOON = 2  # the same where the last one could not tell much
 MANY = 32  # kinds of one Function; from then on sizes and numbers are not told apart
 DEPTH = 3  # of lists in lists that are looked into
 
@@ -40,12 +42,14 @@ class Known:
         touches: True if it changes something besides what it returns, so that this has to be put
             back when it is called again.
         draws: True if random numbers are drawn, by forward or by backward.
+        was_wrong: True if a trial has found something.
         calls: how many there have been.
     """
 
     outcome: Any = None
     touches: bool = False
     draws: bool = False
+    was_wrong: bool = False
     calls: int = 0
     next_trial: int = 1
     lock: Any = field(default_factory=threading.RLock)  # other threads wait for a trial's outcome
