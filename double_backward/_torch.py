@@ -202,6 +202,11 @@ def set_version(tensor: Tensor, count: int) -> None:
     torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
 
 
+def base_of(tensor: Tensor) -> Tensor | None:
+    """What it is a view of."""
+    return tensor._base
+
+
 def element_count(tensor: Tensor) -> int:
     """How many elements are stored."""
     return tensor.numel() if tensor.layout == torch.strided else tensor._nnz()

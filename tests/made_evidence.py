@@ -38,8 +38,7 @@ def failing(text, raised_in="", **about):
 
 def kept(name="", kind=Kind.INTERMEDIATE, used=True, **about):
     """Something that forward keeps; with a name, on ctx."""
-    about = {"slot": name or 0, **about}
-    return Saved(name, kind, (2,), "float64", 16, used=used, **about)
+    return Saved(name or 0, kind, (2,), "float64", 16, used=used, **about)
 
 
 def custom(*saved, once=False, by_input=WRONG, by_grad_out=RIGHT, tied=RIGHT, got=0.0, **about):
@@ -62,9 +61,10 @@ def extra(ignored=True, title="up", **about):
     return custom(extras=(Extra(title, ignored),), **about)
 
 
-def second_function(**lacks):
-    """Its backward applies another one, which returns something wrong."""
-    return custom(inner=("G",), seconds=(Second("G", **lacks),) if lacks else ())
+def second_function(*without, **about):
+    """Its backward applies another one, whose own returns None for these."""
+    seconds = tuple(Second("G", "None", name) for name in without)
+    return custom(inner=("G",), seconds=seconds, **about)
 
 
 def habit(**seen_there):

@@ -8,7 +8,7 @@ from test_diagnosis_functions import complete, sinh_with
 
 from double_backward import diagnose
 from double_backward.check import Outcome
-from double_backward.diagnosis.each import convict_surrogates, judge_each
+from double_backward.diagnosis.each import judge_each, settled
 from double_backward.diagnosis.formulas import Setting
 from double_backward.diagnosis.functions import Custom
 from double_backward.diagnosis.measure import measure
@@ -140,8 +140,8 @@ def test_extra_outputs_of_which_backward_returns_another_derivative():
 
 
 def convicted(*customs, second=RIGHT, **about):
-    given = measured(second=second if isinstance(second, dict) else rows(second, **about))
-    return {s.value: r.outcome for s, r in convict_surrogates(given, customs).items()}
+    given = measured(WRONG, second if isinstance(second, dict) else rows(second, **about))
+    return {s.value: r.outcome for s, r in settled(given, customs).items()}
 
 
 def test_rows_of_a_surrogate_follow_its_backwards():
@@ -154,9 +154,10 @@ def test_rows_of_a_surrogate_follow_its_backwards():
     assert after == {Setting.AFTER, Setting.BOTH}
     assert set(convicted(sound(once=True), text="nothing there").values()) == {RAISES}
     closed = Custom("F", False, (), refused="ValueError: no. Really")
-    asked = convict_surrogates(measured(), (closed,))[Setting.ALONE]
+    asked = settled(measured(WRONG), (closed,))[Setting.ALONE]
     assert asked.outcome is Outcome.NOT_ASKED
     assert asked.text == "backward of F could not be asked by itself: ValueError: no"
+    assert settled(measured(), (closed,)) == measured().second  # the whole of fn has judged
     still = sound(once=True, moves=False, by_grad_out=Outcome.NOT_ASKED)
     assert convicted(still, text="nothing there")["alone"] is RIGHT
     assert set(convicted(custom(), second=RAISES).values()) == {RAISES}

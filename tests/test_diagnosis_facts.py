@@ -939,7 +939,7 @@ SAID = {
             cubic(lambda g, x: (g * 3 * x**2).sum()[None].expand(3)),
             "gradient_of_another_kind",
         ),
-        "gradient of a number": (by_number(lambda ctx, g: (2 * g, g)), "gradient_for_no_tensor"),
+        "gradient of a number": (by_number(lambda ctx, g: (2 * g, g)), "gradient_of_another_kind"),
         "number as a gradient": (by_number(lambda ctx, g: (2.0, None)), "gradient_of_another_kind"),
         "view of what is transposed": (cubic(transposed_view), "view_in_backward", matrix),
         "reentrant checkpoint in backward": (

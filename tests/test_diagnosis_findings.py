@@ -32,7 +32,7 @@ from double_backward.compiled import Region
 from double_backward.diagnosis.as_called import Compiled
 from double_backward.diagnosis.findings import concluded
 from double_backward.diagnosis.formulas import Row, Setting
-from double_backward.diagnosis.functions import Handed, Kind, Lifetime
+from double_backward.diagnosis.functions import Kind, Lifetime
 from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.not_finite import Broken
 from double_backward.diagnosis.ways import Situation
@@ -90,8 +90,8 @@ SPEAKS = [  # code, evidence, some of its words
     ),
     (
         "argument_without_graph",
-        wrong(sound(handed=(Handed("df", True),))),
-        "df, which apply is handed, computes with something",
+        wrong(sound(handed=("df", "n"))),
+        "What apply is handed as df, n changes with the input",
     ),
     (
         "computed_outside_torch",
@@ -174,7 +174,7 @@ SPEAKS = [  # code, evidence, some of its words
     ("cause_unknown", failing("something else"), "Halve fn to find the operation that raises"),
     ("cause_unknown", wrong(), "another derivative than there is"),
     ("nan_in_first", seen(measured(NOT_FINITE)), "so neither is the second"),
-    ("nan_in_second", seen(measured(grad_out_not_finite=True)), "are trained, it is not: often"),
+    ("nan_in_second", seen(measured(grad_out_not_finite=True)), "are trained, it is not. Often"),
     (
         "nan_in_second",
         seen(measured(grad_out_not_finite=True), broken=Broken("F", "f, line 1")),
@@ -194,7 +194,6 @@ SPEAKS = [  # code, evidence, some of its words
         seen(functions=(sound(kept("y", circular=True), e),), lifetime=Lifetime.FOREVER),
         "ctx.y keeps its own graph alive",
     ),
-    ("memory_leak", seen(lifetime=Lifetime.FOREVER), "What forward keeps keeps its own graph"),
     (
         "elements_not_checked",
         seen(
@@ -250,7 +249,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ("grad_out_path_cut", wrong(sound())),
     (
         "grad_out_path_cut",  # the second Function is to blame
-        wrong(replace(second_function(none=("g",)), checked=sound(by_grad_out=WRONG).checked)),
+        wrong(replace(second_function("g"), checked=sound(by_grad_out=WRONG).checked)),
     ),
     *(
         ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG), habits=Habits(**{name: "so"})))
@@ -265,7 +264,7 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ),
     ("untracked_backward", wrong(cutting(), habits=Habits(not_repeatable="so"))),
     ("untracked_backward", wrong(custom(e))),
-    ("untracked_backward", wrong(replace(second_function(none=("g",)), cut=("x",)))),
+    ("untracked_backward", wrong(replace(second_function("g"), cut=("x",)))),
     ("untracked_backward", wrong(cutting(first=WRONG), sound())),  # which follows a convention
     *(
         ("untracked_backward", wrong(cutting(), habits=Habits(**{name: True})))

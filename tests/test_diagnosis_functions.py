@@ -534,7 +534,7 @@ def test_the_line_that_writes_into_what_autograd_keeps_is_named():
     assert f"afterwards, in edits, line {first + 4}: `half += whole`. Make a new" in told
 
 
-def test_lines_that_write_are_told_in_their_order_and_not_all_of_many():
+def test_lines_that_write_are_told_in_their_order():
     def edits(g, x):
         half = g * x
         whole = half * x * 3
@@ -546,7 +546,8 @@ def test_lines_that_write_are_told_in_their_order_and_not_all_of_many():
         return whole
 
     told = message(cubic(edits), x(), code="saved_tensor_edited")
-    assert "add_(1)`; edits" in told and "half[0] = 3`; and 1 more. Make" in told
+    lines = ["half.add_(1)", "half.add_(2)", "half[0] = 3", "half.mul_(4)"]
+    assert re.findall("`([^`]*)`", told)[-4:] == lines
 
 
 def test_the_lines_that_write_are_those_of_the_tensor_whose_line_is_named():
@@ -622,18 +623,16 @@ def test_what_is_not_finite_by_grad_out_alone_is_found_and_named():
     assert diagnose(pairs(safe), x(0.5, 1.0, -0.3)).ok
 
 
-def test_the_same_of_the_first_derivative_and_inside_a_backward():
+def test_the_same_of_the_first_derivative_and_of_a_backward():
     def backward(ctx, g):
-        half = g / 2
-        return half / ctx.saved_tensors[0].sqrt()
+        return g / 2 / ctx.saved_tensors[0].sqrt()
 
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return x.sqrt()
 
     told = message(function(forward, backward).apply, x(0.0, 1.0), code="nan_in_first")
-    line = backward.__code__.co_firstlineno + 2
-    assert f"is forward, in backward, line {line}: `return half" in told  # a class of that name
+    assert "not finite is forward: of a root" in told  # a class of that name
     told = message(lambda x: (x * x).sum().sqrt(), x(0.0, 0.0), code="nan_in_first")
     assert "is SqrtBackward0, in <lambda>, line" in told
 

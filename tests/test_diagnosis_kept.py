@@ -7,7 +7,7 @@ from made_functions import function, message, x
 from torch.autograd import Function
 
 from double_backward import diagnose
-from double_backward.diagnosis.functions import LONG, Kind, custom_functions
+from double_backward.diagnosis.functions import Kind, custom_functions
 from double_backward.diagnosis.target import Target
 
 
@@ -203,27 +203,19 @@ def test_sizes():
     assert (saved.shape, saved.dtype, saved.bytes) == ((3, 3), "float32", 12)
 
 
-class Holder:
-    def __init__(self, value):
-        self.value = value
-
-
 @pytest.mark.parametrize(
     "value, dtype",
     [
         (lambda x: x.sum().item(), "float"),
         (lambda x: complex(x.sum().item()), "complex"),
         (lambda x: np.float32(x.sum().item()), "float32"),
-        (lambda x: [1, {"a": (None, x.sum().item())}], "float"),
-        (lambda x: Holder(Holder(x.sum().item())), "float"),
         (lambda x: x.detach().numpy() * 2, "NumPy float64"),
-        (lambda x: [0.0] * (LONG - 1) + [x.sum().item()], "float"),
     ],
 )
 def test_numbers_on_ctx_that_change_with_an_input(value, dtype):
     saved = alone(on_ctx(value))
     assert (saved.kind, saved.dtype, saved.title) == (Kind.INTERMEDIATE, dtype, "ctx.kept")
-    assert (saved.name, saved.slot, saved.variable) == ("kept", "kept", "kept") and saved.numeric
+    assert (saved.name, saved.slot) == ("kept", "kept") and saved.numeric
     assert saved.bytes == (16 if "NumPy" in dtype else 0)
 
 
@@ -236,7 +228,7 @@ def test_numbers_on_ctx_that_change_with_an_input(value, dtype):
         lambda x: x.sum().item() > 1.5,
         lambda x: np.ones(2),
         lambda x: "a word",
-        lambda x: [0.0] * LONG + [x.sum().item()],  # too long to be looked through
+        lambda x: [x.sum().item()],  # where something is wrong, it is exchanged as a whole
     ],
 )
 def test_what_does_not_change_or_is_no_number_is_not_listed(value):

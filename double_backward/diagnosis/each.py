@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from double_backward._torch import checkpoints_allowed, tree_leaves, unbatched
+from double_backward._torch import base_of, checkpoints_allowed, tree_leaves, unbatched
 from double_backward.calls import Call, Listener, call_of, listening_alone
 from double_backward.change import Notepad, backward_again, forward_again, keep_again, unguarded
 from double_backward.check import SAME_NUMBER, Outcome
@@ -27,6 +27,7 @@ from double_backward.differences import close, flat, same
 from double_backward.graphs import walk
 from double_backward.lines import first_line
 from double_backward.names import argument_names
+from double_backward.phrases import Phrase
 from double_backward.surroundings import held_by
 from double_backward.trial import Trial, Unknown
 from double_backward.untracked_steps import LEAVING, Step, Watch, watched
@@ -39,14 +40,13 @@ from .functions import (
     WRONG,
     Custom,
     Extra,
-    Handed,
     Kind,
     Saved,
     Second,
     has_values_of,
     look,
 )
-from .measure import Measured
+from .measure import Measured, Numbers
 
 DETACHES = {"detach", "data"}
 MOST = 8  # calls of one Function that are made again; what is beyond is like the first
@@ -191,14 +191,13 @@ def _handed(truth, beside):
         other = other.detach().to(arg) if isinstance(arg, Tensor) else other
         with suppress(Exception), call.exchanged(place, other):  # of the Function
             if not torch.equal(truth.line.gradients(), g):
-                name = _name(call, place)
-                yield Handed(name, not isinstance(arg, (Tensor, int, float, complex)))
+                yield _name(call, place)
 
 
 def _explained(custom, truth, inner, dtype):
     """The same, with what is to blame."""
-    seconds = (_second(call, dtype) for call in inner)
-    custom = replace(custom, seconds=tuple(dict.fromkeys(filter(None, seconds))))
+    seconds = (second for call in inner for second in _seconds(call, dtype))
+    custom = replace(custom, seconds=tuple(dict.fromkeys(seconds)))
     if custom.by_input is not Outcome.WRONG or custom.checked.recorded.bad:
         return custom
     with_graph, leaves_torch = _recorded(truth)
@@ -214,7 +213,7 @@ def _explained(custom, truth, inner, dtype):
             return custom
         if isclose(followed.by_input.got, custom.checked.by_input.got, rel_tol=SAME_NUMBER):
             # That what is kept has its graph cures nothing.
-            saved = (replace(s, used=s.used and s.slot not in with_graph) for s in custom.saved)
+            saved = (replace(s, used=s.slot not in with_graph and s.used) for s in custom.saved)
             custom = replace(custom, saved=tuple(saved))
     elif cured and custom.first is Outcome.WRONG and returns:
         # What it saves of its output is followed through its own backward, which is meant.
@@ -231,12 +230,11 @@ def _extra(saved, truth):
     line = truth.line
     u = [2 * u if i == saved.position else u for i, u in enumerate(line.u())]
     ignored = torch.equal(line.gradients(), flat(line.subject.backward(line.x(), u)))
-    return Extra(saved.variable or f"output {saved.position}", ignored)
+    return Extra(saved.title, ignored)
 
 
-def _second(call, dtype):
-    """What the backward of a Function that backward applies returns wrongly; None: nothing."""
-    none, zero, wrong = list[str](), list[str](), list[str]()
+def _seconds(call, dtype):
+    """What the backward of a Function that backward applies returns wrongly."""
     with suppress(Exception):  # of the Function
         truth = Trial(call, None, dtype=dtype, anyway=True)
         subject, x = truth.line.subject, truth.line.x()
@@ -244,11 +242,9 @@ def _second(call, dtype):
             grads = subject.vjp(subject.function, x, truth.line.u())
         for number, (place, grad) in enumerate(zip(call.inputs, grads, strict=True)):
             if truth.first(place=number) is Outcome.WRONG:
-                kind = none if grad is None else wrong if grad.any() else zero
-                kind.append(_name(call, place))
-    if not (none or zero or wrong):
-        return None
-    return Second(call.function.__name__, tuple(none), tuple(zero), tuple(wrong))
+                wrong = Phrase("a wrong gradient")
+                returned = "None" if grad is None else wrong if grad.any() else "0"
+                yield Second(call.function.__name__, returned, _name(call, place))
 
 
 def _cut(truth):
@@ -286,8 +282,8 @@ def _used(kept, truth, with_graph, leaves_torch):
             saved = replace(saved, kind=Kind.INTERMEDIATE)
         saved = replace(saved, used=changes(saved.slot))
         if saved.kind is Kind.INTERMEDIATE and isinstance(value, Tensor):
-            pairs = (value, here.known), (other, there.known)
-            alike = [{k for k in known if _repeats(v, known[k])} for v, known in pairs]
+            pairs = (value, here.tensors), (other, there.tensors)
+            alike = [{k for k in tensors if _repeats(v, tensors[k])} for v, tensors in pairs]
             saved = replace(
                 saved,
                 marked=any(value is t for t in here.ctx.non_differentiable),
@@ -305,21 +301,21 @@ def _used(kept, truth, with_graph, leaves_torch):
 
 def _repeats(value, tensors):
     """Whether it is one of them, in whatever shape, or a part of it."""
-    return has_values_of(value, tensors) or any(value._base is t for t in tensors)
+    return has_values_of(value, tensors) or any(base_of(value) is t for t in tensors)
 
 
 def _objects(ctx, known):
     """What else is on ctx, neither a tensor nor a number."""
     for name, value in ctx.attributes.items():
         if name not in known and not _is_followed(value):
-            yield Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0, slot=name)
+            yield Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0)
 
 
 class _Forward(NamedTuple):
-    """What a call of forward keeps, and the tensors that it gets and returns."""
+    """What a call of forward keeps, and the tensors that it is given and returns."""
 
     ctx: Notepad
-    known: dict[Kind, list[Tensor]]
+    tensors: dict[Kind, list[Tensor]]
 
 
 def _forward(truth, h=0.0):
@@ -370,7 +366,7 @@ def _leaves_state(truth):
             if again:
                 _forward(truth, NEAR)
             found.append(_returned(truth, ctx))
-        return not truth.around.drew and not same(*found)
+        return not (truth.around.drew or any(g is None for g in found) or same(*found))
     return False
 
 
@@ -383,21 +379,17 @@ def _is_followed(value):
 # values. What is known then is of each backward by itself.
 
 
-def settled(measured: Measured, customs: tuple[Custom, ...]) -> dict[Setting, Row]:
-    """The rows of the second derivative, all that was measured taken together."""
-    if measured.first.outcome is not Outcome.RIGHT:
-        return convict_surrogates(measured, customs, measured.together)
-    return measured.second
-
-
-def convict_surrogates(
-    measured: Measured, customs: tuple[Custom, ...], together: bool = False
+def settled(
+    numbers: Numbers, customs: Sequence[Custom], together: bool = False
 ) -> dict[Setting, Row]:
-    """Where the first derivative is not that of the values, so nothing follows from these.
+    """The rows of the second derivative. Where the first one is that of the values, they stay.
 
-    The whole of fn does not convict then: what is made of a surrogate's output changes by its
-    backward for autograd, and by its forward in truth. It acquits, if they are right `together`.
+    Elsewhere nothing follows from these, and the whole of fn does not convict: what is made of a
+    surrogate's output changes by its backward for autograd, and by its forward in truth. It
+    acquits, if by its inputs it is right `together`.
     """
+    if numbers.first.outcome is Outcome.RIGHT:
+        return numbers.second
     by_input = not together and any(
         c.by_input in WRONG
         or c.extras
@@ -409,7 +401,7 @@ def convict_surrogates(
         c.by_grad_out in WRONG or (c.once and c.by_grad_out is Outcome.RIGHT) for c in customs
     )
     rows = {}
-    for setting, row in measured.second.items():
+    for setting, row in numbers.second.items():
         if row.outcome is Outcome.RIGHT and (by_input or (by_grad_out and setting.after)):
             row = replace(row, outcome=Outcome.RAISES if row.text else Outcome.WRONG)
         if row.outcome is Outcome.RIGHT and (reason := _unanswered(customs, setting)):

@@ -35,6 +35,8 @@ class Evidence:
     unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
     forgotten: tuple[str, ...] = ()  # leaves that should stand there, and get no gradient
     compiled: Compiled | None = None  # fn calls compiled regions; the rest is of fn as written
+    verdict: str = ""  # what was concluded, for those that speak where nobody else does
+    explained: bool = False  # a cause is known
 
     @property
     def rows(self) -> list[Row]:
@@ -68,7 +70,7 @@ class Evidence:
     def meant(self) -> tuple[str, ...]:
         """The Functions whose first derivative is another one, as the caller means it, where no
         other's is wrong by itself; () where there are none."""
-        differs = self.first_is_wrong or self.not_linear or self.habits.not_repeatable
+        differs = self.first_is_wrong or self.habits.not_linear or self.habits.not_repeatable
         if not differs or any(f.first is Outcome.WRONG for f in self.not_meant):
             return ()
         return tuple(dict.fromkeys(f.name for f in self.functions if f.meant))
@@ -84,10 +86,6 @@ class Evidence:
         return [f.name for f in self.not_meant if self.meant and f.first not in known]
 
     @property
-    def not_linear(self) -> bool:
-        return bool(self.habits.not_linear)
-
-    @property
     def first_is_wrong(self) -> bool:
         return self.measured.first.outcome is Outcome.WRONG
 
@@ -99,6 +97,11 @@ class Evidence:
     @property
     def bad(self) -> bool:
         return self.measured.bad
+
+    @property
+    def suspects(self) -> tuple[Custom, ...]:
+        """The Functions, where there is something to blame them for."""
+        return self.functions if self.bad else ()
 
     @property
     def errors(self) -> list[str]:
@@ -126,27 +129,23 @@ class Evidence:
         return alone is not Outcome.WRONG and after is Outcome.WRONG
 
     @property
-    def leaks(self) -> bool:
-        """What forward keeps is never freed."""
-        return self.lifetime is Lifetime.FOREVER
-
-    def blamed(self, on_ctx: bool) -> list[Saved]:
+    def blamed(self) -> list[Saved]:
         """Intermediates that explain why backward does not follow the inputs. If forward writes
         into its input, what is kept explains nothing."""
         if self.habits.edits_input:
             return []
-        lost = [s for f in self.functions for s in f.lost if s.name not in self.habits.changes_ctx]
-        return [s for s in lost if s.on_ctx == on_ctx]
+        lost = [s for f in self.suspects for s in f.lost]
+        return [s for s in lost if s.name not in self.habits.changes_ctx]
 
     @property
     def extras(self) -> list[Extra]:
         """Outputs beyond the first for whose gradient backward returns something wrong."""
-        return list(dict.fromkeys(extra for f in self.functions for extra in f.extras))
+        return list(dict.fromkeys(extra for f in self.suspects for extra in f.extras))
 
     @property
     def by_convention(self) -> list[Custom]:
         """Functions whose backward is not the derivative of their forward, where all of fn is right
         at first order: they hand gradients over in a convention of their own."""
-        if len(self.functions) < 2 or self.first_is_wrong or self.not_linear:
+        if len(self.functions) < 2 or self.first_is_wrong or self.habits.not_linear:
             return []
         return [f for f in self.functions if f.first is Outcome.WRONG]

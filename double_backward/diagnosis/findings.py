@@ -5,16 +5,19 @@ A row says when it speaks, and with which words. Where these hang on more than a
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+
+from double_backward.check import Outcome
 from double_backward.phrases import Phrase
 from double_backward.places import short
 
 from . import words
 from .evidence import Evidence
 from .functions import WRONG, Custom, Kind, Lifetime
-from .verdict import Verdict, verdict_of
+from .verdict import Verdict, of_numbers, verdict_of
 from .words import listed, several
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -54,13 +57,11 @@ class Rule:
         seen: of the evidence: nothing, True, or what to fill into `says`.
         says: the words, with {} for what `seen` gives; None: `seen` gives all of them.
         cause: it explains why a second derivative is wrong, or raises; or a function of the
-            evidence, as severity, verdict and minor.
+            evidence, as severity and verdict.
         of: the Functions it is about, of the evidence; None: the only one that is suspect.
         explains: where that is the verdict, it comes before all other causes.
         severity: "error", "warning" or "note".
         verdict: what it says against fn by itself, whatever the numbers say; None: nothing.
-        minor: that counts only where all else is right.
-        last: `seen` gets the `Conclusion` of the others instead.
     """
 
     lesson: tuple[int, str]
@@ -71,10 +72,8 @@ class Rule:
     explains: Verdict | None = None
     severity: Any = ERROR
     verdict: Any = None
-    minor: Any = False
-    last: bool = False
 
-    def text(self, evidence: Any) -> str:
+    def text(self, evidence: Evidence) -> str:
         """What it says of the evidence; "" where it is silent."""
         seen = self.seen(evidence)
         if not seen:
@@ -84,30 +83,25 @@ class Rule:
         return Phrase(self.says, **seen) if isinstance(seen, dict) else Phrase(self.says, seen)
 
 
-@dataclass(frozen=True)
-class Conclusion:
-    """What the others have said, for those that speak where nobody else does."""
-
-    evidence: Evidence
-    verdict: Verdict
-    explained: bool  # a cause is known
-
-
 def those(known: Callable[[Custom], Any]) -> Callable[[Evidence], list[Custom]]:
     """The Functions of which something is so."""
     return lambda e: [f for f in e.functions if known(f)]
 
 
-def _blamed(on_ctx):
-    def keeping(e):
-        kept = [id(s) for s in e.blamed(on_ctx)]
-        return [f for f in e.functions if any(id(s) in kept for s in f.saved)]
-
-    return keeping
+def _lost(on_ctx):
+    return those(lambda f: any(s.on_ctx == on_ctx for s in f.lost))
 
 
 def _kept_on_ctx(kind):
     return those(lambda f: any(s.on_ctx and s.kind is kind for s in f.saved))
+
+
+def _on_ctx(e, kind):
+    return listed(s.title for f in e.functions for s in f.saved if s.on_ctx and s.kind is kind)
+
+
+def _raised(name, error):
+    return {"name": name, "error": error.rstrip(".")}
 
 
 def _edited(e):
@@ -120,8 +114,9 @@ def _by_steps(known):
     return lambda e: those(known)(e) or those(lambda f: f.untracked_calls)(e)
 
 
-def _by_convention(e):
-    return e.by_convention if len(e.by_convention) == 1 else []  # it may be any of them
+def _where_numbers_are_right(e):
+    """The verdict of what counts only there."""
+    return None if any(of_numbers(e)) else FIRST
 
 
 OF_THE_FIRST = {
@@ -155,16 +150,14 @@ OF_THE_FIRST = {
         "twice, autograd calls backward more than once. Leave what forward kept as it is, and "
         "compute the same each time.",
         cause=True,
-        verdict=FIRST,
-        minor=lambda e: not e.first_is_wrong,
+        verdict=lambda e: FIRST if e.first_is_wrong else _where_numbers_are_right(e),
     ),
     "state_between_calls": Rule(
         (4, "on ctx"),
         lambda e: e.habits.second_call,
         "If fn is called again before backward: {}. Something is kept outside ctx, and the second "
         "call overwrites it. Use save_for_backward.",
-        verdict=FIRST,
-        minor=True,
+        verdict=_where_numbers_are_right,
     ),
     "leaf_without_gradient": Rule(
         (1, "make it an input"),
@@ -172,8 +165,7 @@ OF_THE_FIRST = {
         "forward uses a tensor that requires grad and is no argument of apply, {}: the output "
         "changes with it, and that part of its gradient is missing, often without a message. Hand "
         "it to apply.",
-        verdict=FIRST,
-        minor=True,
+        verdict=_where_numbers_are_right,
     ),
     "returns_none": Rule(
         (1, "returns_none"),
@@ -200,7 +192,6 @@ CAUSES = {
     "changed_by_create_graph": Rule(
         (4, "create_graph"),
         words.changed_by_create_graph,
-        cause=True,
         verdict=Verdict.SILENTLY_WRONG,
     ),
     "once_differentiable": Rule(
@@ -208,7 +199,6 @@ CAUSES = {
         words.once_differentiable,
         "backward is declared @once_differentiable. That raises only where grad_out itself "
         "requires grad{leaks}. {advice}",
-        cause=True,
         verdict=Verdict.ONCE_DIFFERENTIABLE,
         of=those(lambda f: f.once),
     ),
@@ -217,15 +207,13 @@ CAUSES = {
         words.ignored_outputs,
         "forward returns and saves what backward then ignores the gradient of: {names}. That "
         "gradient arrives in the second backward: add it, times the derivative of {first}.",
-        cause=True,
         of=those(lambda f: f.extras),
     ),
     "extra_output_gradient_wrong": Rule(
         (3, "extra gradients"),
-        lambda e: e.bad and listed(extra.title for extra in e.extras if not extra.ignored),
+        lambda e: listed(extra.title for extra in e.extras if not extra.ignored),
         "What backward adds for the gradient of an extra output is wrong: {}. It should be that "
         "gradient times the derivative of that output.",
-        cause=True,
         of=those(lambda f: f.extras),
     ),
     "input_copy_saved": Rule(
@@ -234,13 +222,14 @@ CAUSES = {
         "forward saves a copy or a view of an input (clone, reshape, clamp; contiguous or .to "
         "where they change something; autocast) or the input detached, and what is made there"
         "{which} has no graph. Convert the input before apply, and save what apply gets.",
-        cause=True,
-        of=_blamed(on_ctx=False),
+        of=_lost(on_ctx=False),
     ),
     "argument_without_graph": Rule(
         (1, "input_copy_saved"),
-        words.argument_without_graph,
-        cause=True,
+        lambda e: listed(name for f in e.suspects for name in f.handed),
+        "What apply is handed as {} changes with the input, and comes without a graph: detached, "
+        "made under no_grad or in another Function, or inside an object. Hand it over as a tensor "
+        "with its graph, and return its gradient.",
         of=those(lambda f: f.handed),
     ),
     "intermediate_saved": Rule(
@@ -248,35 +237,30 @@ CAUSES = {
         words.intermediate_saved,
         "forward saves a tensor it made itself{which}, where autograd does not record: a constant "
         "to the second backward. {cure}",
-        cause=True,
-        of=_blamed(on_ctx=False),
+        of=_lost(on_ctx=False),
     ),
     "intermediate_on_ctx": Rule(
         (4, "intermediate_on_ctx"),
         words.intermediate_on_ctx,
         "Made in forward, where nothing is recorded, so constants to the second backward: {names}. "
         "{cure}",
-        cause=True,
-        of=_blamed(on_ctx=True),
+        of=_lost(on_ctx=True),
     ),
     "computed_outside_torch": Rule(
         (5, "NumPy"),
-        words.computed_outside_torch,
+        lambda e: listed(s.title for s in e.blamed if s.outside),
         "forward keeps numbers that come from outside torch ({}), where no graph leads on. Compute "
         f"them in backward, in torch, from a saved input. {words.BY_ANOTHER_CALL}",
-        cause=True,
         of=those(lambda f: any(s.outside for s in f.saved)),
     ),
     "state_outside_ctx": Rule(
         (4, "computed from an input"),
         lambda e: (
-            e.bad
-            and any(f.hidden for f in e.functions)
+            any(f.hidden for f in e.suspects)
             and not (e.habits.edits_input or e.habits.not_repeatable)  # which explains it
         ),
         "backward uses something that forward computes and leaves outside ctx: a constant to "
         "autograd, which another call may overwrite. Save the input, and compute it in backward.",
-        cause=True,
         of=those(lambda f: f.hidden),
     ),
     "second_function_gradient": Rule(
@@ -284,7 +268,6 @@ CAUSES = {
         words.second_function_gradient,
         "backward applies another Function, and the backward of that is incomplete: {}. Derive it "
         "for each of its inputs.",
-        cause=True,
         of=those(lambda f: f.seconds),
     ),
     "grad_out_path_cut": Rule(
@@ -292,13 +275,11 @@ CAUSES = {
         words.grad_out_path_cut,
         "{fact} Anything non-linear that follows needs that: compute with grad_out itself, in "
         "torch.",
-        cause=True,
         of=_by_steps(lambda f: f.by_grad_out in WRONG),
     ),
     "untracked_backward": Rule(
         (5, "untracked_backward"),
         words.untracked_backward,
-        cause=True,
         of=_by_steps(lambda f: f.cut),
     ),
     "float32_differs": Rule(
@@ -306,7 +287,6 @@ CAUSES = {
         lambda e: e.differs_in_float32,
         "In float64 the second derivative is right; in float32, as you gave it, autograd gives "
         "another one, and the rows show that. fn does something else there: another kernel, NumPy.",
-        cause=True,
     ),
     "path_counted_twice": Rule(
         (5, "path_counted_twice"),
@@ -318,7 +298,6 @@ CAUSES = {
         "Wrong with a graph after it: where grad_out depends on x, one path counts twice, as "
         "autograd.grad inside backward does with tensors that are connected. Under "
         "torch.enable_grad(), use x.view_as(x).requires_grad_() there, and the same of grad_out.",
-        cause=True,
         of=those(lambda f: f.counts_twice),
     ),
     "gradients_by_convention": Rule(
@@ -329,8 +308,7 @@ CAUSES = {
         "convention of their own, such as those by a step on a group. What such a backward "
         "computes in torch, autograd differentiates as a formula of the numbers, which does not "
         "follow that convention: apply Functions that do.",
-        cause=True,
-        of=_by_convention,
+        of=lambda e: e.by_convention if len(e.by_convention) == 1 else [],
     ),
     "in_place_without_mark_dirty": Rule(
         (5, "in_place_without_mark_dirty"),
@@ -338,7 +316,6 @@ CAUSES = {
         "forward changes an input in place and does not say so: to autograd it is still what it "
         "was before, and whoever uses it afterwards, as in fn(x) + x**2, gets the changed one. "
         "Make a new tensor, or return it and call ctx.mark_dirty(x).",
-        cause=True,
         severity=lambda e: ERROR if e.bad else WARNING,
         of=_edited,
     ),
@@ -347,15 +324,16 @@ CAUSES = {
         words.no_derivative_formula,
         "An operation in the first derivative has no derivative that autograd knows. Register one "
         "(register_autograd), use other operations, or write a Function with its own backward.",
-        cause=True,
     ),
     "numpy_in_backward": Rule(
         (5, "numpy_in_backward"),
-        words.numpy_in_backward,
+        lambda e: (
+            e.error_says("Can't call numpy()")
+            or any("Can't call numpy()" in f.refused for f in e.functions)
+        ),
         "backward hands a tensor to NumPy, where no graph leads. Do not follow the advice to "
         "detach: that turns the error into a wrong number. Put the NumPy code into a Function "
         "with its own backward.",
-        cause=True,
     ),
     "inputs_of_one_another": Rule(
         (5, "inputs_of_one_another"),
@@ -363,7 +341,6 @@ CAUSES = {
         "The numbers are for inputs of which one is made from another; for inputs by themselves "
         "all is right. autograd.grad inside backward then counts a path twice: under "
         "torch.enable_grad(), use x.view_as(x) there for each of them, and the same of grad_out.",
-        cause=True,
         verdict=lambda e: FIRST if e.first_is_wrong else None,
     ),
     "sign_of_grad_out": Rule(
@@ -372,7 +349,6 @@ CAUSES = {
         "The numbers are for a negative grad_out, or a negative gradient in the second backward; "
         "for positive ones all is right. A backward must not look at the sign of what it gets "
         "(abs, clamp, a root, a comparison).",
-        cause=True,
     ),
     "input_frozen": Rule(
         (1, "frozen w"),
@@ -380,75 +356,63 @@ CAUSES = {
         "The numbers are for {name} with requires_grad=False; where all inputs are differentiated "
         "it is right. A backward looks at needs_input_grad, its own or that of a second Function, "
         "or meets a None: look there.",
-        cause=True,
     ),
-    "third_order_not_tracked": Rule(
-        (5, "third_order_not_tracked"), words.third_order_not_tracked, cause=True
-    ),
+    "third_order_not_tracked": Rule((5, "third_order_not_tracked"), words.third_order_not_tracked),
 }
 
 
-def _of_torch(lesson, error, says, unless=lambda e: False):
+def _of_torch(lesson, errors, says, unless=lambda e: False):
     """What an error of torch means: some of its words, found in a row of the report."""
-    errors = [error] if isinstance(error, str) else error
-    return Rule(
-        lesson,
-        lambda e: e.error_says(*errors) and not unless(e),
-        says,
-        cause=True,
-        explains=Verdict.RAISES,
-    )
+
+    def seen(e):
+        return e.error_says(*errors) and not unless(e) and {"where": words.where(e)}
+
+    return Rule(lesson, seen, says)
 
 
 TORCH_SAYS = {
-    "saved_tensor_edited": Rule(
-        (3, "in place"), words.saved_tensor_edited, cause=True, explains=Verdict.RAISES
-    ),
-    "leaf_edited": Rule(
+    "saved_tensor_edited": Rule((3, "in place"), words.saved_tensor_edited),
+    "leaf_edited": _of_torch(
         (3, "in place"),
-        words.leaf_edited,
+        ["leaf Variable that requires grad"],
         "A tensor that requires grad and is the result of nothing (a leaf){where} is written into "
         "in place, which torch refuses where autograd records. If backward makes it, as "
         "new_zeros(..., requires_grad=True) does, leave requires_grad out: what is written there "
         "brings its graph. Else make a new tensor.",
-        cause=True,
-        explains=Verdict.RAISES,
+        unless=lambda e: e.habits.mutates or e.habits.mutates_saved,
     ),
-    "graph_freed": Rule(
+    "graph_freed": _of_torch(
         (5, "create_graph"),
-        words.graph_freed,
+        ["backward through the graph a second time"],
         "A graph that the second derivative needs is freed before: torch.autograd.grad or "
         ".backward() inside backward{where} does that. What is returned from there has to keep its "
         "graph: use create_graph=True. With retain_graph=True instead, the error goes and a wrong "
         "number can come.",
-        cause=True,
-        explains=Verdict.RAISES,
+        unless=lambda e: e.habits.only_once or not e.functions,
     ),
     "checkpoint_refuses_grad": _of_torch(
         (5, "checkpoint_refuses_grad"),
-        "compatible with .grad()",
+        ["compatible with .grad()"],
         "A checkpoint that runs backward inside backward refuses autograd.grad. With .backward() "
         "it runs, but the second derivative is not to be trusted: use_reentrant=False for torch's.",
     ),
-    "endless_recursion": Rule(
-        (5, "endless_recursion"), words.endless_recursion, cause=True, explains=Verdict.RAISES
-    ),
+    "endless_recursion": Rule((5, "endless_recursion"), words.endless_recursion),
     "number_of_gradients": _of_torch(
         (1, "each argument of"),
-        "incorrect number of gradients",
+        ["incorrect number of gradients"],
         "backward must return one value for each argument of forward after ctx, in their order, "
         "and None for those that are no tensors; several of them as a tuple, since a list counts "
         "as one.",
     ),
-    "gradient_for_no_tensor": _of_torch(
-        (1, "each argument of"),
-        "gradient different than None at position",
-        "backward returns a gradient for an argument that is no tensor. Return None there.",
-    ),
     "gradient_of_another_kind": _of_torch(
         (1, "each argument of"),
-        ["returned an invalid gradient", "expected Variable or None"],
-        "backward must return tensors, each in the shape of the argument it belongs to, or None.",
+        [
+            "gradient different than None at position",
+            "returned an invalid gradient",
+            "expected Variable or None",
+        ],
+        "backward must return tensors, each in the shape of the argument it belongs to, and None "
+        "for an argument that is no tensor.",
     ),
     "gradient_can_be_none": _of_torch(
         (1, "set_materialize_grads"),
@@ -459,32 +423,36 @@ TORCH_SAYS = {
     ),
     "view_in_backward": _of_torch(
         (1, "another layout"),
-        "view size is not compatible",
+        ["view size is not compatible"],
         "backward calls .view on a tensor that is not contiguous. Use reshape.",
         unless=lambda e: e.habits.grad_out_layout,
     ),
     "no_backward": _of_torch(
         (1, "backward"),
-        "must implement either the backward or vjp",
+        ["must implement either the backward or vjp"],
         "A Function has no backward, fn itself or one that its backward applies. Write it.",
     ),
     "out_argument": _of_torch(
         (5, "out="),
-        "functions with out=",
+        ["functions with out="],
         "backward writes a result with out=, which autograd does not follow. Use what it returns.",
     ),
 }
 
-LAST = {
-    "raises_in": Rule((5, "raises"), words.raises_in, "The error comes from {}.", last=True),
-    "cause_unknown": Rule((5, "draw"), words.cause_unknown, last=True),
+WHERE_NO_OTHER_SPEAKS = {
+    "raises_in": Rule(
+        (5, "raises"),
+        lambda e: e.verdict is Verdict.RAISES and not e.explained and words.raised_in(e),
+        "The error comes from {}.",
+    ),
+    "cause_unknown": Rule((5, "draw"), words.cause_unknown),
 }
 
 BESIDES = {
     "nan_in_first": Rule(
         (2, "A root of the output"),
-        words.nan_in_first,
-        "The first derivative is not finite here, so neither is the second{}",
+        lambda e: e.measured.first.outcome is Outcome.NOT_FINITE and words.not_finite(e),
+        "The first derivative is not finite here, so neither is the second. {}",
         cause=lambda e: not e.has_wrong_number,
         explains=Verdict.NOT_FINITE,
     ),
@@ -496,7 +464,12 @@ BESIDES = {
         verdict=lambda e: Verdict.NOT_FINITE if e.measured.grad_out_not_finite else None,
     ),
     "noncontiguous_input": Rule(
-        (1, "noncontiguous_input"), words.noncontiguous_input, verdict=Verdict.LAYOUT_DEPENDENT
+        (1, "noncontiguous_input"),
+        lambda e: e.habits.input_layout.rstrip("."),
+        "For a non-contiguous x: {}. fn does something else for such a layout, of x or of "
+        "grad_out: look for strides, is_contiguous, view, and copies: x.contiguous() is one "
+        "without a graph, so save x itself.",
+        verdict=Verdict.LAYOUT_DEPENDENT,
     ),
     "grad_out_layout": Rule(
         (1, "another layout"),
@@ -507,14 +480,14 @@ BESIDES = {
     ),
     "input_on_ctx": Rule(
         (1, "input_on_ctx"),
-        lambda e: words.attributes(words.not_mixed(e, Kind.INPUT)),
+        lambda e: _on_ctx(e, Kind.INPUT),
         "On ctx, {} misses in-place edits, and lives longer. Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.INPUT),
     ),
     "output_on_ctx": Rule(
         (2, "output_on_ctx"),
-        lambda e: words.attributes(words.not_mixed(e, Kind.OUTPUT)),
+        lambda e: _on_ctx(e, Kind.OUTPUT),
         "{} is an output. Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.OUTPUT),
@@ -527,7 +500,10 @@ BESIDES = {
     ),
     "memory_leak": Rule(
         (2, "memory"),
-        words.memory_leak,
+        lambda e: (
+            e.lifetime is Lifetime.FOREVER
+            and listed(s.title for f in e.functions for s in f.saved if s.circular)
+        ),
         "{} keeps its own graph alive, in a cycle that the garbage collector cannot see: every "
         "call leaks memory. Keep outputs with save_for_backward, each the very tensor that you "
         "return.",
@@ -542,7 +518,7 @@ BESIDES = {
     ),
     "raises_if_frozen": Rule(
         (1, "needs_input_grad"),
-        words.raises_if_frozen,
+        lambda e: e.measured.raises_frozen and _raised(*e.measured.raises_frozen),
         "With requires_grad=False for {name} it raises: {error}. Ask ctx.needs_input_grad in "
         "backward, in that of a second Function, too.",
         severity=WARNING,
@@ -563,19 +539,20 @@ BESIDES = {
     ),
     "differences_disagree": Rule(
         (1, "gradcheck"),
-        words.differences_disagree,
+        lambda e: (
+            e.verdict is Verdict.NOT_CHECKED
+            and not (e.raises_beside or e.inexact or e.not_apart or e.measured.drowned or e.unasked)
+        ),
         "Finite differences can be trusted at no element: around this point fn or its derivative "
         "jumps, has a kink or is not finite, or is noisy. Hand in another point, or a fn without "
         "the noise.",
-        last=True,
     ),
     "lost_in_rounding": Rule(
         (1, "gradcheck"),
-        lambda so_far: so_far.verdict is Verdict.NOT_CHECKED and so_far.evidence.measured.drowned,
+        lambda e: e.verdict is Verdict.NOT_CHECKED and e.measured.drowned,
         "Larger numbers cancel inside fn, and what they leave is mostly rounding, as in "
         "exp(x) - 1 - x for a small x: neither its values nor its derivatives can be judged here. "
         "Hand in a point where less cancels, or write it so that nothing does: expm1, log1p.",
-        last=True,
     ),
     "raises_beside": Rule(
         (1, "gradcheck"),
@@ -583,12 +560,18 @@ BESIDES = {
         "fn raises where its input is moved a little, as finite differences need: {}. Hand in a "
         "point inside its domain, or a fn that leads back there: lambda x: fn(x.clamp(0, 1)).",
     ),
-    "computes_in_float32": Rule((1, "float32"), words.computes_in_float32, severity=NOTE),
+    "computes_in_float32": Rule(
+        (1, "float32"),
+        lambda e: e.measured.dtype is torch.float32 and e.measured.tolerance,
+        "fn computes in float32, so it was judged to {:.1%} only.",
+        severity=NOTE,
+    ),
     "computes_in_16_bits": Rule(
         (1, "bfloat16"),
         words.computes_in_16_bits,
-        "An operation in fn or its backward computes in 16 bits (float16, bfloat16), {hidden}. "
-        "{rtol}To know more, compute in float64 throughout, and diagnose again.",
+        "An operation in fn or its backward computes in 16 bits (float16, bfloat16), so errors "
+        "below {least} do not show. {rtol}To know more, compute in float64 throughout, and "
+        "diagnose again.",
         severity=lambda e: ERROR if e.inexact else NOTE,
     ),
     "seed_fixed": Rule(
@@ -627,32 +610,30 @@ BESIDES = {
     ),
 }
 
+
+def _causes(rows, explains=None):
+    return {code: replace(row, cause=True, explains=explains) for code, row in rows.items()}
+
+
+COMPILED = Rule((4, "force_eager"), lambda e: e.compiled and e.compiled.said, cause=True)
 ROWS: dict[str, Rule] = {
-    "compiled_region": Rule(
-        (4, "force_eager"), lambda e: e.compiled and e.compiled.said, cause=True
-    ),
+    "compiled_region": COMPILED,
     **OF_THE_FIRST,
-    **CAUSES,
-    **TORCH_SAYS,
-    **LAST,
+    **_causes(CAUSES),
+    **_causes(TORCH_SAYS, explains=Verdict.RAISES),
+    **WHERE_NO_OTHER_SPEAKS,
     **BESIDES,
 }
 
 
 def concluded(evidence: Evidence) -> tuple[Verdict, list[Finding]]:
     """The verdict, and the findings in the order of the rows."""
-    said = {code: row.text(evidence) for code, row in ROWS.items() if not row.last}
-    spoke = [ROWS[code] for code, text in said.items() if text]
-    convicted: dict[bool, list[Verdict]] = {False: [], True: []}
-    for row in spoke:
-        if verdict := _here(row.verdict, evidence):
-            convicted[_here(row.minor, evidence)].append(verdict)
-    verdict = verdict_of(evidence, convicted[False], minor=convicted[True])
+    spoke = [row for row in ROWS.values() if row.text(evidence)]
+    verdict = verdict_of(evidence, filter(None, (_here(row.verdict, evidence) for row in spoke)))
     explained = any(_here(row.cause, evidence) for row in spoke)
-    so_far = Conclusion(evidence, verdict, explained)
-    said |= {code: row.text(so_far) for code, row in ROWS.items() if row.last}
-    found = [_finding(code, said[code], evidence) for code in ROWS if said[code]]
-    return verdict, _ordered(found, verdict)
+    evidence = replace(evidence, verdict=verdict, explained=explained)
+    said = {code: row.text(evidence) for code, row in ROWS.items()}
+    return verdict, _ordered([_finding(c, said[c], evidence) for c in ROWS if said[c]], verdict)
 
 
 def _ordered(findings, verdict):
@@ -679,7 +660,7 @@ def _finding(code, text, evidence):
 
 def _where(row, severity, e):
     """The name, file and line of the first Function that a finding is about, or of a region."""
-    if row is ROWS["compiled_region"]:
+    if row is COMPILED:
         region = e.compiled.regions[0]
         return region.name, region.file or "", region.line
     if row.of is not None:

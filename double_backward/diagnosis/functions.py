@@ -25,7 +25,6 @@ from .target import Evaluation, Target
 
 MOST = 200  # nodes that are looked at
 STEP = 5e-3  # beside the point, in proportion to the inputs; 16 bits show it, too
-LONG = 1000  # containers on ctx that are longer are not searched for numbers
 
 
 class Kind(StrEnum):
@@ -41,16 +40,15 @@ class Kind(StrEnum):
 class Saved:
     """A tensor, an array or a number that a custom Function keeps."""
 
-    name: str  # the attribute of ctx, "" for save_for_backward
+    slot: int | str  # its place: a number in saved_tensors or an attribute of ctx
     kind: Kind
     shape: tuple[int, ...]
     dtype: str
     bytes: int
     repeats: Kind | None = None  # INPUT or OUTPUT: an intermediate that only repeats one
-    variable: str = ""  # the reader's name for it, where known
+    variable: str = ""  # the reader's name for what is not on ctx, where known
     saved_in: str = ""  # the place of the save, where the name and the class do not tell it
     position: int | None = None  # which input or output it is
-    slot: int | str = ""  # its place: a number in saved_tensors or an attribute of ctx
     used: bool | None = None  # backward returns something else with another one; None: not asked
     marked: bool = False  # returned, but marked as non-differentiable
     edited: bool = False  # an input that forward has written its output into
@@ -59,7 +57,12 @@ class Saved:
 
     @property
     def on_ctx(self) -> bool:
-        return bool(self.name)
+        return isinstance(self.slot, str)
+
+    @property
+    def name(self) -> str:
+        """The attribute of ctx, "" for save_for_backward."""
+        return self.slot if isinstance(self.slot, str) else ""
 
     @property
     def numeric(self) -> bool:
@@ -85,21 +88,12 @@ class Extra(NamedTuple):
     ignored: bool  # it returns 0 for it
 
 
-class Handed(NamedTuple):
-    """An argument of apply that changes with the inputs of fn, and comes without a graph."""
-
-    name: str
-    is_object: bool  # that computes with something made of the inputs
-
-
 class Second(NamedTuple):
-    """A Function that backward applies: the inputs, by its own names for them, for which its own
-    backward returns None, 0 or a wrong gradient."""
+    """Something wrong that a Function which backward applies returns in its own backward."""
 
     name: str
-    none: tuple[str, ...] = ()
-    zero: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
+    returned: str  # "None", "0" or "a wrong gradient"
+    argument: str  # for this one, by its own name for it
 
 
 WRONG = Outcome.WRONG, Outcome.NOT_FINITE
@@ -118,9 +112,9 @@ class Custom:
     moves: bool = True  # what backward returns changes with the inputs
     refused: str = ""  # what is raised where grad_out has a graph, or why it could not be asked
     extras: tuple[Extra, ...] = ()
-    handed: tuple[Handed, ...] = ()  # those that backward uses
+    handed: tuple[str, ...] = ()  # arguments that move with x, without a graph, and are used
     inner: tuple[str, ...] = ()  # custom Functions that backward applies
-    seconds: tuple[Second, ...] = ()  # those of them that return something wrong
+    seconds: tuple[Second, ...] = ()  # what these return wrongly
     hidden: bool = False  # it uses something that forward computes and does not keep on ctx
     cut: tuple[str, ...] = ()  # inputs that backward does not follow, and nothing kept explains it
     untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
@@ -207,13 +201,13 @@ def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
     return Looked(call, nodes)
 
 
-def custom_functions(target: Target) -> tuple[Custom, ...]:
-    """The custom Functions in the order of the graph, the last one called first."""
-    return custom_functions_in(look(target), target)
+def custom_functions(target: Target, here: Looked | None = None) -> tuple[Custom, ...]:
+    """The custom Functions in the order of the graph, the last one called first.
 
-
-def custom_functions_in(here: Looked, target: Target) -> tuple[Custom, ...]:
-    """The same, where `look(target)` is known."""
+    Args:
+        here: `look(target)`, where that is known.
+    """
+    here = here or look(target)
     if not here.nodes:
         return ()
     there, found = _beside(target, here), []
@@ -247,18 +241,16 @@ def _saved_tensors(node, other, call, target):
     for kept, beside in zip(node.kept, other.kept, strict=True):
         if kept.tensor is None:
             continue
-        saved = _saved(kept, beside.tensor, call, target)
-        if kept.on_ctx:
-            yield replace(saved, slot=kept.name, variable=kept.name)
-            continue
-        slot = next(places)
-        variable = names[slot] if slot < len(names) else ""
-        elsewhere = node.save and not (variable and node.save.is_in(node.function))
-        saved_in = node.save.told if elsewhere else ""
-        yield replace(saved, slot=slot, variable=variable, saved_in=saved_in)
+        slot = kept.name if kept.on_ctx else next(places)
+        saved = _saved(slot, kept, beside.tensor, call, target)
+        if not saved.on_ctx and node.save:
+            variable = names[slot] if slot < len(names) else ""
+            told = "" if variable and node.save.is_in(node.function) else node.save.told
+            saved = replace(saved, variable=variable, saved_in=told)
+        yield saved
 
 
-def _saved(kept, beside, call, target):
+def _saved(slot, kept, beside, call, target):
     tensor = kept.tensor
     if kept.role == walk.INPUT:
         kind = Kind.INPUT
@@ -272,7 +264,7 @@ def _saved(kept, beside, call, target):
     size = element_count(tensor) * tensor.element_size()
     view = kept.role == walk.INTERMEDIATE and tensor.requires_grad  # made where none is recorded
     return Saved(
-        kept.name,
+        slot,
         kind,
         tuple(tensor.shape),
         dtype,
@@ -309,42 +301,19 @@ def _saved_values(node, other):
     """Numbers and arrays on ctx that change with the inputs: no graph can ever leave them."""
     for name, value in node.attributes.items():
         beside = other.attributes.get(name)
-        for here, there in zip(numbers_in(value), numbers_in(beside), strict=False):
-            if not same(here, there):
-                yield _saved_value(name, here)
-                break
-
-
-def _saved_value(name, value):
-    about = {"variable": name, "slot": name}
-    if isinstance(value, np.ndarray):
-        dtype = f"NumPy {value.dtype}"
-        return Saved(name, Kind.INTERMEDIATE, value.shape, dtype, value.nbytes, **about)
-    return Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0, **about)
-
-
-def numbers_in(value):
-    """Floating numbers and arrays in `value`, also inside containers and simple objects."""
-    found: list = []
-    todo, seen = [value], set()
-    while todo:
-        value = todo.pop()
+        if not (_is_inexact(value) and _is_inexact(beside)) or same(value, beside):
+            continue
         if isinstance(value, np.ndarray):
-            found += [value] if value.dtype.kind in "fc" else []
-        elif isinstance(value, Number):
-            found += [] if isinstance(value, (bool, int)) else [value]
-        elif id(value) not in seen:
-            seen.add(id(value))
-            todo.extend(reversed(_parts(value)))
-    return found
+            about = value.shape, f"NumPy {value.dtype}", value.nbytes
+        else:
+            about = (), type(value).__name__, 0
+        yield Saved(name, Kind.INTERMEDIATE, *about)
 
 
-def _parts(value):
-    if isinstance(value, (list, tuple, dict)):
-        parts = list(value.values() if isinstance(value, dict) else value)
-        return parts if len(parts) <= LONG else []
-    plain = not isinstance(value, (Tensor, torch.nn.Module, type)) and not callable(value)
-    return list(getattr(value, "__dict__", {}).values()) if plain else []
+def _is_inexact(value):
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "fc"
+    return isinstance(value, Number) and not isinstance(value, (bool, int))
 
 
 # How long a graph lives.

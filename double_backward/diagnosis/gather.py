@@ -83,7 +83,7 @@ def _gather(
     if _asks_its_backwards(measured) or len({f.meant for f in functions}) > 1:
         with suppress(Exception):  # of fn
             functions = judge_each(measured, functions)
-    measured = replace(measured, second=settled(measured, functions))
+    measured = replace(measured, second=settled(measured, functions, measured.together))
     found = replace(found, measured=measured.numbers, functions=functions)
     known.append(found)
     habits = observe(measured, seeded)

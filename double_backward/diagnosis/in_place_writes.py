@@ -64,12 +64,11 @@ def memory(tensor: Tensor) -> int:
 
 def overwritten(measured: Measured) -> Written | None:
     """None where torch refuses nothing for that, or the lines are not seen."""
-    orders = {2: measured.second, 3: measured.third}
-    rows = [(order, setting, row) for order in orders for setting, row in orders[order].items()]
-    refused = [(order, setting) for order, setting, row in rows if EDITED in row.text]
-    if not refused:
+    orders = (2, measured.second), (3, measured.third)
+    rows = ((order, setting, row) for order, rows in orders for setting, row in rows.items())
+    refused = next(((setting, order) for order, setting, row in rows if EDITED in row.text), None)
+    if refused is None:
         return None
-    order, setting = refused[0]
     writes, edited = Writes(), list[_Kept]()
 
     def keep(tensor: Tensor) -> _Kept:
@@ -82,7 +81,7 @@ def overwritten(measured: Measured) -> Written | None:
         return kept.tensor
 
     with suppress(Exception), torch.autograd.graph.saved_tensors_hooks(keep, use), writes:
-        reported(measured.probe, setting, order)
+        reported(measured.probe, *refused)
     for kept in edited:
         later = writes.seen[kept.written :]
         lines = [w.line for w in later if w.line and w.memory == memory(kept.tensor)]

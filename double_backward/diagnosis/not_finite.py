@@ -1,26 +1,24 @@
 """The operation whose derivative is the first that is not finite, and its line."""
 
 import re
-import sys
 import warnings
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from double_backward._torch import Watching, metadata_of, tree_leaves
+from double_backward._torch import metadata_of
 from double_backward.check import Outcome
 from double_backward.differences import shaped
 from double_backward.graphs import walk
-from double_backward.places import OURS, Place, innermost, line_of_code
+from double_backward.places import OURS, Place, innermost
 
 from .formulas import Setting, with_leaves_for_weights
 from .measure import Measured
 
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
-NOTHING = nullcontext()
 OLDER = 9  # operations, each made by the backward of the next
 
 
@@ -32,50 +30,23 @@ class Broken:
     where: str  # its line, "" where none of the reader's is known
 
 
-class _Operations(Watching):
-    """Notes the lines in which finite numbers become others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-        self.was_finite = True
-
-    def before(self, operation, args, kwargs):
-        self.was_finite = _finite(tree_leaves((args, kwargs)))
-
-    def after(self, operation, args, kwargs, result):
-        if self.was_finite and not _finite(tree_leaves(result)):
-            self.lines.append(line_of_code(sys._getframe(2)))
-        return result
-
-
 def broken(measured: Measured) -> Broken | None:
     """None where all is finite, or no operation is found that is to blame."""
+    orders = (1, {Setting.ALONE: measured.first}), (2, measured.second), (3, measured.third)
+    rows = ((order, setting, row) for order, rows in orders for setting, row in rows.items())
+    lost = (row[:2] for row in rows if row[2].outcome is Outcome.NOT_FINITE)
+    probe, (order, setting) = measured.probe, next(lost, (0, Setting.ALONE))
     if measured.grad_out_not_finite:
-        with suppress(Exception):  # of fn
-            return _found(with_leaves_for_weights(measured.probe), 2, Setting.ALONE)
+        probe, order = with_leaves_for_weights(probe), 2
+    if not order or probe.by_backward:
         return None
-    rows = [(1, Setting.ALONE, measured.first)]
-    rows += [(2, setting, row) for setting, row in measured.second.items()]
-    rows += [(3, setting, row) for setting, row in measured.third.items()]
-    for order, setting, row in rows:
-        if row.outcome is Outcome.NOT_FINITE and not measured.by_backward:
-            with suppress(Exception):  # of fn
-                return _found(measured.probe, order, setting)
-            return None
+    with suppress(Exception):  # of fn
+        node = _first(probe, order, setting)
+        return node and Broken(node.title, _line_of(node.fn))
     return None
 
 
-def _found(probe, order, setting):
-    node = _first(probe, order, setting)
-    if node is None or not node.custom:
-        return node and Broken(node.title, _line_of(node.fn))
-    operations = _Operations()
-    _first(probe, order, setting, operations)
-    return Broken(node.title, next(filter(None, operations.lines), "") or _line_of(node.fn))
-
-
-def _first(probe, order, setting, last=NOTHING):
+def _first(probe, order, setting):
     """The node of the last pass that is the first to return what is not finite."""
     # Torch notes where each operation is called, and says nothing of it.
     with warnings.catch_warnings(action="ignore"), torch.autograd.set_detect_anomaly(True, False):
@@ -88,9 +59,8 @@ def _first(probe, order, setting, last=NOTHING):
         found: list[walk.Node] = []
         for node in walk.walk(scalar).nodes:
             node.fn.register_hook(_watching(node, found))
-        with last:
-            wanted = [*t, *(v for v in probe.w if v.requires_grad)]
-            torch.autograd.grad(scalar, wanted, allow_unused=True)
+        wanted = [*t, *(v for v in probe.w if v.requires_grad)]
+        torch.autograd.grad(scalar, wanted, allow_unused=True)
     return found[0] if found else None
 
 

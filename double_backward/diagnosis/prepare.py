@@ -20,7 +20,7 @@ from .captured_leaves import (
     names_of,
     other_leaves,
 )
-from .functions import Custom, Looked, custom_functions_in, kinds, look
+from .functions import Custom, Looked, custom_functions, kinds, look
 from .target import Target, readable
 
 NOT_CHECKED = {
@@ -184,7 +184,7 @@ def _looked_at(fn, inputs, target):
     if module is not None:
         target, here = _with_parameters(fn, inputs, module)
         leaves = _with_elements(here.call)
-    functions = custom_functions_in(here, target)
+    functions = custom_functions(target, here)
     forgotten: list[torch.Tensor] = []
     if functions:
         kept = [k.tensor for node in here.nodes for k in node.kept if k.tensor is not None]
@@ -239,7 +239,7 @@ def _in_double(inputs, target, here, functions):
     """The target in float64, its graph and its Functions; or what is given, where fn does something
     else then."""
     double, there = _with_graph(Target.of(target.fn, inputs, torch.float64))
-    found = custom_functions_in(there, double)
+    found = custom_functions(double, there)
     if found or functions:
         same = kinds(found) == kinds(functions) and _same_outputs(target, here, there)
     else:

@@ -42,17 +42,11 @@ def of_numbers(e: Evidence) -> Iterator[Verdict]:
         yield Verdict.SURROGATE_GRADIENT
 
 
-def verdict_of(e: Evidence, convicted: Iterable[Verdict], minor: Iterable[Verdict]) -> Verdict:
-    """The gravest.
-
-    Args:
-        convicted: what findings say, each by itself.
-        minor: the same, of those that count only where all else is right.
-    """
+def verdict_of(e: Evidence, convicted: Iterable[Verdict]) -> Verdict:
+    """The gravest of what the numbers say, and findings, each by itself."""
     unclear = {row.outcome for row in e.second.values()} == {Outcome.UNCLEAR}
-    against = [*convicted, *of_numbers(e)] or list(minor)
+    against = [*convicted, *of_numbers(e)]
     if against:
         return min(against, key=list(Verdict).index)
-    unasked = any(row.outcome is Outcome.NOT_ASKED for row in e.rows)
-    known = e.measured.telling and not (e.inexact or unasked or unclear or e.not_apart)
+    known = e.measured.telling and not (e.inexact or e.unasked or unclear or e.not_apart)
     return Verdict.SUPPORTED if known else Verdict.NOT_CHECKED

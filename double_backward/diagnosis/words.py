@@ -193,62 +193,22 @@ def once_differentiable(e: Evidence) -> Filled:
 
 def ignored_outputs(e: Evidence) -> Filled:
     ignored = [extra.title for extra in e.extras if extra.ignored]
-    if not (e.bad and ignored):
-        return None
-    return {"names": listed(ignored), "first": ignored[0]}
+    return {"names": listed(ignored), "first": ignored[0]} if ignored else None
 
 
 def input_copy_saved(e: Evidence) -> Filled:
-    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is Kind.INPUT]
-    return {"which": _which(kept)} if e.bad and kept else None
-
-
-def argument_without_graph(e: Evidence) -> str | None:
-    handed = [one for f in e.functions for one in f.handed]
-    if not (e.bad and handed):
-        return None
-    objects = [one.name for one in handed if one.is_object]
-    if objects:
-        return Phrase(
-            "{}, which apply is handed, computes with something that is made of the input, without "
-            "a graph of it. Hand that over as a tensor with its graph, and return its gradient.",
-            listed(objects),
-        )
-    return Phrase(
-        "{} changes with the input, and comes to apply without a graph: whoever calls it detached "
-        "it, or made it under no_grad or in another Function. Hand it over with its graph, and "
-        "return its gradient.",
-        listed(one.name for one in handed),
-    )
+    kept = [s for s in e.blamed if s.repeats is Kind.INPUT and not s.on_ctx]
+    return {"which": _which(kept)} if kept else None
 
 
 def intermediate_saved(e: Evidence) -> Filled:
-    kept = [s for s in e.blamed(on_ctx=False) if s.repeats is not Kind.INPUT and not s.outside]
-    return {"which": _which(kept), "cure": _cure(kept)} if e.bad and kept else None
+    kept = [s for s in e.blamed if not (s.on_ctx or s.outside or s.repeats is Kind.INPUT)]
+    return {"which": _which(kept), "cure": _cure(kept)} if kept else None
 
 
 def intermediate_on_ctx(e: Evidence) -> Filled:
-    kept = [s for s in e.blamed(on_ctx=True) if not s.outside]
-    return {"names": attributes(kept), "cure": _cure(kept)} if e.bad and kept else None
-
-
-def computed_outside_torch(e: Evidence) -> str:
-    kept = [s for s in e.blamed(on_ctx=False) + e.blamed(on_ctx=True) if s.outside]
-    return listed(s.title for s in kept) if e.bad else ""
-
-
-def attributes(kept: list[Saved]) -> str:
-    """ "ctx.e, ctx.n"."""
-    return listed(f"ctx.{s.name}" for s in kept)
-
-
-def not_mixed(e: Evidence, kind: Kind) -> list[Saved]:
-    """What is kept on ctx and of this kind; not a list in which there are intermediates, too."""
-    found = []
-    for f in e.functions:
-        made = {s.name for s in f.saved if s.kind is Kind.INTERMEDIATE}
-        found += [s for s in f.saved if s.kind is kind and s.on_ctx and s.name not in made]
-    return found
+    kept = [s for s in e.blamed if s.on_ctx and not s.outside]
+    return {"names": listed(s.title for s in kept), "cure": _cure(kept)} if kept else None
 
 
 def _which(kept: list[Saved]) -> str:
@@ -294,39 +254,28 @@ def _cure_of(s: Saved, engine: bool) -> str:
 
 def second_function_gradient(e: Evidence) -> str:
     known = {f.name for f in e.functions}  # one that fn calls, too, is wrong for fn already
-    seconds = [s for f in e.functions for s in f.seconds]
+    seconds = [s for f in e.suspects for s in f.seconds]
     seconds = [s for s in seconds if not (e.first_is_wrong and s.name in known)]
-    return joined("{}; {}", dict.fromkeys(map(_returned, seconds))) if e.bad else ""
-
-
-def _returned(second):
-    parts = {"None": second.none, "0": second.zero, Phrase("a wrong gradient"): second.wrong}
-    said = [Phrase("{} for {}", what, listed(names)) for what, names in parts.items() if names]
-    return Phrase("{} returns {}", second.name, joined("{}, {}", said))
+    said = (Phrase("{} returns {} for {}", s.name, s.returned, s.argument) for s in seconds)
+    return joined("{}; {}", dict.fromkeys(said))
 
 
 def grad_out_path_cut(e: Evidence) -> Filled:
-    cut = [f for f in e.functions if f.by_grad_out in WRONG and not f.seconds]
-    if not (e.bad and cut) or (e.habits.not_linear and not e.meant) or e.habits.not_repeatable:
-        return None
-    if e.measured.changed_by_create_graph:
+    cut = [f for f in e.suspects if f.by_grad_out in WRONG and not (f.seconds or f.once)]
+    spoilt = (e.habits.not_linear and not e.meant) or e.habits.not_repeatable
+    if spoilt or _is_told_otherwise(e, cut):
         return None
     lost = all(f.checked.by_grad_out.got == 0 for f in cut)
     how = "has no graph to grad_out" if lost else "is differentiated wrongly by grad_out"
-    steps = _steps(cut)
-    if all(f.once for f in cut) or (not steps and _in_place(e)):  # the guard cuts it, as is said
-        return None
-    return {"fact": Phrase("What backward returns {}{}.", Phrase(how), _seen(steps))}
+    return {"fact": Phrase("What backward returns {}{}.", Phrase(how), _seen(_steps(cut)))}
 
 
 def untracked_backward(e: Evidence) -> str | None:
-    lost = [f for f in e.functions if f.cut and not f.seconds and f not in e.by_convention]
+    lost = [f for f in e.suspects if f.cut and not f.seconds and f not in e.by_convention]
     lost = [f for f in lost if f.untracked_calls or not (f.refused or f.lost)]
-    lost = lost or _cut_by_what_they_do(e)
-    if not (e.bad and lost) or e.measured.changed_by_create_graph:
-        return None
+    lost = [f for f in lost or _cut_by_what_they_do(e) if not f.once]
     steps = _steps(lost)
-    if all(f.once for f in lost) or (not steps and _in_place(e)):
+    if _is_told_otherwise(e, lost):
         return None
     if e.habits.mutates_saved and all(step.kind == "data" for step in steps):
         return None  # x.data.mul_(2) is how it writes
@@ -347,13 +296,14 @@ def _cut_by_what_they_do(e):
     return [] if known or not e.has_wrong_number else [f for f in e.functions if f.untracked_calls]
 
 
-def _in_place(e):
-    """Something is another number in a second call, or after a write: that explains what is not
-    followed where no step is seen."""
+def _is_told_otherwise(e, functions):
+    """No Function is left; or create_graph changes it; or no step is seen, and something is another
+    number in a second call, or after a write."""
     habits = e.habits
     spoilt = habits.edits_input or habits.mutates or habits.mutates_saved or habits.not_repeatable
     edited = any(s.edited for f in e.functions for s in f.saved)
-    return spoilt or edited or e.error_says(EDITED)
+    unseen = (spoilt or edited or e.error_says(EDITED)) and not _steps(functions)
+    return not functions or e.measured.changed_by_create_graph or unseen
 
 
 def _steps(functions: list[Custom]) -> list[Step]:
@@ -373,11 +323,6 @@ def no_derivative_formula(e: Evidence) -> bool:
     warned = any("an autograd kernel was not" in text for text in e.warnings)
     spoilt = warned and (e.bad or e.first_is_wrong)
     return spoilt or e.error_says("no autograd formula was", "derivative for")
-
-
-def numpy_in_backward(e: Evidence) -> bool:
-    refusal = "Can't call numpy()"
-    return e.error_says(refusal) or any(refusal in f.refused for f in e.functions)
 
 
 def third_order_not_tracked(e: Evidence) -> str | None:
@@ -414,23 +359,10 @@ def saved_tensor_edited(e: Evidence) -> str | None:
     by, lines = e.written.kept_in, e.written.lines
     return Phrase(
         "A tensor that autograd keeps for the next backward{} is changed in place afterwards, in "
-        "{}{}. Make a new tensor there.",
+        "{}. Make a new tensor there.",
         Phrase(" ({})", by) if by else "",
-        joined("{}; {}", lines[:3]),
-        Phrase("; and {} more", len(lines) - 3) if len(lines) > 3 else "",
+        joined("{}; {}", lines),
     )
-
-
-def leaf_edited(e: Evidence) -> Filled:
-    known = e.habits.mutates or e.habits.mutates_saved
-    if known or not e.error_says("leaf Variable that requires grad"):
-        return None
-    return {"where": _where(e)}
-
-
-def graph_freed(e: Evidence) -> Filled:
-    freed = e.error_says("backward through the graph a second time")
-    return {"where": _where(e)} if freed and e.functions and not e.habits.only_once else None
 
 
 def endless_recursion(e: Evidence) -> str | None:
@@ -447,35 +379,25 @@ def endless_recursion(e: Evidence) -> str | None:
     )
 
 
-def _where(e):
+def where(e: Evidence) -> str:
     """ ", in backward, line 7,", or ""."""
-    places = _places(e)
+    places = raised_in(e)
     return Phrase(", in {},", places) if places else ""
 
 
-def _places(e):
+def raised_in(e: Evidence) -> str:
     """Where in the reader's code autograd meets an error."""
     rows = [e.measured.first, *e.measured.rows]
     return listed(row.raised_in for row in rows if row.raised_in)
 
 
-# Where no other finding speaks.
-
-
-def raises_in(so_far: Any) -> str:
-    """Where the error comes from, if no finding knows its cause."""
-    unknown = so_far.verdict is Verdict.RAISES and not so_far.explained
-    return _places(so_far.evidence) if unknown else ""
-
-
-def cause_unknown(so_far: Any) -> str | None:
+def cause_unknown(e: Evidence) -> str | None:
     """The last resort."""
-    e = so_far.evidence
-    if so_far.explained:
+    if e.explained:
         return None
-    if so_far.verdict is Verdict.RAISES and not _places(e):
+    if e.verdict is Verdict.RAISES and not raised_in(e):
         return Phrase("Why is not known. Halve fn to find the operation that raises.")
-    if so_far.verdict is not Verdict.SILENTLY_WRONG:
+    if e.verdict is not Verdict.SILENTLY_WRONG:
         return None
     if all(f.sound for f in e.functions):
         return Phrase(
@@ -493,38 +415,28 @@ def cause_unknown(so_far: Any) -> str | None:
 # What else there is to know.
 
 
-def nan_in_first(e: Evidence) -> str | None:
-    if e.measured.first.outcome is not Outcome.NOT_FINITE:
-        return None
-    if e.broken is None:
-        return Phrase(
-            ": often 0/0 or 0 * inf, from a root or a norm at 0, or NaN in the input. Stay away "
-            "from there."
-        )
-    return Phrase(". {}", _broken(e))
-
-
 def nan_in_second(e: Evidence) -> str | None:
     second = any(row.outcome is Outcome.NOT_FINITE for row in e.measured.rows)
-    by_grad_out = e.measured.grad_out_not_finite
-    if not (second or by_grad_out) or e.measured.first.outcome is Outcome.NOT_FINITE:
+    if e.measured.first.outcome is Outcome.NOT_FINITE:
         return None
-    fact = Phrase("The first derivative is finite, the second is not")
-    if by_grad_out and not second:
-        fact = Phrase(
-            "What backward returns is finite; differentiated by grad_out, as where weights of a "
-            "loss are trained, it is not"
-        )
+    if second:
+        return Phrase("The first derivative is finite, the second is not. {}", not_finite(e))
+    if not e.measured.grad_out_not_finite:
+        return None
+    return Phrase(
+        "What backward returns is finite; differentiated by grad_out, as where weights of a loss "
+        "are trained, it is not. {}",
+        not_finite(e),
+    )
+
+
+def not_finite(e: Evidence) -> str:
+    """Where it is, and what to do."""
     if e.broken is None:
         return Phrase(
-            "{}: often 0 * inf, from a root or a power at 0, or from torch.where, which "
-            "differentiates both sides. Stay away from there.",
-            fact,
+            "Often that is 0/0 or 0 * inf, from a root, a norm or a power at 0, from torch.where, "
+            "which differentiates both sides, or NaN in the input. Stay away from there."
         )
-    return Phrase("{}. {}", fact, _broken(e))
-
-
-def _broken(e):
     return Phrase(
         "The first to return what is not finite is {}{}: of a root, a power or a quotient at 0, or "
         "beyond where it has a value. If that number is not used, torch.where alone does not help, "
@@ -535,31 +447,6 @@ def _broken(e):
     )
 
 
-def noncontiguous_input(e: Evidence) -> str | None:
-    if not e.habits.input_layout:
-        return None
-    said = Phrase("For a non-contiguous x: {}.", e.habits.input_layout.rstrip("."))
-    if "view size is not compatible" in said:
-        return said
-    return Phrase(
-        "{} fn does something else for such a layout, of x or of grad_out: look for strides, "
-        "is_contiguous, and copies: x.contiguous() is one without a graph, so save x itself.",
-        said,
-    )
-
-
-def memory_leak(e: Evidence) -> str:
-    kept = listed(s.title for f in e.functions for s in f.saved if s.circular)
-    return (kept or Phrase("What forward keeps")) if e.leaks else ""
-
-
-def raises_if_frozen(e: Evidence) -> Filled:
-    if e.measured.raises_frozen is None:
-        return None
-    name, error = e.measured.raises_frozen
-    return {"name": name, "error": error.rstrip(".")}
-
-
 def elements_not_checked(e: Evidence) -> Filled:
     rows = [row for row in e.measured.rows if row.outcome is Outcome.RIGHT]
     worst = max(rows, key=lambda row: row.unchecked, default=None)
@@ -568,21 +455,8 @@ def elements_not_checked(e: Evidence) -> Filled:
     return {"unchecked": worst.unchecked, "elements": worst.elements}
 
 
-def differences_disagree(so_far: Any) -> bool:
-    e = so_far.evidence
-    known = e.raises_beside or e.inexact or e.not_apart or e.measured.drowned or e.unasked
-    return so_far.verdict is Verdict.NOT_CHECKED and not known
-
-
-def computes_in_float32(e: Evidence) -> str | None:
-    if e.measured.dtype is not torch.float32:
-        return None
-    return Phrase("fn computes in float32, so it was judged to {:.1%} only.", e.measured.tolerance)
-
-
 def computes_in_16_bits(e: Evidence) -> Filled:
     if e.measured.dtype is not torch.bfloat16:
         return None
-    hidden = Phrase("so errors below {} do not show", percent(e.measured.tolerance))
     rtol = Phrase("If it is meant to, pass rtol=0.02. ") if e.inexact else ""
-    return {"hidden": hidden, "rtol": rtol}
+    return {"least": percent(e.measured.tolerance), "rtol": rtol}
