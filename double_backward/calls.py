@@ -53,11 +53,21 @@ _lock = threading.RLock()
 _listeners: list["Listener"] = []
 _pending: dict[int, "_Forward"] = {}  # id of a class -> the _Forward that it has at the moment
 _replaced: list[tuple] = []  # (owner, name, what was there, what is there now)
-_thread = threading.local()
 _drawing_nothing: "weakref.WeakSet[type]" = weakref.WeakSet()
 _rehearsed = False
 _MISSING = object()
 _NO_KEYWORDS: dict[str, Any] = {}  # one for all calls that have none
+
+
+class _Thread(threading.local):
+    """What holds for the thread that asks."""
+
+    backwards = 0  # of custom Functions, that are running
+    unheard = False  # what is called is told to nobody
+    only: "Listener | None" = None  # the one who is told, where that is not everybody
+
+
+_thread = _Thread()
 
 
 class Alias(Function):
@@ -121,7 +131,7 @@ class Call:
         self.function, self.kwargs, self.state = function, kwargs or _NO_KEYWORDS, state
         self.given, self.draws, self.region = tuple(args), True, None
         self.transformed = transformed
-        self.in_backward = getattr(_thread, "backwards", 0) > 0
+        self.in_backward = _thread.backwards > 0
         self._inputs: dict | None = None
         self._version: int | None = 0  # None where what forward was given is lost
         if transformed:
@@ -287,7 +297,7 @@ def listening(listener):
 @contextmanager
 def listening_alone(listener):
     """Tell `listener`, and nobody else, of what this thread calls; also where that is unheard."""
-    before = is_unheard(), getattr(_thread, "only", None)
+    before = _thread.unheard, _thread.only
     with listening(listener):
         _thread.unheard, _thread.only = False, listener
         try:
@@ -318,7 +328,7 @@ def outside(call):
 
 def is_unheard():
     """Whether what this thread calls now is told to nobody."""
-    return getattr(_thread, "unheard", False)
+    return _thread.unheard
 
 
 def is_left_alone(cls):
@@ -470,8 +480,9 @@ def _generate(method):
 def _backward(method):
     @functools.wraps(method)
     def apply(self, *grad_outs):
-        given = tuple(grad_outs[0]) if _is_boxed(grad_outs) else grad_outs
-        _thread.backwards = getattr(_thread, "backwards", 0) + 1
+        boxed = len(grad_outs) == 1 and isinstance(grad_outs[0], list)
+        given = tuple(grad_outs[0]) if boxed else grad_outs
+        _thread.backwards += 1
         try:
             grads = method(self, *grad_outs)
         finally:
@@ -521,15 +532,10 @@ def _is_heard(node):
     return is_region(function) or not is_left_alone(function)
 
 
-def _is_boxed(grad_outs):
-    return len(grad_outs) == 1 and isinstance(grad_outs[0], list)
-
-
 def _once_each():
     """Listeners without repetitions: nesting the same one changes nothing."""
-    only = getattr(_thread, "only", None)
     with _lock:
-        return [only] if only else list(dict.fromkeys(_listeners))
+        return [_thread.only] if _thread.only else list(dict.fromkeys(_listeners))
 
 
 def _writes_into_arguments(function):

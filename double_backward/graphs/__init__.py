@@ -1,6 +1,7 @@
 """`draw` and `draw_backward`: an autograd graph as a picture, and the same in words."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -24,6 +25,7 @@ HOW = "Call {0} with names, as in {0}(grad_x=grad_x, x=x, out=out)."
 Values = torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...]
 
 
+@dataclass(eq=False, repr=False)
 class Drawing:
     """What `draw` returns. A notebook shows the picture; `print` shows the outline.
 
@@ -35,14 +37,10 @@ class Drawing:
             backward pass went through; empty from `draw`.
     """
 
-    def __init__(
-        self,
-        outline: str,
-        dot: str | None = None,
-        svg: str | None = None,
-        steps: Sequence[tuple[str, list[str]]] = (),
-    ):
-        self.outline, self.dot, self.svg, self.steps = outline, dot, svg, list(steps)
+    outline: str
+    dot: str | None = None
+    svg: str | None = None
+    steps: Sequence[tuple[str, list[str]]] = ()
 
     def __repr__(self) -> str:
         return self.outline
