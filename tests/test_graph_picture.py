@@ -11,7 +11,9 @@ from matplotlib.colors import to_rgb
 from torch.autograd import Function, grad
 
 from double_backward import draw
+from double_backward.graphs import layout
 from double_backward.graphs.flow import record
+from double_backward.graphs.layout import LayoutError
 from double_backward.graphs.picture import DARK, PAGE, PANE, dot_text, finish, quoted
 from double_backward.graphs.sketch import Sketch
 from lessons_src.saving_inputs import Square
@@ -221,14 +223,20 @@ def test_a_drawing_is_saved(tmp_path):
     picture = draw(x=x, out=x**2)
     picture.save(tmp_path / "graph.svg")
     assert (tmp_path / "graph.svg").read_text(encoding="utf-8") == picture.svg
+    picture.save(str(tmp_path / "graph.PNG"))
+    assert (tmp_path / "graph.PNG").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_drawing_that_cannot_be_saved_says_why(tmp_path):
+def test_a_drawing_that_cannot_be_saved_says_why(tmp_path, monkeypatch):
     x = torch.tensor([0.5, 1.0], requires_grad=True)
-    with pytest.raises(ValueError, match=r"as \.svg, not as 'graph.pdf'"):
+    with pytest.raises(ValueError, match=r"as \.svg or \.png, not as 'graph.pdf'"):
         draw(out=x**2).save(tmp_path / "graph.pdf")
     with pytest.raises(ValueError, match="there is no picture to save. Nothing to draw"):
         draw(out=x.detach()).save(tmp_path / "graph.svg")
+    picture = draw(out=x**2)
+    monkeypatch.setattr(layout, "_laid_out", lambda dot, kind: b"")
+    with pytest.raises(LayoutError, match="this Graphviz writes no PNG"):
+        picture.save(tmp_path / "graph.png")
     assert list(tmp_path.iterdir()) == []
 
 

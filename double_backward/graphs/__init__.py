@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from double_backward.graphs.flow import record
-from double_backward.graphs.layout import LayoutError, to_svg
+from double_backward.graphs.layout import LayoutError, to_png, to_svg
 from double_backward.graphs.outline import joined, outline_text, verdict
 from double_backward.graphs.picture import dot_text, finish, inline, pass_steps
 from double_backward.graphs.sketch import MOST, Sketch
@@ -49,17 +49,22 @@ class Drawing:
         """Write the picture to a file.
 
         Args:
-            path: ends in .svg. Graphviz's `dot -Tpng` makes pixels of `dot`.
+            path: ends in .svg, or in .png where Graphviz's own `dot` is installed.
 
         Raises:
             ValueError: another ending, or there is no picture: the outline says why.
+            LayoutError: for .png, no `dot` that can write one.
         """
         path = Path(path)
-        if path.suffix.lower() != ".svg":
-            raise ValueError(f"a picture is saved as .svg, not as '{path.name}'")
-        if self.svg is None:
+        ending = path.suffix.lower()
+        if ending not in (".svg", ".png"):
+            raise ValueError(f"a picture is saved as .svg or .png, not as '{path.name}'")
+        if self.svg is None or self.dot is None:
             raise ValueError(f"there is no picture to save. {self.outline}")
-        path.write_text(self.svg, encoding="utf-8")
+        if ending == ".svg":
+            path.write_text(self.svg, encoding="utf-8")
+        else:
+            path.write_bytes(to_png(self.dot))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         bundle = {"text/plain": self.outline}

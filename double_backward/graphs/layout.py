@@ -42,12 +42,27 @@ def to_svg(dot_text: str) -> str:
     Raises:
         LayoutError: Graphviz is missing, failed, or took more than `SECONDS`.
     """
+    picture = _laid_out(dot_text, "svg")
+    if b"<svg" not in picture:
+        raise LayoutError("No picture: dot wrote no SVG.")
+    return picture.decode()
+
+
+def to_png(dot_text: str) -> bytes:
+    """The same as pixels; raises as `to_svg`, also where this Graphviz writes no PNG."""
+    picture = _laid_out(dot_text, "png")
+    if not picture.startswith(b"\x89PNG"):
+        raise LayoutError("No picture: this Graphviz writes no PNG. Save it as .svg.")
+    return picture
+
+
+def _laid_out(dot_text: str, picture_format: str) -> bytes:
     program = find_dot()
     # By its path: nothing else is imported; -P keeps this folder off sys.path.
     command = [program] if program else [sys.executable, "-P", __file__]
     try:
         done = subprocess.run(
-            [*command, "-Tsvg"],
+            [*command, f"-T{picture_format}"],
             input=dot_text.encode(),
             capture_output=True,
             timeout=SECONDS,
@@ -60,9 +75,7 @@ def to_svg(dot_text: str) -> str:
     if done.returncode != 0:
         words = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise LayoutError(f"No picture: {words[-1]}")
-    if b"<svg" not in done.stdout:
-        raise LayoutError("No picture: dot wrote no SVG.")
-    return done.stdout.decode()
+    return done.stdout
 
 
 def find_dot() -> str | None:
