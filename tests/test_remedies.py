@@ -353,6 +353,8 @@ RIGHT = {
         running, lambda ctx, g: (3 * g * ctx.saved_tensors[0] ** 2, None))(x, Norm()),
     "view of the input": function(view, lambda ctx, g: g.view(ctx.shape)),
     "needs_input_grad": lambda x: function(save_both, needs_backward)(x, x.detach()),
+    "a penalty that backward adds": saving(
+        lambda x: x * 1, torch.sign, lambda g, s: g + 0.1 * s),
     "straight through": saving(torch.round, torch.ones_like, lambda g, _: g),
     "between the entries of a table": lambda x: function(
         in_a_table, in_a_table_backward)(2 * x, torch.tensor([0.0, 1.0, 0.5, 2.0]).to(x)),

@@ -389,8 +389,8 @@ def _worst(
     diagnosed = [_diagnose(function, kind, options) for kind in uses.kinds.values()]
     if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
         text = (
-            "its output does not change with the tensors that it was handed; perhaps it takes a "
-            "module's own parameters. Hand `diagnose` a function of these."
+            "its output does not change with the tensors that it was handed, at these values; "
+            "perhaps it takes a module's own parameters: hand `diagnose` a function of these."
         )
         return _not_checked(function, text), ()
     return min(diagnosed, key=lambda d: WORST_FIRST.index(d[0].verdict))
