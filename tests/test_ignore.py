@@ -159,6 +159,14 @@ def test_another_wrong_first_derivative_is_named_and_no_other(f):
     assert diagnose(lambda x: f.apply(x) + CubeWrong.apply(x), x(), ignore=[f, CubeWrong]).ok
 
 
+def test_another_one_that_clips_only_large_gradients_is_not_excused():
+    clip = of_inputs(lambda x: x**3, lambda g, x: (g * 3 * x**2).clamp(-10, 10), "Clip")
+    diagnosis = diagnose(
+        lambda x: StraightThrough.apply(clip.apply(x)), x(), ignore=[StraightThrough]
+    )
+    assert diagnosis.verdict == "first_derivative_wrong"
+
+
 def behind_a_product_only(x):
     if x.grad_fn is None or "Mul" not in x.grad_fn.name():
         raise ValueError("behind a product only")

@@ -97,7 +97,10 @@ def _kept_on_ctx(kind):
 
 
 def _on_ctx(e, kind):
-    return listed(s.title for f in e.functions for s in f.saved if s.on_ctx and s.kind is kind)
+    """What is kept there and of this kind; not a list in which there are intermediates, too."""
+    kept = [(f.name, s) for f in e.functions for s in f.saved if s.on_ctx]
+    made = {(name, s.slot) for name, s in kept if s.kind is Kind.INTERMEDIATE}
+    return listed(s.title for name, s in kept if s.kind is kind and (name, s.slot) not in made)
 
 
 def _raised(name, error):
