@@ -87,12 +87,14 @@ class Alias(Function):
         return grad
 
 
-def _draws(function, before):
-    """Whether forward, which has just run, draws random numbers: by the first call that does not.
+def _draws(function, before, args):
+    """Whether forward, which has just run, draws random numbers: by the first call that does not,
+    and has something to draw for.
 
     While another thread draws it cannot be seen who did, and to look takes time.
     """
-    if before.draws is not None and before.draws.are_as_now():
+    has_elements = all(a.numel() for a in args if isinstance(a, torch.Tensor))
+    if has_elements and before.draws is not None and before.draws.are_as_now():
         _drawing_nothing.add(function)
     return function not in _drawing_nothing
 
@@ -139,7 +141,7 @@ class Call:
 
     def forward_has_run(self, args, before):
         """With these arguments, which had these versions before."""
-        self.draws = _draws(self.function, self.state)
+        self.draws = _draws(self.function, self.state, args)
         if not self.draws:
             self.state = self.state.without_draws()
         written = {p for p, a in enumerate(args) if _version(a) != before[p]}

@@ -385,6 +385,22 @@ def test_right_ones_are_left_alone(name, setting, remedy):
         assert (a is None and b is None) or torch.equal(a, b)
 
 
+def test_what_draws_nothing_for_no_elements_is_still_drawn_again_for_others():
+    def forward(ctx, x):
+        mask = (torch.rand_like(x) > 0.3).to(x)
+        ctx.kept = x.cosh() * mask
+        return x.sinh() * mask
+
+    f, point = function(forward, lambda ctx, g: g * ctx.kept), torch.linspace(0.1, 1.0, 8)
+    torch.manual_seed(0)
+    mask = (torch.rand_like(point) > 0.3).to(point)
+    expected = second(lambda x: (x.sinh() * mask) ** 2, point.requires_grad_())
+    with recompute_intermediates():
+        f(point[:0])
+        torch.manual_seed(0)
+        near(second(lambda x: f(x) ** 2, point), expected)
+
+
 def test_keyword_arguments_reach_forward():
     try:
         expected = power(x(), n=3)
