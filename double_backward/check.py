@@ -595,15 +595,6 @@ def _is_homogeneous(expected):
     return not apart(twice, 2 * expected.g, expected.rtol).any()
 
 
-def surely(expected: Expected, vjp: Vjp | None = None) -> tuple[Expected, Checked]:
-    """`check`; what is wrong is asked once more, without what is mostly rounding. With the
-    differences that it was asked beside."""
-    found = check(expected, vjp)
-    if found.bad and found.error is None and (solid := without_rounding(expected)) is not expected:
-        return solid, check(solid, vjp)
-    return expected, found
-
-
 def symmetric(expected: Expected) -> Compared:
     """What autograd says of <G, d>, beside the change of G along d: element by element the same,
     where G is the first derivative beside the point, too. grad_out has no graph.

@@ -116,6 +116,7 @@ class Trial:
             raise Unknown("its gradients jump where its inputs are moved a little")
 
     def _keeps_16_bits(self):
+        """Whether forward keeps anything in 16 bits: a step that is lost there moves nothing."""
         with suppress(Exception), self.line.subject.around(), torch.no_grad():  # of the Function
             ctx, _ = forward_again(self.call, self.inputs())
             kept = tree_leaves([ctx.saved_tensors, ctx.attributes])
