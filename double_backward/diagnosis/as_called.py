@@ -16,7 +16,7 @@ from torch import Tensor
 
 from double_backward._torch import tree_leaves, tree_map_only
 from double_backward.calls import Call, Listener, listening
-from double_backward.check import BESIDE_FIRST, COARSE, OTHER_CODE, SURROGATE, Outcome
+from double_backward.check import BESIDE_FIRST, COARSE, OTHER_CODE, SURROGATE, TINIEST, Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, as_written
 from double_backward.differences import real
 from double_backward.phrases import Phrase, joined
@@ -105,7 +105,7 @@ def _rounding_of_second(second: Tensor, first: Tensor, size: float) -> Tensor:
     A relative rounding `eps` of what it computes with, where that changes on a length of
     first / second: the sigmoid of 17 is 1 to float32, and its derivative 0.
     """
-    per_length = second / first.abs().clamp(min=1e-300)
+    per_length = second / first.abs().clamp(min=TINIEST)
     return 16 * torch.finfo(torch.float32).eps * size * per_length.square() + 1e-30
 
 

@@ -20,7 +20,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from double_backward.check import Outcome, size, unit
+from double_backward.check import TINIEST, Outcome, size, unit
 from double_backward.differences import Slope, filled, flat, shaped, slope, taken, vjp
 from double_backward.lines import first_line
 from double_backward.places import raised_in
@@ -244,7 +244,7 @@ def _with_worst(row, got, true, rtol, place, asked_otherwise):
         outcome=Outcome.RAISES if got.missing[i] else row.outcome,
         text=got.text,
         error=off.max().item(),
-        relative=(off.max() / typical.norm().clamp(min=1e-300)).item(),
+        relative=(off.max() / typical.norm().clamp(min=TINIEST)).item(),
         expected=true.value[i].item(),
         got=got.vector[i].item(),
         where=place(i),
@@ -298,9 +298,8 @@ def typed(probe: Probe) -> str:
     ys = target.returned(target.inputs([torch.zeros_like(x) for x in target.point]))
     given = [*(target.slots[i] for i in target.where), *ys]
     plain = all(t.layout == torch.strided and not t.is_complex() for t in given)
-    moved = target.is_linked or target.stays_symmetric
     known = _is_printed(probe.d, uneven_direction) and all(_is_printed(v, uneven) for v in probe.w)
-    if probe.by_backward or moved or not known or not plain:
+    if probe.by_backward or not (target.is_as_given and known and plain):
         return ""
     return _recipe(probe, one=len(target.where) == len(probe.w) == 1)
 

@@ -142,6 +142,11 @@ class Target:
         return replace(self, stays_symmetric=names, takes_leaves=False)
 
     @property
+    def is_as_given(self) -> bool:
+        """fn gets its inputs themselves, and what it returns is taken as it is."""
+        return not (self.layout or self.reading or self.is_linked or self.stays_symmetric)
+
+    @property
     def constants(self) -> list[Tensor]:
         """The tensors that fn gets and that are not differentiated."""
         given = [s for i, s in enumerate(self.slots) if i not in self.where]

@@ -140,7 +140,7 @@ def grad_out_layouts(probe: Probe, wrong: bool) -> Iterator[Way]:
 def input_layouts(probe: Probe) -> Iterator[Way]:
     """With inputs that are not contiguous, unless fn then gives other values: of random draws that
     follow the order in memory, say. A forward that refuses them is not to blame."""
-    if probe.target.is_linked:  # another tensor between them would undo that
+    if probe.target.is_linked or probe.target.layout:  # another tensor there would undo that
         return
     other = replace(probe, target=probe.target.in_layout(strided))
     yield Way(Situation("strided"), other, probe, _same, _same)
