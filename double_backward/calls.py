@@ -93,8 +93,8 @@ def _draws(function, before, args):
 
     While another thread draws it cannot be seen who did, and to look takes time.
     """
-    has_elements = all(a.numel() for a in args if isinstance(a, torch.Tensor))
-    if has_elements and before.draws is not None and before.draws.are_as_now():
+    draws_nothing = before.draws is not None and before.draws.are_as_now()
+    if draws_nothing and all(a.numel() for a in args if isinstance(a, torch.Tensor)):
         _drawing_nothing.add(function)
     return function not in _drawing_nothing
 
