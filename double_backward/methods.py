@@ -13,7 +13,7 @@ _GUARD = once_differentiable(lambda ctx: None).__code__
 
 def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
     """What torch's own `apply` gives, whatever the class has in its place; a tuple."""
-    out = vars(Function)["apply"].__func__(function, *args, **kwargs)
+    out = vars(Function)["apply"].__get__(None, function)(*args, **kwargs)
     return out if isinstance(out, tuple) else (out,)
 
 
