@@ -25,6 +25,7 @@ import torch
 
 import double_backward
 from double_backward.diagnosis.training_step import Met, StepDiagnosis
+from double_backward.failures import handed_over, own
 from double_backward.methods import is_named
 from double_backward.places import OURS
 
@@ -43,6 +44,9 @@ def main() -> None:
     except SystemExit as ending:
         leave = ending.code
     except BaseException as raised:  # shown as Python would
+        ours = own(raised)
+        if ours is not None:
+            sys.exit(str(ours))
         error, leave = raised, 1
         sys.excepthook(type(error), error, _of_the_script(error).__traceback__)
     with suppress(Exception):  # a closed pipe: the script's own end is what counts
@@ -148,7 +152,8 @@ def _run(options: argparse.Namespace) -> None:
         if not sys.flags.safe_path:
             sys.path[0] = os.path.dirname(os.path.realpath(path))
         main.__file__ = path
-        exec(compile(Path(path).read_bytes(), path, "exec"), vars(main))
+        code = handed_over(compile, Path(path).read_bytes(), path, "exec")
+        handed_over(exec, code, vars(main))
 
 
 def _remedy(options: argparse.Namespace) -> AbstractContextManager[None]:

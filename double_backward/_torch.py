@@ -79,6 +79,20 @@ def missing() -> list[str]:
     ]
 
 
+def hooks() -> list[Any]:
+    """What the private names stand for now: another object where one has been replaced, None where
+    one is gone."""
+    there = [vars(owner).get(name) for owner, name in _owners()]
+    return [vars(Function)["apply"], *there]
+
+
+@cache
+def _owners() -> list[tuple[Any, str]]:
+    """(module or class, attribute) of each of the names."""
+    parts = [name.rpartition(".") for name in NAMES]
+    return [(resolve_name(owner), name) for owner, _, name in parts]
+
+
 def _is_there(name: str) -> bool:
     try:
         return resolve_name(name) is not None

@@ -23,13 +23,11 @@ import torch
 from torch.autograd import Function
 
 from ._torch import (
-    TESTED,
     class_of,
     functions,
     graph_is_kept,
     is_traced,
     metadata_of,
-    missing,
     not_for_dynamo,
     outside_batches,
     plain,
@@ -39,7 +37,9 @@ from ._torch import (
     version,
 )
 from .compiled import is_region, region_here
+from .failures import handed_over
 from .methods import applied, has_setup_context
+from .rehearsal import rehearsed
 from .surroundings import State
 
 # The attribute of a node that is its Call. What hangs on ctx is seen by the garbage collector, as
@@ -54,7 +54,6 @@ _listeners: list["Listener"] = []
 _pending: dict[int, "_Forward"] = {}  # id of a class -> the _Forward that it has at the moment
 _replaced: list[tuple] = []  # (owner, name, what was there, what is there now)
 _drawing_nothing: "weakref.WeakSet[type]" = weakref.WeakSet()
-_rehearsed = False
 _MISSING = object()
 _NO_KEYWORDS: dict[str, Any] = {}  # one for all calls that have none
 
@@ -201,7 +200,8 @@ class Call:
             if place in inputs:
                 args[place] = copied(inputs[place], like=self.given[place])
                 if not args[place].requires_grad:  # which forward may ask, under no_grad, too
-                    args[place].requires_grad_(inputs[place].requires_grad)
+                    # A transform of torch.func that is active here refuses that.
+                    handed_over(args[place].requires_grad_, inputs[place].requires_grad)
             elif isinstance(arg, torch.Tensor):
                 wide = raised and is_continuous(arg)
                 dtype = torch.promote_types(arg.dtype, torch.float64) if wide else arg.dtype
@@ -274,15 +274,14 @@ class Listener:
 @contextmanager
 def listening(listener):
     """Tell `listener` of every custom Function, in every thread, for the length of a `with`."""
+    if not _listeners:
+        rehearsed("listening to Functions", _hears, "met 2 times", "met 2 times")
     with _lock:
         if not _listeners:
             try:
                 _put_hooks()
-                _rehearse()
-            except BaseException as error:
+            except BaseException:
                 _take_hooks()
-                if isinstance(error, AttributeError):
-                    raise _moved(error) from error
                 raise
         if listener not in _listeners:
             listener.begins()
@@ -309,7 +308,8 @@ def listening_alone(listener):
 
 
 def is_listening(listener):
-    return listener in _listeners
+    """Whether it is told of what this thread calls."""
+    return listener in (_listeners if _thread.only is None else [_thread.only])
 
 
 @contextmanager
@@ -416,7 +416,7 @@ class _Forward:
                     self.take_away()
             call = None if ctx is None else _begin(self.cls, ctx, args, kwargs)
             versions = [_version(a) for a in args]
-        out = self.method(*args, **kwargs)
+        out = handed_over(self.method, *args, **kwargs)
         if call is not None:
             with uncompiled():
                 skip = len(args) - len(call.given)  # ctx
@@ -461,7 +461,7 @@ def _generate(method):
         set_up = made.setup_context
 
         def setup_context(ctx, inputs, output):
-            result = set_up(ctx, inputs, output)
+            result = handed_over(set_up, ctx, inputs, output)
             known = isinstance(ctx, functions.BackwardCFunction) and _listeners
             if known and is_unheard():
                 metadata_of(ctx)[UNHEARD] = True
@@ -553,46 +553,18 @@ def _writes_into_arguments(function):
 # A new torch.
 
 
-def _rehearse():
-    """Call a Function made now, in both directions, and see that every hook is reached."""
-    global _rehearsed
-    if _rehearsed:
-        return
-
-    class Rehearsal(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad * 2
+def _hears(function, x):
+    """How often a Function is met: once in forward and once in backward, if every hook is there."""
+    times = []
 
     class Heard(Listener):
-        times = 0
-
         def called(self, call):
-            self.times += call.function is Rehearsal
+            times.append(call.function)
 
         def after_backward(self, node, call, grad_outs, grads):
-            self.times += call is not None and call.function is Rehearsal
+            times.append(call and call.function)
             return grads
 
-    _listeners.append(heard := Heard())
-    try:
-        with torch.enable_grad(), torch.inference_mode(False):
-            x = torch.ones(1, requires_grad=True)
-            torch.autograd.grad(Rehearsal.apply(x).sum(), x, create_graph=True)
-    finally:
-        _listeners.remove(heard)
-    if heard.times != 2:
-        raise _moved(f"a Function was met {heard.times} times instead of twice")
-    _rehearsed = True
-
-
-def _moved(reason):
-    lost = " ".join(missing())
-    return RuntimeError(
-        f"torch {torch.__version__} calls custom Functions in a way that this package does not "
-        f"know ({reason}). It was written for torch {TESTED}. {lost}".rstrip()
-    )
+    with listening_alone(Heard()):
+        torch.autograd.grad(function.apply(x).sum(), x, create_graph=True)
+    return f"met {times.count(function)} times"

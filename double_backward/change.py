@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 
 from .check import autograd_vjp
+from .failures import handed_over
 from .methods import (
     around,
     backward_method,
@@ -96,10 +97,10 @@ def forward_again(call, inputs):
     ctx = Notepad(tuple(place in call.inputs for place in range(len(args))), args)
     function = call.function
     if has_setup_context(function):
-        out = function.forward(*args, **call.kwargs)
-        function.setup_context(ctx, tuple(args), out)
+        out = handed_over(function.forward, *args, **call.kwargs)
+        handed_over(function.setup_context, ctx, tuple(args), out)
     else:
-        out = function.forward(ctx, *args, **call.kwargs)
+        out = handed_over(function.forward, ctx, *args, **call.kwargs)
     return ctx, out if isinstance(out, tuple) else (out,)
 
 
@@ -109,7 +110,8 @@ def backward_again(call, inputs, grad_outs, ctx, decorated=True):
     backward = getattr(function, backward_method(function))
     backward = without_guard(backward) if decorated else inspect.unwrap(backward)
     boxed = getattr(function, "boxed_grads_call", False)
-    grads = backward(ctx, list(grad_outs)) if boxed else backward(ctx, *grad_outs)
+    given = (list(grad_outs),) if boxed else tuple(grad_outs)
+    grads = handed_over(backward, ctx, *given)
     grads = grads if isinstance(grads, tuple) else (grads,)
     tensors = {p: g for p, g in enumerate(grads) if p in inputs and isinstance(g, torch.Tensor)}
     return {place: fitting(grad, inputs[place]) for place, grad in tensors.items()}

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from .differences import Slope, apart, flat, real, slope
+from .failures import raise_if_own
 from .lines import first_line
 
 # Relative; a path that is lost is off by far more. bfloat16: of whatever computes in 16 bits.
@@ -520,6 +521,7 @@ def _ask(line, probes, tie, rated=True):
             vjps = [_vjp_terms(grads, v, steps, count) for v in probes]
             rate = sum(t.sum().item() for t in _terms(h[0], steps)) if h and rated else 0.0
     except Exception as error:  # of the callable, of its backward, or autograd's
+        raise_if_own(error)
         return Answer(error=error)
     by_input, by_grad_out = (tuple(side) for side in zip(*vjps, strict=True)) if vjps else ((), ())
     return Answer(flat(grads), by_input, by_grad_out, rate)

@@ -34,6 +34,7 @@ from double_backward.check import (
     without_rounding,
 )
 from double_backward.differences import NONE, apart, flat
+from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
 from double_backward.surroundings import Surroundings
 
@@ -107,6 +108,7 @@ class Trial:
                 self.expected = measure(line, dtype=dtype)
                 break
             except Exception as error:  # of the Function
+                raise_if_own(error)
                 reason = error
         else:
             raise Unknown(f"calling it again raises {first_line(reason)}") from reason
@@ -128,6 +130,7 @@ class Trial:
             with _apart(self.call, self.around):
                 outs = self.call.again(self.call.inputs)
         except Exception as error:  # of the Function
+            raise_if_own(error)
             raise Unknown(f"calling it again raises {first_line(error)}") from error
         draw, found = torch.Generator().manual_seed(4), []
         for y in outs:

@@ -789,15 +789,6 @@ def test_a_functions_own_error_stays_itself():
         grad(first[0].sum(), point)
 
 
-def test_a_torch_that_has_moved_its_hooks(monkeypatch):
-    monkeypatch.setattr(calls, "_rehearsed", False)
-    monkeypatch.setattr(calls, "_backward", lambda method: method)
-    unknown = pytest.raises(RuntimeError, match="in a way that this package does not know")
-    with unknown, detect_intermediates():
-        pass
-    assert not hooked() and not calls._listeners
-
-
 # A gradient from outside, and what forward writes into by NumPy.
 
 

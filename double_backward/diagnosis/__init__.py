@@ -3,8 +3,8 @@
 Its findings are the rows of `findings`; and, all of lesson 1, why nothing was checked:
 no_input_requires_grad, no_elements, meta_input, lazy_parameters, meta_parameters, took_too_long,
 beyond_diagnose, half_precision, memory_freed, not_finite_here, no_call, no_output,
-output_without_graph, fn_raises, fn_asks_for_leaves, random_output; in a table of diagnose_all,
-not_called. The findings and their lessons:
+output_without_graph, fn_raises, fn_asks_for_leaves, random_output, and tool_failed, where this
+package itself is to blame; in a table of diagnose_all, not_called. The findings and their lessons:
 """
 
 import html
@@ -16,6 +16,7 @@ from typing import Any
 
 from double_backward.check import Outcome
 from double_backward.compiled import as_written
+from double_backward.failures import own
 from double_backward.lines import described
 from double_backward.phrases import Phrase
 from double_backward.surroundings import undisturbed
@@ -26,7 +27,7 @@ from .findings import ROWS, Finding, concluded
 from .formulas import Row, Setting
 from .functions import Saved
 from .gather import seen
-from .prepare import NotChecked
+from .prepare import TOOL_FAILED, NotChecked
 from .report import text_of
 from .time_limit import TookTooLong, limited, no_endless_recursion
 from .verdict import Verdict
@@ -183,7 +184,8 @@ def diagnose(
                 return _so_far(name, ended, known[-1])
         return _not_checked(name, ended)
     except Exception as error:  # of objects that fn or inputs are, which do what they like
-        return _not_checked(name, NotChecked("beyond_diagnose", described(error)))
+        ours, theirs = own(error), NotChecked("beyond_diagnose", described(error))
+        return _not_checked(name, NotChecked(TOOL_FAILED, ours) if ours else theirs)
 
 
 def _so_far(name, reason, evidence):

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from double_backward.check import TINIEST, Outcome, size, unit
 from double_backward.differences import Slope, filled, flat, shaped, slope, taken, vjp
+from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
 from double_backward.places import raised_in
 
@@ -175,6 +176,7 @@ def _differentiated(probe, setting, order, strict):
             scalar = sum(((g * s).sum() for g, s in along if g is not None), torch.zeros(()))
             grads = _derivative(probe, scalar, t, create_graph=step < order, strict=strict)
     except Exception as error:  # whatever fn or its backward raises is the answer
+        raise_if_own(error)
         place = raised_in(error)
         return Reported(None, text=first_line(error), first=first, raised_in=place)
     missing = flat([torch.full_like(s, g is None) for g, s in zip(grads, t, strict=True)])

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from double_backward.check import Outcome
+from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
 from double_backward.places import place_of
 
@@ -107,5 +108,6 @@ def _error_beside(target):
     try:
         target.start(shift=target.uneven_step(1e-3 * STEP))
     except Exception as error:  # of fn
+        raise_if_own(error)
         return first_line(error)
     return ""

@@ -11,6 +11,7 @@ from double_backward._torch import EDITED, version
 from double_backward.calls import Listener, listening
 from double_backward.check import BY_TORCH_FUNC, EXACT, FACTORS, LINEAR, Outcome, size
 from double_backward.differences import apart, filled, flat, same, shaped, vjp
+from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
 from double_backward.phrases import Phrase
 
@@ -87,6 +88,7 @@ def _through_one_graph(measured):
         found, expected = replace(found, no_gradient=", ".join(names)), filled(once, t)
         got = vjp(ys, t, probe.w)
     except Exception as error:  # of backward, which has worked before
+        raise_if_own(error)
         text = first_line(error)
     if not all(map(torch.equal, given, probe.w)):
         return replace(found, mutates=True)
@@ -198,6 +200,7 @@ def _vjp(ys, t, w):
     try:
         return vjp(ys, t, w), ""
     except Exception as error:
+        raise_if_own(error)
         return None, first_line(error)
 
 
@@ -216,7 +219,8 @@ def torch_func(measured: Measured) -> str:
     probe, truth = measured.probe, measured.a
     if measured.first.outcome is Outcome.WRONG:
         truth = measured.said[Setting.ALONE].vector
-    if truth is None:
+    compressed = {x.layout for x in probe.target.start().xs} - {torch.strided, torch.sparse_coo}
+    if truth is None or compressed:  # torch.func cannot wrap those
         return ""
 
     def along(t):
@@ -227,6 +231,7 @@ def torch_func(measured: Measured) -> str:
     try:
         got = flat(torch.func.grad(along)([torch.zeros_like(x) for x in probe.target.point]))
     except Exception as error:  # of fn under torch.func
+        raise_if_own(error)
         return first_line(error)
     if not got.isfinite().all():
         return "not finite"

@@ -26,6 +26,7 @@ from double_backward.check import (
     Subject,
 )
 from double_backward.differences import apart, flat, shaped, taken, vjp
+from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
 from double_backward.places import raised_in
 
@@ -181,6 +182,7 @@ def measure_with(probe: Probe, order: int) -> Measured:
         line = Line.of(subject_of(probe), symmetric=False)
         expected = check.measure(line, atol=probe.target.atol or check.ATOL)
     except Exception as error:  # of fn, or of its backward
+        raise_if_own(error)
         if not probe.by_backward and _only_grad_is_refused(probe, error):
             return measure_with(replace(probe, by_backward=True), order)
         first = Row(Outcome.RAISES, text=first_line(error), raised_in=raised_in(error))

@@ -9,6 +9,7 @@ import torch
 from double_backward._torch import tree_leaves
 from double_backward.check import OTHER_CODE, SIXTEEN_BITS
 from double_backward.differences import apart, same
+from double_backward.failures import raise_if_own
 from double_backward.graphs import walk
 from double_backward.lines import described
 from double_backward.phrases import Phrase
@@ -23,6 +24,7 @@ from .captured_leaves import (
 from .functions import Custom, Looked, custom_functions, kinds, look
 from .target import Target, readable
 
+TOOL_FAILED = "tool_failed"
 NOT_CHECKED = {
     "no_input_requires_grad": "Pass x.double().requires_grad_(), also for an integer x.",
     "lazy_parameters": "The parameters of a lazy module have no shape before its first call. Call "
@@ -49,6 +51,7 @@ NOT_CHECKED = {
     "fn_asks_for_leaves": "fn takes your input, and no tensor that another operation returns, as "
     "its input is in a model and here: {}",
     "random_output": "fn gives different outputs for one input and one seed. Fix what is random.",
+    TOOL_FAILED: "This says nothing of fn. {}",
 }
 
 
@@ -265,5 +268,6 @@ def _size(y):
 
 
 def raised(error: Exception) -> NotChecked:
-    """The reason that fn raises."""
+    """The reason that fn raises. Raises `ToolFailure` where it is not fn that does."""
+    raise_if_own(error)
     return NotChecked("fn_raises", described(error))

@@ -16,6 +16,7 @@ from double_backward._torch import TreeSpec, tree_flatten, tree_unflatten, versi
 from double_backward.calls import copied
 from double_backward.check import is_symmetric, size
 from double_backward.differences import flat, real, shaped
+from double_backward.failures import handed_over
 from double_backward.names import call_names
 
 SLOW = 2.0  # seconds; a call that takes longer is announced on stderr
@@ -228,7 +229,10 @@ class Target:
     def _call(self, arguments, state):
         seed_generators(self.seed)
         args, before = tree_unflatten(arguments, self.tree), time.perf_counter()
-        out = torch.func.functional_call(self.fn, state, args) if state else self.fn(*args)
+        if state:
+            out = handed_over(torch.func.functional_call, self.fn, state, args)
+        else:
+            out = handed_over(self.fn, *args)
         number, seconds = next(self.calls), time.perf_counter() - before
         if seconds > SLOW:
             print(f"diagnose: call {number} of fn, {seconds:.0f} s", file=sys.stderr)

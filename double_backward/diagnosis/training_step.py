@@ -17,19 +17,23 @@ from double_backward.calls import (
     Listener,
     is_left_alone,
     listening,
+    listening_alone,
     outside,
     unheard,
 )
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
+from double_backward.failures import ToolFailure, raise_if_own
 from double_backward.lines import first_line
 from double_backward.methods import applied
 from double_backward.places import Place, calling, place_of
+from double_backward.rehearsal import rehearsed, second_derivative
 from double_backward.remedies.known import kind_of, without_sizes
 from double_backward.surroundings import State, Surroundings
 from double_backward.trial import Trial, Unknown
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .orders import Passes
+from .prepare import TOOL_FAILED
 from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, runs
 from .step_report import error_line, text_of
 
@@ -201,6 +205,7 @@ def diagnose_all(
         try:
             step()
         except Exception as raised:
+            raise_if_own(raised)
             error = raised
     return met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
 
@@ -266,6 +271,7 @@ class Met(Listener):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
+        rehearsed("diagnose_all()", _diagnoses, "right", "wrong")
         with listening(self), self._passes.met():
             yield
 
@@ -443,16 +449,38 @@ def _diagnose(
     with unheard(), Surroundings(function, *args, kind.keywords).unchanged():
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
-                return diagnose(fn, *smaller, **options), (f"inputs cut down {change}.",)
+                return _asked(fn, smaller, options), (f"inputs cut down {change}.",)
         if kind.args:
-            return diagnose(fn, *args, **options), ()
+            return _asked(fn, args, options), ()
     text = f"its inputs have {kind.elements:,} elements and could not be cut down."
     return _not_checked(function, text), ()
+
+
+def _asked(fn: Any, args: list, options: dict[str, Any]) -> Diagnosis:
+    """What `diagnose` says, which raises nothing; where it has failed itself, that is raised."""
+    found = diagnose(fn, *args, **options)
+    if found.findings and found.findings[0].code == TOOL_FAILED:
+        raise ToolFailure(found.findings[0].message)
+    return found
 
 
 def _not_checked(function, text):
     finding = Finding("not_called", text, lesson=1)
     return Diagnosis(_name(function), Verdict.NOT_CHECKED, [finding])
+
+
+def _diagnoses(function: Any, x: Tensor) -> str:
+    """What diagnose_all() says of a step with a Function of ours: its rehearsal."""
+    met = Met()
+    with listening_alone(met), met.listening():
+        second_derivative(function, x)
+    (row,) = met.diagnosed(progress=False).rows
+    said = f"{row.verdict.value} ({row.cause.code if row.cause else ''}) to order {row.order}"
+    known = {
+        "supported () to order 2": "right",
+        "silently_wrong (intermediate_on_ctx) to order 2": "wrong",
+    }
+    return known.get(said, said)
 
 
 def _name(function):

@@ -23,15 +23,18 @@ from double_backward.calls import (
     Listener,
     is_listening,
     listening,
+    listening_alone,
     outside,
 )
 from double_backward.change import WAYS, fitting
 from double_backward.check import Outcome
 from double_backward.compiled import as_written, see_to_it
 from double_backward.differences import close
+from double_backward.failures import raise_if_own
 from double_backward.lessons import lesson_named
 from double_backward.lines import first_line, wrapped
 from double_backward.methods import is_named, is_once_differentiable
+from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
 from double_backward.trial import ANOTHER_RESULT, LeftAlone, Trial, Unknown, tangents_out
 
@@ -111,6 +114,7 @@ def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
             Also of one that is not called again because it may change what cannot be put back, such
             as a generator (`yield`).
     """
+    rehearsed("detect_intermediates()", _detects, "right", "wrong")
     with _DETECT.ignoring(ignore), listening(_DETECT):
         yield
 
@@ -139,6 +143,7 @@ def recompute_intermediates() -> Iterator[None]:
         UncheckedFunctionWarning: once for each Function that is left alone, since to call it again
             may change what cannot be put back, such as a generator (`yield`).
     """
+    rehearsed("recompute_intermediates()", _recomputes, "right", "right")
     with as_written(), listening(_RECOMPUTE):
         yield
 
@@ -446,6 +451,7 @@ def _again(call, grad_outs, grads, objections, memory):
             except Unknown as reason:
                 reasons.append(str(reason))
             except Exception as error:  # of the Function
+                raise_if_own(error)
                 reasons.append(f"calling it again raises {first_line(error)}")
     raise Unknown(reasons[-1] if None in objections.values() else reasons[0])
 
@@ -477,3 +483,29 @@ def _put_in(again, grads, call):
 
 
 _DETECT, _RECOMPUTE = _Detect(), _Recompute()
+
+
+# Their rehearsals.
+
+
+def _detects(function, x):
+    """What detect_intermediates() says of a Function of ours, and whether an error comes for it."""
+    remedy = _Detect()
+    notes: dict[str, dict[str, str]] = {}
+    remedy.notes.append(notes)
+    error = ""
+    with listening_alone(remedy):
+        try:
+            number = second_derivative(function, x)
+        except SecondDerivativeError as raised:
+            error = str(raised)
+    if not error and "right" in notes and close(number, right_number(x)):
+        return "right"
+    blamed = function.__name__ in error and "kept" in error and "wrong" in notes
+    return "wrong" if blamed else f"{error or 'no error'}, noted as {notes}"
+
+
+def _recomputes(function, x):
+    with as_written(), listening_alone(_Recompute()):
+        number = second_derivative(function, x)
+    return "right" if close(number, right_number(x)) else f"the number {number.tolist()}"

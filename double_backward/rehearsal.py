@@ -1,0 +1,111 @@
+"""Before a verb says anything of anybody's Function, it goes its whole way with two of our own.
+
+One Function is right and one is silently wrong. A torch that calls Functions in another way than
+this package knows would leave it blind, and blind looks like "right"; so a verb that does not end
+as it must with these two raises. Each way is gone once in a process, and once more where a hook of
+torch that we use has been replaced since.
+"""
+
+import contextvars
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ._torch import hooks, missing
+from .failures import ToolFailure, by_itself, failure
+
+_passed: dict[str, list[Any]] = {}  # what was rehearsed -> the hooks of torch, as they were then
+_attempts = itertools.count()
+_rehearsing: contextvars.ContextVar[bool] = contextvars.ContextVar("rehearsing", default=False)
+
+
+def rehearsed(what: str, way: Callable[[type, Tensor], str], *expected: str) -> None:
+    """Go the way of a verb with a right Function and with a wrong one, unless that was done.
+
+    In a thread of its own, where nothing of the caller's is active: no autocast, no transform, no
+    mode, no hooks on saved tensors.
+
+    Args:
+        what: the verb, "detect_intermediates()".
+        way: from a Function and its input, of shape (2,), float64, to what came out, in a word.
+        expected: what comes out for the right one and for the wrong one.
+
+    Raises:
+        ToolFailure: where something else comes out, or a private hook of torch is gone.
+    """
+    if _rehearsing.get():
+        return
+    now = hooks()
+    if what in _passed and all(a is b for a, b in zip(_passed[what], now, strict=True)):
+        return
+    if missing():
+        raise failure("torch lacks what it stands on")
+    for function, outcome in zip(_made(), expected, strict=True):
+        problem = None
+        try:
+            found = by_itself(partial(_gone, way, function))
+        except ToolFailure:
+            raise
+        except Exception as error:
+            problem, found = error, f"{type(error).__name__}: {error}"
+        if problem is not None or found != outcome:
+            raise failure(
+                f"the rehearsal of {what} with {function.__name__}, a Function of its own, ended "
+                f"with {found!r} instead of {outcome!r}"
+            ) from problem
+    _passed[what] = now
+
+
+def _gone(way: Callable[[type, Tensor], str], function: type) -> str:
+    """To the end, without another rehearsal on the way."""
+    _rehearsing.set(True)
+    x = torch.tensor([0.5, 1.0], dtype=torch.float64, device="cpu", requires_grad=True)
+    return way(function, x)
+
+
+def _made() -> tuple[type, type]:
+    """A right Function and a wrong one, that no earlier trial has met: a kind of their own."""
+    number = next(_attempts)
+
+    class RightRehearsal(Function):
+        attempt = number
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sinh()
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            return grad_out * ctx.saved_tensors[0].cosh()
+
+    class WrongRehearsal(Function):
+        attempt = number
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.kept = x.cosh()
+            return x.sinh()
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            return grad_out * ctx.kept
+
+    return RightRehearsal, WrongRehearsal
+
+
+def second_derivative(function: Any, x: Tensor) -> Tensor:
+    """Of `function(x)**2`, whose error would be silent."""
+    with torch.enable_grad():
+        (first,) = torch.autograd.grad((function.apply(x) ** 2).sum(), x, create_graph=True)
+        return torch.autograd.grad(first.sum(), x)[0]
+
+
+def right_number(x: Tensor) -> Tensor:
+    """The second derivative of sinh(x)**2: 2 cosh(2 x)."""
+    return 2 * (2 * x.detach()).cosh()

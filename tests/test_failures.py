@@ -1,0 +1,202 @@
+"""Loud when blind: where torch has changed, or this package fails, it says so and blames nobody."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from made_functions import function, x
+from torch.autograd import grad
+from torch.autograd.function import BackwardCFunction
+
+import double_backward
+from double_backward import (
+    calls,
+    change,
+    detect_intermediates,
+    diagnose,
+    diagnose_all,
+    recompute_intermediates,
+    trial,
+)
+from double_backward.failures import ToolFailure, handed_over, own
+from lessons_src.what_not_to_do import SinhBad
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def wrong_step():
+    point = x()
+    (first,) = grad((SinhBad.apply(point) ** 2).sum(), point, create_graph=True)
+    first.sum().backward()
+
+
+def inside_detect():
+    with detect_intermediates():
+        wrong_step()
+
+
+def inside_recompute():
+    with recompute_intermediates():
+        wrong_step()
+
+
+VERBS = {
+    "detect": inside_detect,
+    "recompute": inside_recompute,
+    "diagnose_all": lambda: diagnose_all(wrong_step),
+}
+every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+
+
+# What a new torch may do to us: a name is gone, or is there and does something else.
+GONE = [
+    (BackwardCFunction, "apply_jvp"),
+    (torch.autograd, "_engine_run_backward"),
+    (torch.autograd.forward_ad, "_set_fwd_grad_enabled"),
+    (torch._functorch.autograd_function, "generate_single_level_function"),
+]
+
+
+@every_verb
+@pytest.mark.parametrize(("owner", "name"), GONE, ids=[name for _, name in GONE])
+def test_a_hook_that_torch_has_no_more_is_one_error_with_its_name(verb, owner, name, monkeypatch):
+    VERBS["diagnose_all"]()  # it was there before, in this process
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(ToolFailure, match=f"(?s)not what it was given.*{name}") as said:
+        verb()
+    assert torch.__version__ in str(said.value) and "Use another torch" in str(said.value)
+
+
+def another_backward(monkeypatch):
+    """Torch takes the backward of a Function from elsewhere."""
+    monkeypatch.setattr(BackwardCFunction, "apply", property(lambda node: lambda *_: node.moved()))
+
+
+def another_engine(monkeypatch):
+    """Torch records no backward, so that nothing of it is ever told to us."""
+    engine = torch.autograd._engine_run_backward
+
+    def run(tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs):
+        return engine(tensors, grad_tensors, True, False, *args, **kwargs)
+
+    monkeypatch.setattr(torch.autograd, "_engine_run_backward", run)
+
+
+@every_verb
+@pytest.mark.parametrize("changed", [another_backward, another_engine])
+def test_a_torch_that_calls_otherwise_is_noticed_before_anything_runs(verb, changed, monkeypatch):
+    verb_that_works = VERBS["diagnose_all"]
+    verb_that_works()
+    changed(monkeypatch)
+    with pytest.raises(ToolFailure, match="the rehearsal of .* with RightRehearsal"):
+        verb()
+    monkeypatch.undo()
+    assert verb_that_works()["SinhBad"].verdict == "silently_wrong"
+
+
+@every_verb
+@pytest.mark.parametrize(
+    ("module", "attribute"), [(calls, "copied"), (trial, "Line"), (trial, "copied")]
+)
+def test_a_fault_of_ours_is_never_told_as_that_of_a_function(verb, module, attribute, monkeypatch):
+    """Not even where the verb has worked before, so that it is not rehearsed again."""
+    VERBS["diagnose_all"]()
+    monkeypatch.setattr(module, attribute, None)
+    try:
+        found = verb()
+    except ToolFailure as said:
+        assert "not what it was given" in str(said) and "NoneType" in str(said)
+    else:  # diagnose_all goes without it
+        assert not found.ok and found["SinhBad"].verdict == "silently_wrong"
+
+
+def test_diagnose_says_that_it_has_failed_itself(monkeypatch):
+    monkeypatch.setattr(double_backward.diagnosis.target, "copied", None)
+    found = diagnose(SinhBad.apply, x())
+    assert (found.verdict, found.findings[0].code) == ("not_checked", "tool_failed")
+    assert found.findings[0].message.startswith("This says nothing of fn. double_backward itself")
+
+
+def raises(*_):
+    raise AttributeError("mine")
+
+
+@pytest.mark.parametrize(
+    "forward, backward",
+    [(lambda ctx, x: raises(), raises), (lambda ctx: None, raises), (lambda ctx, x: 2 * x, raises)],
+    ids=["forward", "forward's signature", "backward"],
+)
+def test_an_error_of_the_users_is_theirs(forward, backward):
+    """Whatever it is, and also where the call itself raises, in the line that is ours."""
+    wrong = function(forward, backward)
+    found = diagnose(wrong.apply, x())
+    assert found.findings[0].code != "tool_failed"
+    found = diagnose_all(lambda: wrong.apply(x()).sum().backward())
+    assert type(found.error) in (AttributeError, TypeError)
+
+
+@pytest.mark.parametrize("call", [lambda: torch.sin(1, 2, 3), lambda: torch.ones(2).view(3)])
+def test_what_is_handed_over_may_be_written_in_c(call):
+    with pytest.raises((TypeError, RuntimeError)) as raised:
+        handed_over(call)
+    assert own(raised.value) is None
+
+
+def test_ctrl_c_and_a_full_memory_are_nobodys_fault():
+    for kind in (KeyboardInterrupt, MemoryError, RecursionError):
+        error = kind()
+        try:
+            change.fitting(Raising(error), x())
+        except kind as raised:
+            assert own(raised) is None
+
+
+class Raising:
+    """Raises in the line of ours that asks for its shape."""
+
+    def __init__(self, error):
+        self.error = error
+
+    @property
+    def shape(self):
+        raise self.error
+
+
+def test_our_own_line_is_named():
+    with pytest.raises(AttributeError) as raised:
+        change.fitting(None, x())
+    said = str(own(raised.value))
+    assert "double_backward/change.py, line " in said and "has no attribute 'shape'" in said
+
+
+MOVED = """
+from torch.autograd.function import BackwardCFunction
+
+del BackwardCFunction.apply_jvp
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["detect", "recompute"])
+def test_a_suite_of_tests_is_red_where_torch_has_moved(how, tmp_path):
+    (tmp_path / "conftest.py").write_text(MOVED)
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", f"--double-backward={how}", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "has no torch.autograd.function.BackwardC" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--detect"], ["--recompute"], ["--strict"]])
+def test_a_script_is_not_run_where_torch_has_moved(options, tmp_path):
+    """Its own errors are shown without our lines; this one is ours."""
+    (tmp_path / "sitecustomize.py").write_text("import double_backward.calls\n" + MOVED)
+    (tmp_path / "train.py").write_text("print('ran')\n")
+    command = [sys.executable, "-m", "double_backward", *options, "train.py"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("double_backward itself has failed")
