@@ -1,5 +1,6 @@
 """Loud when blind: where torch has changed, or this package fails, it says so and blames nobody."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -27,9 +28,14 @@ from lessons_src.what_not_to_do import SinhBad
 ROOT = Path(__file__).resolve().parent.parent
 
 
+numbers = itertools.count()
+
+
 def wrong_step():
+    """With a Function that no earlier trial has met."""
+    unmet = type("SinhBad", (SinhBad,), {"number": next(numbers)})
     point = x()
-    (first,) = grad((SinhBad.apply(point) ** 2).sum(), point, create_graph=True)
+    (first,) = grad((unmet.apply(point) ** 2).sum(), point, create_graph=True)
     first.sum().backward()
 
 
