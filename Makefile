@@ -12,7 +12,7 @@ ifeq ($(origin LANGUAGE),command line)
 export COURSE_LANGUAGE := $(LANGUAGE)
 endif
 
-.PHONY: lab fresh test check matrix refresh copies translations seen preview workshop site release rehearse survey newest compiled \
+.PHONY: lab fresh test check torch matrix refresh copies translations seen preview workshop site release rehearse survey newest compiled \
         environment environment+site environment+release environment+workshop environment+test+workshop \
         environment+test+workshop+site+release
 
@@ -31,7 +31,11 @@ test: environment+test+workshop
 check: environment+test+workshop+site+release
 	@cd scripts && ../$(RUN) -c "from editions.packages import package; package()"
 	$(RUN) -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
-	@CELLS=here $(RUN) scripts/matrix.py
+	@CELLS=here $(RUN) scripts/matrix.py --unwritten
+
+# The tool, the lessons and a copy for Colab on the newest torch that the registry has today; 5 GB.
+torch: environment+test+workshop
+	@CELLS="newest PyTorch" $(RUN) scripts/matrix.py --unwritten
 
 matrix: environment+test+workshop
 	@CELLS="$(CELLS)" $(RUN) scripts/matrix.py
@@ -63,6 +67,7 @@ site: environment+site
 
 # The files for PyPI, in build/release; nothing is sent.
 release: environment+release
+	@$(RUN) scripts/matrix.py --outdated
 	@rm -rf build/release
 	@$(RUN) -m build --no-isolation --outdir build/release
 	@$(RUN) -m twine check --strict build/release/*

@@ -2,11 +2,14 @@
 
 import platform
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import matrix
 import pytest
+import torch_environment
+import torch_wordings
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUP = (ROOT / "docs" / "SETUP.md").read_text(encoding="utf-8")
@@ -15,26 +18,42 @@ ROWS = matrix.read_table()
 
 def test_every_cell_has_its_line_and_none_failed():
     assert set(ROWS) == {*matrix.HERE, *matrix.ELSEWHERE}
-    assert [
-        cell for cell, (outcome, _) in ROWS.items() if outcome not in ("passed", "not run")
-    ] == []
+    outcomes = {cell: row[0] for cell, row in ROWS.items()}
+    assert [cell for cell in outcomes if outcomes[cell] not in ("passed", "not run")] == []
+
+
+def test_every_line_says_of_which_code_it_speaks():
+    for cell, (_, _, commit, date) in ROWS.items():
+        assert re.fullmatch(r"[0-9a-f]{10}", commit), cell
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", date), cell
 
 
 @pytest.mark.parametrize("package", ["Python", "PyTorch"])
 def test_what_setup_calls_executed_has_passed(package):
     (executed,) = re.findall(r"Executed on Linux: (.*?)\.\s", SETUP.replace("\n", " "))
-    passed = " ".join(cell for cell, (outcome, _) in ROWS.items() if outcome == "passed")
+    passed = " ".join(cell for cell, row in ROWS.items() if row[0] == "passed")
     passed += " Python 3.11 PyTorch 2.13"  # the environment that `make test` is run in
     assert versions_of(package, executed) == versions_of(package, passed)
 
 
-def test_the_newest_torch_is_named_where_it_has_to_be():
-    passed = " ".join(cell for cell, (outcome, _) in ROWS.items() if outcome == "passed")
-    newest = max(versions_of("PyTorch", passed), key=lambda name: int(name.partition(".")[2]))
+def test_the_newest_and_the_oldest_torch_are_named_where_they_have_to_be():
     hooks = (ROOT / "double_backward" / "_torch.py").read_text(encoding="utf-8")
-    weekly = (ROOT / ".github" / "workflows" / "weekly.yml").read_text(encoding="utf-8")
-    assert re.search(r'TESTED = ".* to (.*)"', hooks)[1] == newest
-    assert re.search(r'torch: \[.*"(\d+\.\d+)\.\d+"\]', weekly)[1] == newest
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    oldest, newest = re.search(r'TESTED = "(.*) to (.*)"', hooks).groups()
+    assert f'"torch>={oldest}"' in project
+    assert ROWS[f"the tool alone: Python 3.11, torch {oldest}"][0] == "passed"
+    outcome, detail, *_ = ROWS[matrix.THE_NEWEST]
+    assert outcome == "passed" and f"torch {newest}." in detail
+
+
+def test_what_lands_is_run_on_the_newest_torch():
+    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ntorch: ")[2]
+    assert re.search(r"^make torch$", gate, re.M)
+    cells = re.search(r'CELLS="(.*)" \$\(RUN\) scripts/matrix.py', recipe)[1]
+    cells = [matrix.ELSEWHERE[name] for name in matrix.chosen(cells)]
+    assert [tests for _, _, tests in cells] == [matrix.ALL, matrix.COPIES]
+    assert all(packages["torch"] == torch_environment.NEWEST for _, packages, _ in cells)
 
 
 @pytest.mark.parametrize("end", ["each package at its lower bound", "the newest of each package"])
@@ -63,13 +82,15 @@ def versions_of(package, text):
 
 
 def test_every_other_torch_runs_all_tests_of_the_tool():
-    pinned = matrix.begins_with
-    torches = {name: cell for name, cell in matrix.ELSEWHERE.items() if "torch" in cell[1]}
-    lessons = [c for c in torches.values() if c[2] is not matrix.COPIES]
-    others = [tests for _, packages, tests in lessons if not pinned("2.13", packages["torch"])]
-    assert len(others) >= 5 and all(tests is matrix.ALL for tests in others)
+    cells = [cell for cell in matrix.ELSEWHERE.values() if cell[2] is not matrix.COPIES]
+    others = [
+        tests
+        for _, packages, tests in cells
+        if isinstance(packages, str) or packages.get("torch", "2.13") != "2.13"
+    ]
+    assert len(others) >= 7 and all(tests in (matrix.ALL, matrix.OF_THE_TOOL) for tests in others)
     of_the_tool = {f"tests/{path.name}" for path in ROOT.glob("tests/test_*.py") if names_it(path)}
-    assert len(of_the_tool) > 20 and of_the_tool <= set(matrix.ALL)
+    assert len(of_the_tool) > 20 and of_the_tool <= set(matrix.OF_THE_TOOL)
 
 
 def names_it(path):
@@ -83,11 +104,16 @@ def names_it(path):
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
-    """A matrix of two cells, whose pytest is a program that says what it was given."""
+    """A matrix of two cells, whose second has no environment."""
     monkeypatch.setattr(matrix, "TABLE", tmp_path / "MATRIX.md")
     monkeypatch.setattr(matrix, "HERE", {"here": {"LC_ALL": "C"}})
-    monkeypatch.setattr(matrix, "ELSEWHERE", {"there": ("3.11", {"torch": "2.11"}, ["tests"])})
+    monkeypatch.setattr(matrix, "ELSEWHERE", {"there": ("2.7", {"torch": "2.11"}, ["tests"])})
     monkeypatch.delenv("MATRIX_ENVS", raising=False)
+
+    def cannot(python, packages):
+        raise torch_environment.CannotBeMade(f"no Python {python}")
+
+    monkeypatch.setattr(matrix, "make_environment", cannot)
     return tmp_path / "MATRIX.md"
 
 
@@ -101,21 +127,46 @@ def exit_code_of(monkeypatch, *arguments, outcome="passed"):
 
 def test_what_cannot_be_had_is_said_and_keeps_its_line(course, monkeypatch):
     assert exit_code_of(monkeypatch) == 0
-    assert matrix.read_table() == {
-        "here": ("passed", "2 tests"),
-        "there": ("not run", "no environment in MATRIX_ENVS has it"),
-    }
+    rows = matrix.read_table()
+    assert rows["here"][:2] == ("passed", "2 tests")
+    assert rows["there"][:2] == ("not run", "no environment could be had: no Python 2.7")
     matrix.write_table([matrix.Result("there", "passed", "3 tests")])
     assert exit_code_of(monkeypatch) == 0
-    assert matrix.read_table()["there"] == ("passed", "3 tests")
+    assert matrix.read_table()["there"][:2] == ("passed", "3 tests")
+
+
+@pytest.mark.parametrize("ci, code", [(True, 1), (False, 0)])
+def test_what_cannot_be_had_is_a_failure_where_a_change_lands(ci, code, course, monkeypatch):
+    monkeypatch.setattr(matrix, "CI", ci)
+    cell = (None, {"torch": torch_environment.NEWEST}, ["tests"])
+    monkeypatch.setattr(matrix, "ELSEWHERE", {matrix.THE_NEWEST: cell})
+    assert exit_code_of(monkeypatch, "newest", ["--unwritten"]) == code
+    assert not course.exists()
 
 
 def test_a_failure_is_in_the_table_and_in_the_exit_code(course, monkeypatch):
     assert exit_code_of(monkeypatch, "her", outcome="FAILED") == 1
-    assert matrix.read_table()["here"] == ("FAILED", "2 tests")
+    assert matrix.read_table()["here"][:2] == ("FAILED", "2 tests")
     course.unlink()
-    assert exit_code_of(monkeypatch, "here", outcome="FAILED") == 1
+    assert exit_code_of(monkeypatch, "here", ["--unwritten"], outcome="FAILED") == 1
     assert not course.exists()
+
+
+def test_a_line_whose_code_has_changed_since_stops_a_release(course, monkeypatch):
+    monkeypatch.setattr(matrix, "commit", lambda: "0123456789")
+    matrix.write_table([matrix.Result("here", "passed", "2 tests")])
+    monkeypatch.setattr(matrix, "has_changed_since", lambda at: at == "0123456789")
+    with pytest.raises(SystemExit, match="speaks of other code in these lines:\nhere"):
+        matrix.main("", ["--outdated"])
+    monkeypatch.setattr(matrix, "has_changed_since", lambda at: False)
+    with pytest.raises(SystemExit) as stopped:
+        matrix.main("", ["--outdated"])
+    assert stopped.value.code is None
+
+
+def test_code_has_changed_since_a_commit_that_is_not_known():
+    assert matrix.has_changed_since("0123456789 and changes")
+    assert matrix.has_changed_since("0" * 10)
 
 
 def test_a_cell_called_so_runs_alone(monkeypatch):
@@ -137,20 +188,32 @@ def test_a_variable_is_set_and_taken_away(tmp_path, monkeypatch):
     assert matrix.surroundings({"HOME": "make_home"}, tmp_path)["HOME"].startswith(str(tmp_path))
 
 
-def test_an_environment_is_found_by_what_it_has(course, monkeypatch):
+def test_an_environment_for_another_machine_is_found_by_what_it_is(monkeypatch):
     monkeypatch.setenv("MATRIX_ENVS", sys.prefix)
-    monkeypatch.setattr(matrix, "MACHINES", dict.fromkeys(["it", "another"], platform.machine()))
-    monkeypatch.setattr(matrix, "run", lambda name, python, variables, tests: (python, tests))
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    found = matrix.elsewhere("it", here, {"pytest": pytest.__version__}, ["tests"])
-    assert found == (Path(sys.prefix, "bin", "python"), ["tests"])
-    for python, packages in [("2.7", {}), (here, {"pytest": "1.0"}), (here, {"no-such": "1.0"})]:
-        assert matrix.elsewhere("another", python, packages, []).outcome == "not run"
-    matrix.MACHINES["another"] = "pdp11"
-    assert matrix.elsewhere("another", here, {}, []).outcome == "not run"
+    assert matrix.given(platform.machine(), here) == Path(sys.prefix, "bin", "python")
+    for machine, python in [(platform.machine(), "2.7"), ("pdp11", here)]:
+        with pytest.raises(torch_environment.CannotBeMade, match="MATRIX_ENVS names none"):
+            matrix.given(machine, python)
     monkeypatch.setenv("MATRIX_ENVS", "/nowhere")
     with pytest.raises(SystemExit, match="names /nowhere, which has no bin/python"):
-        matrix.elsewhere("it", here, {}, [])
+        matrix.given(platform.machine(), here)
+
+
+@pytest.mark.slow
+def test_an_environment_is_made_with_what_is_asked_for(tmp_path, monkeypatch):
+    """Without torch, which takes gigabytes: what goes before the constraints does so for any."""
+    monkeypatch.setattr(torch_environment, "HOME", tmp_path / "torch")
+    monkeypatch.setattr(torch_environment, "COURSE", "iniconfig")
+    python = torch_environment.make_environment(None, {"packaging": "25"})
+    program = "from importlib.metadata import version as v; print(v('packaging'), v('iniconfig'))"
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
+    packaging, iniconfig = done.stdout.split()
+    assert packaging.startswith("25.") and iniconfig == torch_wordings.pinned("iniconfig")
+    with pytest.raises(torch_environment.CannotBeMade, match="no-such-package-of-ours"):
+        torch_environment.make_environment(None, {"no-such-package-of-ours": "1"})
+    with pytest.raises(torch_environment.CannotBeMade, match="2.7"):
+        torch_environment.make_environment("2.7", {})
 
 
 @pytest.mark.parametrize(
@@ -166,12 +229,6 @@ def test_an_environment_is_found_by_what_it_has(course, monkeypatch):
 )
 def test_a_version_is_one_of_those_wanted(version, wanted, same):
     assert matrix.begins_with(version, wanted) == same
-
-
-def test_every_lower_bound_is_in_the_cell_of_the_lowest():
-    lowest = matrix.lowest()
-    assert len(lowest) > 20
-    assert lowest["torch"] == "2.11" and lowest["jupyterlab"] == "4.0"
 
 
 def test_a_locale_that_is_missing_is_said():
