@@ -271,6 +271,23 @@ class Listener:
         """jvp has run: a forward-mode derivative."""
 
 
+class Here(Listener):
+    """Tells another listener of what is called in the thread that has made this one, and of that
+    alone: others may be at work on what is the user's."""
+
+    def __init__(self, listener):
+        self.listener, self.thread = listener, threading.get_ident()
+
+    def called(self, call):
+        if threading.get_ident() == self.thread:
+            self.listener.called(call)
+
+    def after_backward(self, node, call, grad_outs, grads):
+        if threading.get_ident() != self.thread:
+            return grads
+        return self.listener.after_backward(node, call, grad_outs, grads)
+
+
 @contextmanager
 def listening(listener):
     """Tell `listener` of every custom Function, in every thread, for the length of a `with`."""
@@ -565,6 +582,6 @@ def _hears(function, x):
             times.append(call and call.function)
             return grads
 
-    with listening_alone(Heard()):
+    with listening_alone(Here(Heard())):
         torch.autograd.grad(function.apply(x).sum(), x, create_graph=True)
     return f"met {times.count(function)} times"

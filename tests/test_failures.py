@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -206,3 +207,65 @@ def test_a_script_is_not_run_where_torch_has_moved(options, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.startswith("double_backward itself has failed")
+
+
+def bad(tensor):
+    raise SystemError
+
+
+def in_backward(act):
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            act()
+            return grad_out
+
+    F.apply(x()).sum().backward()
+
+
+def within(manager):
+    def run(act):
+        with manager():
+            act()
+
+    return run
+
+
+def in_threads(act):
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: act(), range(4)))
+
+
+PLACES = {
+    "torch.func.grad": lambda act: torch.func.grad(lambda x: (act(), x.sin())[1])(torch.ones(())),
+    "torch.func.vmap": lambda act: torch.func.vmap(lambda x: (act(), x.sin())[1])(torch.ones(3)),
+    "inference_mode": within(torch.inference_mode),
+    "no_grad": within(torch.no_grad),
+    "autocast": within(lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
+    "meta": within(lambda: torch.device("meta")),
+    "hooks": within(lambda: torch.autograd.graph.saved_tensors_hooks(bad, bad)),
+    "backward": in_backward,
+    "threads": in_threads,
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_verb_can_be_begun_anywhere(place, monkeypatch):
+    """Its rehearsal has nothing to do with what is active there, and leaves no trace."""
+    engine = torch.autograd._engine_run_backward
+    monkeypatch.setattr(torch.autograd, "_engine_run_backward", lambda *a, **k: engine(*a, **k))
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+
+    def begin():
+        for remedy in (detect_intermediates, recompute_intermediates):
+            with remedy():
+                pass
+        diagnose_all(lambda: None)
+
+    place(begin)
+    assert torch.equal(before, torch.get_rng_state())

@@ -14,6 +14,7 @@ from torch import Tensor
 from double_backward._torch import levels
 from double_backward.calls import (
     Call,
+    Here,
     Listener,
     is_left_alone,
     listening,
@@ -270,9 +271,14 @@ class Met(Listener):
                 raise TypeError(f"ignore takes Function classes, such as MyFunction, not {each!r}")
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self, alone: bool = False) -> Iterator[None]:
+        """
+        Args:
+            alone: to what this thread calls.
+        """
         rehearsed("diagnose_all()", _diagnoses, "right", "wrong")
-        with listening(self), self._passes.met():
+        heard = listening_alone(Here(self)) if alone else listening(self)
+        with heard, self._passes.met():
             yield
 
     def called(self, call: Call) -> None:
@@ -472,7 +478,7 @@ def _not_checked(function, text):
 def _diagnoses(function: Any, x: Tensor) -> str:
     """What diagnose_all() says of a step with a Function of ours: its rehearsal."""
     met = Met()
-    with listening_alone(met), met.listening():
+    with met.listening(alone=True):
         second_derivative(function, x)
     (row,) = met.diagnosed(progress=False).rows
     said = f"{row.verdict.value} ({row.cause.code if row.cause else ''}) to order {row.order}"

@@ -20,6 +20,7 @@ from double_backward._torch import (
     unbatched,
 )
 from double_backward.calls import (
+    Here,
     Listener,
     is_listening,
     listening,
@@ -494,7 +495,7 @@ def _detects(function, x):
     notes: dict[str, dict[str, str]] = {}
     remedy.notes.append(notes)
     error = ""
-    with listening_alone(remedy):
+    with listening_alone(Here(remedy)):
         try:
             number = second_derivative(function, x)
         except SecondDerivativeError as raised:
@@ -506,6 +507,6 @@ def _detects(function, x):
 
 
 def _recomputes(function, x):
-    with as_written(), listening_alone(_Recompute()):
+    with as_written(), listening_alone(Here(_Recompute())):
         number = second_derivative(function, x)
     return "right" if close(number, right_number(x)) else f"the number {number.tolist()}"
