@@ -1,4 +1,4 @@
-"""What backward does where autograd does not follow: seen while it runs, with the line.
+"""What a backward, or fn, does where autograd does not follow: seen while it runs, with the line.
 
 Observed by running, never read from the text of a Function.
 """
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ._torch import engine_replaced, set_grad_enabled
+from ._torch import engine_replaced, set_grad_enabled, tree_leaves
 from .methods import around, backward_method
 from .phrases import Phrase, joined
 from .places import OURS, TORCH, is_own, line_of_code
@@ -29,7 +29,11 @@ DETACHING = {  # and how they are told
     "variable": Phrase("Variable() or nn.Parameter()"),
 }
 LEAVING = {"item": ".item()", "tolist": ".tolist()", "float": "float()", "numpy": "NumPy"}
-STEPS = DETACHING | LEAVING | {"inference": "torch.inference_mode()"}
+HOOKS = {  # what they return takes the place of a gradient
+    "hook": Phrase("a hook on a tensor"),
+    "module_hook": Phrase("a backward hook of a module"),
+}
+STEPS = DETACHING | LEAVING | HOOKS | {"inference": "torch.inference_mode()"}
 DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
 METHODS = {"detach": "detach", "detach_": "detach", "item": "item", "tolist": "tolist"}
 METHODS |= {"numpy": "numpy", "__array__": "numpy", "__float__": "float", "__int__": "float"}
@@ -123,6 +127,31 @@ class Watch(TorchFunctionMode):
         return watching
 
 
+class WatchFn(Watch):
+    """The same while fn runs, a model or a loss, and the hooks that it puts on tensors.
+
+    Much of what fn does outside of autograd loses nothing: a buffer, a number for the log. A
+    `no_grad` counts where something that requires grad is used inside it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running.append(("", ""))
+        self.open: list[Step] = []  # a no_grad in which nothing is used yet
+
+    def kind(self, func: Any, args: tuple, kwargs: dict, frame: Any) -> str | None:
+        if func is set_grad_enabled and torch.is_grad_enabled() != args[0]:
+            self.open = [] if args[0] else [Step("no_grad", line_of_code(frame, self.own))]
+            return None
+        if func is torch.Tensor.register_hook:
+            return "hook"
+        if self.open and not torch.is_grad_enabled():
+            if any(isinstance(a, Tensor) and a.requires_grad for a in tree_leaves([args, kwargs])):
+                self.steps.append(self.open.pop())
+            return None
+        return super().kind(func, args, kwargs, frame)
+
+
 def _puts_back(frame):
     """Whether it is the end of a `with torch.enable_grad()`, inside torch.no_grad()."""
     return frame.f_code.co_name == "__exit__" and frame.f_code.co_filename.startswith(TORCH)
@@ -143,6 +172,24 @@ def _pointer(tensor: Tensor) -> int:
         return tensor.data_ptr()
     except RuntimeError:
         return 0
+
+
+@contextmanager
+def _beyond_modes(watch: Watch) -> Iterator[None]:
+    """Inside, it is also told of that which no mode hears of: the engine, and what is made anew."""
+    with ExitStack() as stack:
+        stack.enter_context(engine_replaced(watch.engine))
+        for made in (torch.autograd.Variable, torch.nn.Parameter):
+            stack.enter_context(around(made, "__new__", watch.made_anew))
+        yield
+
+
+@contextmanager
+def watched_fn() -> Iterator[list[Step]]:
+    """List of `Step`, filled while fn runs inside; of its backwards nothing is told."""
+    watch = WatchFn()
+    with _beyond_modes(watch), watch:
+        yield watch.steps
 
 
 @contextmanager
@@ -168,9 +215,7 @@ def watched(classes: Iterable[Any]) -> Iterator[list[Step]]:
         return wrapper
 
     with ExitStack() as stack:
-        stack.enter_context(engine_replaced(watch.engine))
-        for made in (torch.autograd.Variable, torch.nn.Parameter):
-            stack.enter_context(around(made, "__new__", watch.made_anew))
+        stack.enter_context(_beyond_modes(watch))
         for cls in dict.fromkeys(classes):
             stack.enter_context(around(cls, backward_method(cls), wrapper_of(cls)))
         yield watch.steps

@@ -684,6 +684,29 @@ pair = (x(0.5, 1.0), x(0.8, -0.3))
 a, b, empty = x(0.5, 1.2), x(0.7, -0.4), torch.zeros(0, dtype=torch.float64, requires_grad=True)
 
 # Verdict -> what gets it: fn, the codes that are said, and where it is asked, else at x().
+# Steps that fn itself takes.
+
+
+def under_no_grad(x):
+    with torch.no_grad():
+        factor = x.cos()
+    return factor * x
+
+
+def for_the_log(x):
+    with torch.no_grad():
+        x.exp().sum().item()
+    value = x.sin()
+    value.detach().numpy()
+    return value
+
+
+def hooked_module(x):
+    layer = torch.nn.Tanh()
+    layer.register_full_backward_hook(lambda module, ins, outs: (ins[0].detach(),))
+    return layer(x**2) ** 2
+
+
 SAID = {
     "supported": {
         "made for symmetric matrices": (torch.linalg.eigvalsh, "stays_symmetric", symmetric),
@@ -744,6 +767,7 @@ SAID = {
         "relu": (torch.relu, "", many),
         "piecewise linear": (torch.nn.functional.hardtanh, "", many),
         "sign": (saving(torch.abs, torch.sign, torch.mul), "", many),
+        "detached in fn, and nothing lost": (for_the_log, ""),
         "constants": (saving(lambda x: x * ramp(x), ramp, torch.mul), "", many),
         "unused intermediate": (Logged.apply, "", many),
         "huber at its corner": (
@@ -777,6 +801,7 @@ SAID = {
         ),
     },
     "silently_wrong": {
+        "a module's hook that cuts": (hooked_module, "steps_in_fn"),
         "0 where it is recorded": (
             cubic(lambda g, x: g * 3 * x**2 * (0 if torch.is_grad_enabled() else 1)),
             "changed_by_create_graph",
@@ -818,7 +843,7 @@ SAID = {
             lambda v: Cube.apply(sparse_values(v)),
             "cause_unknown",
         ),
-        "a maximum, found without a graph": (its_own_maximum, "cause_unknown"),
+        "a maximum, found without a graph": (its_own_maximum, "steps_in_fn"),
         "SinhBad": (SinhBad.apply, "intermediate_on_ctx"),
         "SinhBad at 0": (SinhBad.apply, "intermediate_on_ctx", x(0.0)),
         "SinhBad in a formula": (lambda x: SinhBad.apply(x) ** 2, "intermediate_on_ctx"),
@@ -844,7 +869,7 @@ SAID = {
             cubic(lambda g, x: g * 3 * torch.tensor(x.tolist(), dtype=x.dtype) ** 2),
             "untracked_backward",
         ),
-        "a hook that detaches": (hooked, "cause_unknown"),
+        "a hook that detaches": (hooked, "steps_in_fn"),
         "half of x by .data": (cubic(lambda g, x: g * 3 * x.data * x), "untracked_backward"),
         "x.detach() where it is no leaf": (
             cubic(lambda g, x: g * 3 * (x if x.is_leaf else x.detach()) ** 2),
@@ -1016,6 +1041,19 @@ SAID = {
             "first_derivative_differs",
             many,
         ),
+        "grad without create_graph in fn": (
+            lambda x: (x - torch.autograd.grad((x**4).sum(), x)[0]) ** 2,
+            "steps_in_fn first_derivative_differs",
+        ),
+        "detached in fn": (
+            lambda x: x * x.sin().detach(),
+            "steps_in_fn first_derivative_differs",
+        ),
+        "a number made in fn": (
+            lambda x: x * float(x.detach().exp().sum()),
+            "steps_in_fn first_derivative_differs",
+        ),
+        "no_grad in fn": (under_no_grad, "steps_in_fn first_derivative_differs"),
         "reversal": (Reversal.apply, "first_derivative_differs", many),
         "reversal inside": (
             lambda x: Reversal.apply(torch.sin(x)) ** 2,
@@ -1079,6 +1117,10 @@ SAID = {
             x(70.0, -40.0, 130.0),
         ),
         "a value at one point alone": (at_one_point, "raises_beside"),
+        "a slight part is lost in fn": (
+            lambda x: x**2 + 1e-2 * x.sin().detach(),
+            "steps_in_fn",
+        ),
         "solver stopped early": (StoppedEarly.apply, "inexact_first_derivative", x(0.05, 0.1)),
     },
 }

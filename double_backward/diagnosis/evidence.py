@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from double_backward.check import INEXACT, Outcome
+from double_backward.untracked_steps import Step
 
 from .as_called import Compiled
 from .formulas import Row, Setting
@@ -34,6 +35,7 @@ class Evidence:
     raises_beside: str = ""  # the error that fn raises beside the point
     unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
     forgotten: tuple[str, ...] = ()  # leaves that should stand there, and get no gradient
+    steps: tuple[Step, ...] = ()  # that fn itself takes where autograd does not follow
     compiled: Compiled | None = None  # fn calls compiled regions; the rest is of fn as written
     verdict: str = ""  # what was concluded, for those that speak where nobody else does
     explained: bool = False  # a cause is known

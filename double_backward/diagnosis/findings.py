@@ -176,6 +176,15 @@ OF_THE_FIRST = {
         "backward returns None for {}, but the output depends on it: .backward() leaves .grad at "
         "None without a message. Return its gradient.",
     ),
+    "steps_in_fn": Rule(
+        (4, "detach"),
+        words.steps_in_fn,
+        "fn itself leaves autograd: {steps}. The part of the derivative that goes through there is "
+        "missing, or another one. {advice} If that is meant, compute what is cut off before, and "
+        "hand it in as an input that does not require grad.",
+        cause=lambda e: e.bad,
+        of=lambda e: [],
+    ),
     "first_derivative_differs": Rule((6, "straight-through"), words.first_derivative_differs),
     "meant": Rule(
         (6, "ignore="),

@@ -8,6 +8,7 @@ from double_backward.check import Outcome
 from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
 from double_backward.places import place_of
+from double_backward.untracked_steps import HOOKS, Step, watched_fn
 
 from .as_called import in_float32
 from .each import judge_each, settled
@@ -21,6 +22,8 @@ from .measure import Measured
 from .not_finite import broken
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
+
+HOOK_OF_MODULES = "BackwardHookFunction"  # what torch puts around a module that has such a hook
 
 
 def seen(fn, inputs, order, rtol, atol, ignore, known):
@@ -43,6 +46,8 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
         forgotten=prepared.forgotten,
     )
     how, matrix = "", {}
+    if measured.bad or evidence.first_is_wrong or evidence.inexact:
+        evidence = replace(evidence, steps=_steps_of_fn(measured.probe.target, evidence.functions))
     if measured.bad:
         with suppress(Exception):  # of fn
             matrix = blocks(measured)
@@ -101,6 +106,18 @@ def _asks_its_backwards(measured):
     if measured.first.outcome is Outcome.NOT_FINITE:
         return False
     return measured.bad or measured.first.outcome is not Outcome.RIGHT
+
+
+def _steps_of_fn(target, functions):
+    """Those that fn itself takes where autograd does not follow, hooks first: they decide."""
+    seen = list[Step]()
+    with suppress(Exception), watched_fn() as steps:  # of fn
+        seen = steps
+        target.start()
+    found = [step for step in seen if step.where]
+    if any(f.name == HOOK_OF_MODULES for f in functions):
+        found.append(Step("module_hook", ""))
+    return tuple(sorted(dict.fromkeys(found), key=lambda step: step.kind not in HOOKS))
 
 
 def _error_beside(target):

@@ -6,12 +6,15 @@ from double_backward.lines import message_of, translated, wrapped
 
 from .verdict import Verdict
 
-NOTHING = "The step applies no custom Function."
+NOTHING = (
+    "The step applies no custom Function. What it does itself (detach, a hook, autograd.grad "
+    "without create_graph) is not looked at: hand it to diagnose as a function of its tensors."
+)
 
 
 def text_of(step):
     table = [*wrapped(_headline(step.rows), "  "), "", *_table(step.rows)] if step.rows else []
-    said = [table or [NOTHING]]
+    said = [table or wrapped(NOTHING, "")]
     said.append([line for row in step.rows for line in _told(row)])
     if step.error is not None:
         said.append(wrapped(f"The step raised {error_line(step.error)}", "  "))

@@ -10,7 +10,7 @@ import torch
 from double_backward._torch import EDITED
 from double_backward.check import EXACT, SURROGATE, Outcome
 from double_backward.phrases import Phrase, joined
-from double_backward.untracked_steps import Step, told
+from double_backward.untracked_steps import HOOKS, Step, told
 
 from .evidence import Evidence
 from .functions import WRONG, Custom, Kind, Saved
@@ -89,6 +89,28 @@ def backward_not_repeatable(e: Evidence) -> Filled:
     return {"given": given, "why": why}
 
 
+IN_FN = {  # kinds of step -> what to do about them
+    ("grad", "backward"): Phrase("Use torch.autograd.grad there, with create_graph=True."),
+    ("detach", "data", "tensor", "variable"): Phrase("Use the tensor itself."),
+    ("no_grad", "inference"): Phrase("Compute it outside of that block."),
+    ("item", "tolist", "float", "numpy"): Phrase("Compute it in torch."),
+    tuple(HOOKS): Phrase(
+        "What a hook returns takes the place of the gradient: return the true one, computed in "
+        "torch where autograd records, or drop the hook."
+    ),
+}
+
+
+def steps_in_fn(e: Evidence) -> Filled:
+    """Where no custom Function is to blame."""
+    to_blame = any(f.first is Outcome.WRONG or f.suspect or not f.sound for f in e.functions)
+    if not e.steps or to_blame:
+        return None
+    kinds = {step.kind for step in e.steps}
+    advice = [said for of, said in IN_FN.items() if not kinds.isdisjoint(of)]
+    return {"steps": told(e.steps), "advice": joined("{} {}", advice)}
+
+
 def first_derivative_differs(e: Evidence) -> str | None:
     habits = e.habits
     habit = habits.mutates or habits.mutates_saved or habits.not_linear or habits.not_repeatable
@@ -100,6 +122,8 @@ def first_derivative_differs(e: Evidence) -> str | None:
     first = e.measured.first
     size = max(abs(first.expected), abs(first.got))
     off = abs(first.expected - first.got) / size if size else 0.0
+    if 0 < off <= SURROGATE and steps_in_fn(e):
+        return None  # which is no solver
     if 0 < off <= SURROGATE:
         return Phrase(
             "The first derivative is off by {}. If fn solves to about that, pass rtol={}; if not, "
@@ -130,7 +154,7 @@ def inexact_first_derivative(e: Evidence) -> str | None:
     first, exact = e.measured.first, EXACT[e.measured.dtype]
     said = e.measured.dtype is not torch.float64 and not e.inexact  # by another finding
     said = said or e.measured.dtype is torch.bfloat16
-    if said or first.outcome is not Outcome.RIGHT or first.relative <= exact:
+    if said or first.outcome is not Outcome.RIGHT or first.relative <= exact or steps_in_fn(e):
         return None
     rtol = _rounded_up(2 * first.relative)
     solved = e.inexact and first.relative <= SURROGATE  # further off, nothing is solved
