@@ -17,10 +17,17 @@ from editions.packages import package
 
 MARK = "DOUBLE_BACKWARD_REHEARSAL"  # in the environment of every process that a rehearsal starts
 HUB = """\
+import secrets, sys
+from jupyterhub.auth import Authenticator
+password, token = sys.stdin.read().split()
+class OnePassword(Authenticator):
+    async def authenticate(self, handler, data):
+        right = secrets.compare_digest(data["password"].encode(), password.encode())
+        return data["username"] if right else None
+c.JupyterHub.authenticator_class = OnePassword
+c.Authenticator.allowed_users = {learners!r}
 c.JupyterHub.bind_url = "http://127.0.0.1:{port}"
 c.JupyterHub.hub_bind_url = "http://127.0.0.1:{hub_port}"
-c.JupyterHub.authenticator_class = "dummy"
-c.Authenticator.allow_all = True
 c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = {home!r}
 c.Spawner.args = {arguments!r}
@@ -29,7 +36,7 @@ c.Spawner.start_timeout = 300
 c.JupyterHub.concurrent_spawn_limit = 0
 c.ConfigurableHTTPProxy.command = {proxy!r}
 c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{proxy_port}"
-c.JupyterHub.services = [{{"name": "rehearsal", "api_token": {token!r}}}]
+c.JupyterHub.services = [{{"name": "rehearsal", "api_token": token}}]
 c.JupyterHub.load_roles = [{{
     "name": "rehearsal",
     "services": ["rehearsal"],
@@ -40,10 +47,15 @@ c.Application.log_level = "ERROR"
 
 
 class Hub:
-    """On 127.0.0.1, with the simple spawner, and open to everybody on this machine."""
+    """On 127.0.0.1, with the simple spawner, for these learners alone.
 
-    def __init__(self, folder):
-        self.folder, self.mark, self.token = folder, uuid.uuid4().hex, secrets.token_hex(32)
+    They share a random password. The hub gets it, and the token that starts their servers, through
+    a pipe, so that no file, no command and no environment holds them.
+    """
+
+    def __init__(self, folder, learners):
+        self.folder, self.mark = folder, uuid.uuid4().hex
+        self.password, self.token = secrets.token_hex(32), secrets.token_hex(32)
         port, hub_port, proxy_port = free_ports(3)
         self.url = f"http://127.0.0.1:{port}"
         self.process = None
@@ -64,7 +76,7 @@ class Hub:
                 "node",
                 str(package("configurable-http-proxy", "bin", "configurable-http-proxy")),
             ],
-            token=self.token,
+            learners={learner.name for learner in learners},
         )
         (folder / "config.py").write_text(config, encoding="utf-8")
 
@@ -74,10 +86,13 @@ class Hub:
                 [sys.executable, "-m", "jupyterhub", "-f", "config.py"],
                 cwd=self.folder,
                 env={**os.environ, MARK: self.mark, "PATH": path()},
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:
+            pipe.write(f"{self.password} {self.token}".encode())
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -92,7 +107,8 @@ class Hub:
         """Through the page that people see; then start their server."""
         browser = requests.Session()
         browser.get(f"{self.url}/hub/login", timeout=30)
-        form = {"username": learner.name, "password": "any", "_xsrf": browser.cookies["_xsrf"]}
+        form = {"username": learner.name, "password": self.password}
+        form["_xsrf"] = browser.cookies["_xsrf"]
         answer = browser.post(f"{self.url}/hub/login?next=/hub/home", data=form, timeout=30)
         if not answer.ok or answer.url != f"{self.url}/hub/home":
             raise RuntimeError(f"signing in ended at {answer.url} with {answer.status_code}")

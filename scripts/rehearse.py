@@ -1,8 +1,8 @@
 """`make rehearse LEARNERS=10`: how a room full of people would fare on this machine.
 
-A real JupyterHub on 127.0.0.1, for rehearsal only: it lets everybody in. Each learner signs in,
-gets a server, and at the same moment runs a lesson of the students' edition. Everything is stopped
-at the end, whatever happened.
+A real JupyterHub on 127.0.0.1, which lets nobody in but the learners of this rehearsal. Each signs
+in, gets a server, and at the same moment runs a lesson of the students' edition. Everything is
+stopped at the end, whatever happened.
 """
 
 import signal
@@ -43,7 +43,7 @@ def main(arguments):
     number = how_many(arguments)
     learners = make_learners(number)
     with tempfile.TemporaryDirectory() as folder:
-        hub = Hub(Path(folder))
+        hub = Hub(Path(folder), learners)
         try:
             say("A JupyterHub starts on this machine.")
             hub.start(START)

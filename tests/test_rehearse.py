@@ -12,7 +12,7 @@ import psutil
 import pytest
 import rehearse
 from nbformat.v4 import new_code_cell
-from rehearsal_hub import MARK
+from rehearsal_hub import MARK, Hub
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = [sys.executable, str(ROOT / "scripts" / "rehearse.py")]
@@ -65,6 +65,25 @@ def test_two_learners():
     assert [lesson for lesson, _, _ in rows] == ["1", "2"]
     assert all(float(seconds) > 1 and 100 < int(peak) < 2000 for _, seconds, peak in rows)
     assert "In all: 0 of 2 failed; slowest " in done.stdout
+    assert left_over() == []
+
+
+@pytest.mark.slow
+def test_nobody_is_let_in_but_its_own_learners(tmp_path):
+    learner, stranger = (rehearse.Learner(name, "lesson", []) for name in ("learner1", "stranger"))
+    hub = Hub(tmp_path, [learner])
+    right = hub.password
+    try:
+        hub.start(400)
+        for one, password in ((learner, "any"), (learner, ""), (stranger, right)):
+            hub.password = password
+            with pytest.raises(RuntimeError, match="signing in ended at .* with 403"):
+                hub.sign_in(one, time.monotonic() + 60)
+        files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    finally:
+        hub.stop()
+    assert len(files) > 2  # its settings, its log, its database
+    assert not any(secret.encode() in file for secret in (right, hub.token) for file in files)
     assert left_over() == []
 
 
