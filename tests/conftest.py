@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from editions import carry
 from homes import make_home
 
 import double_backward
@@ -45,8 +44,6 @@ sys.addaudithook(watch)
 for verb in map(double_backward.__getattr__, double_backward.__all__):
     if "timeout" in (getattr(verb, "__kwdefaults__", None) or ()):
         verb.__kwdefaults__["timeout"] = None
-# Archives for Colab are packed in a tenth of the time; nobody keeps these.
-carry.PRESET = 0
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

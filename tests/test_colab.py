@@ -1,5 +1,10 @@
-"""The copies for Colab: as new as the lessons, complete, and equal to them when they run."""
+"""The copies for Colab: as new as lessons and tool, complete, and equal to them when they run.
 
+What is stored is what readers get, so that is what is looked at and run here.
+"""
+
+import ast
+import base64
 import functools
 import importlib.metadata
 import json
@@ -9,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import venv
+import zlib
 from pathlib import Path
 
 import nbformat
@@ -23,8 +29,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from packaging.markers import default_environment
 from same_outputs import differences
 
-import double_backward
-
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 CHINESE = sorted((ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb"))
@@ -35,21 +39,70 @@ every_lesson = pytest.mark.parametrize(
     ids=lambda path: path.relative_to(ROOT / "notebooks").as_posix(),
 )
 
-colab_copy = functools.cache(colab.colab_copy)  # packs all modules, half a second each
+
+@functools.cache
+def text_of(lesson):
+    return colab.copy_of(lesson).read_text(encoding="utf-8")
+
+
+def stored(lesson):
+    return nbformat.reads(text_of(lesson), as_version=4)
+
+
+def files_in(copy):
+    return carry.unpacked(copy.cells[2].source)
 
 
 @every_lesson
 def test_copy_is_not_stale(lesson):
-    copy = colab.COPIES / lesson.relative_to(ROOT / "notebooks")
-    assert copy.exists(), "`make copies` writes it"
-    stored, made = copy.read_text(encoding="utf-8"), colab_copy(lesson)
-    assert colab.same_copy(stored, made), "`make copies` writes it"
+    assert colab.same_copy(text_of(lesson), colab.colab_copy(lesson)), "`make copies` writes it"
+
+
+@every_lesson
+def test_a_copy_has_the_modules_of_today(lesson):
+    """Byte for byte, those of exercises as far as the wrong answers."""
+    for name, content in files_in(stored(lesson)).items():
+        above, *wrong_answers = (ROOT / name).read_bytes().split(b"\n# Wrong answers\n")
+        today = above.rstrip() + b"\n" if wrong_answers else above
+        assert content == today, f"{name}: `make copies` packs it"
+        if name.startswith("lessons_src/exercises/"):
+            assert (b"\nSOLUTION = " in content) == bool(wrong_answers)
+
+
+def imported(module, source):
+    """Of the names that a module, or a cell, imports those of our two packages, as paths."""
+    lines = ["" if line.startswith(("%", "!")) else line for line in source.splitlines()]
+    for node in ast.walk(ast.parse("\n".join(lines))):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split("/")[: -node.level] if node.level else []
+            package = ".".join([*above, *filter(None, [node.module])])
+            found = [package, *(f"{package}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in found:
+            if name.split(".")[0] in ("double_backward", "lessons_src"):
+                yield name.replace(".", "/")
+
+
+@every_lesson
+def test_a_copy_has_every_module_that_it_imports(lesson):
+    copy = stored(lesson)
+    files = files_in(copy)
+    sources = [("", cell.source) for cell in copy.cells if cell.cell_type == "code"]
+    sources += [(name, text.decode()) for name, text in files.items() if name.endswith(".py")]
+    asked = {path for module, source in sources for path in imported(module, source)}
+    assert len(asked) > 80
+    for path in asked:
+        ours = {f"{path}.py", f"{path}/__init__.py"}  # the others are names in a module
+        there = {name for name in ours if (ROOT / name).exists()}
+        assert there <= set(files), f"{path} is imported, and not carried"
 
 
 @every_lesson
 def test_no_answer_stands_under_its_question(lesson):
-    cells = nbformat.reads(colab_copy(lesson), as_version=4).cells
-    code = [cell for cell in cells if cell.cell_type == "code"]
+    code = [cell for cell in stored(lesson).cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
 
 
@@ -67,12 +120,9 @@ def code(notebook):
 
 @pytest.mark.parametrize("lesson", CHINESE, ids=lambda path: path.stem)
 def test_a_chinese_copy_has_the_code_of_the_english_one(lesson):
-    english, chinese = (
-        nbformat.reads(colab_copy(path), as_version=4)
-        for path in (ROOT / "notebooks" / lesson.name, lesson)
-    )
+    english, chinese = (stored(path) for path in (ROOT / "notebooks" / lesson.name, lesson))
     assert code(english) == code(chinese) and len(code(english)) > 10
-    one, other = (carry.unpacked(copy.cells[2].source) for copy in (english, chinese))
+    one, other = files_in(english), files_in(chinese)
     assert set(other) - set(one) == {name.format("zh_CN") for name in carry.CATALOGUES}
     assert all(other[name] == text for name, text in one.items())
     texts = [cell.source for cell in chinese.cells if cell.cell_type == "markdown"]
@@ -92,7 +142,7 @@ print(os.listdir("."))
 @pytest.mark.parametrize("lesson, said", [(LESSONS[0], "hint 1 of 3"), (CHINESE[0], "第 1 条提示")])
 def test_a_copy_gives_its_hints_in_its_language(lesson, said, tmp_path):
     """In any folder, from the modules that it unpacks itself."""
-    modules, lesson_begins = nbformat.reads(colab_copy(lesson), as_version=4).cells[2:4]
+    modules, lesson_begins = stored(lesson).cells[2:4]
     language = lesson_begins.source.partition("get_ipython()")[0]
     (tmp_path / "content").mkdir()
     text = modules.source + "\n" + language + ASK
@@ -107,76 +157,56 @@ def test_a_copy_gives_its_hints_in_its_language(lesson, said, tmp_path):
     assert said in done.stdout and done.stdout.endswith("[]\n"), done.stdout + done.stderr
 
 
-@each_lesson
-def test_modules_are_carried_as_far_as_the_wrong_answers(lesson):
-    copy = nbformat.reads(colab_copy(lesson), as_version=4)
-    modules = carry.unpacked(copy.cells[2].source)
-    assert {"double_backward/__init__.py", "lessons_src/__init__.py"} < set(modules)
-    for name, text in modules.items():
-        whole = (ROOT / name).read_text(encoding="utf-8")
-        above, *wrong_answers = whole.split("\n# Wrong answers\n")
-        assert text == (above.rstrip() + "\n" if wrong_answers else whole)
-        if name.startswith("lessons_src/exercises/"):
-            assert ("\nSOLUTION = " in text) == bool(wrong_answers)
-
-
-@each_lesson
+@every_lesson
 def test_a_copy_is_short_to_read_and_opens_on_the_lesson(lesson):
-    copy = nbformat.read(colab.copy_of(lesson), as_version=4)  # packed as readers have it
+    copy = stored(lesson)
     assert len(copy.cells[2].source.splitlines()) < 25
-    assert len(copy.cells[2].source) < 250_000  # the source is twice as long
+    assert len(copy.cells[2].source) < 500_000  # the source is twice as long
     for cell in copy.cells[1:3]:
         assert cell.source.startswith("#@title ") and cell.metadata["cellView"] == "form", "Colab"
         assert cell.metadata["jupyter"] == {"source_hidden": True}, "JupyterLab"
 
 
-@each_lesson
-def test_with_a_repository_the_tool_is_installed_from_there_and_not_carried(lesson):
-    copy = nbformat.reads(colab_copy(lesson, "ada/course"), as_version=4)
-    assert "git+https://github.com/ada/course" in copy.cells[1].source
-    without = nbformat.reads(colab.colab_copy(lesson, ""), as_version=4)
-    assert "git+" not in without.cells[1].source
-    carried = carry.unpacked(without.cells[2].source)
-    assert set(carry.unpacked(copy.cells[2].source)) == {
-        name for name in carried if not name.startswith("double_backward/")
-    }
-    assert copy.cells[3:] == without.cells[3:]
+def test_a_copy_is_told_by_its_files_and_not_by_how_they_are_packed(monkeypatch):
+    copy, made = stored(LESSONS[0]), text_of(LESSONS[0])
+    files = files_in(copy)
+    for name in ("double_backward/__init__.py", "lessons_src/__init__.py"):
+        copy.cells[2].source = carry.modules_cell(files | {name: files[name] + b"#"})
+        assert not colab.same_copy(nbformat.writes(copy), made)
+
+    def in_haste(content):
+        return base64.b85encode(zlib.compress(content, 1)).decode()
+
+    monkeypatch.setattr(carry, "packed", in_haste)
+    other = colab.colab_copy(LESSONS[0])
+    assert other != made and colab.same_copy(other, made)
 
 
-@pytest.mark.parametrize(
-    "installed, asked", [("", True), ("0.0.1", True), (double_backward.__version__, False)]
-)
-def test_the_tool_is_installed_where_it_is_missing_or_too_old(installed, asked, monkeypatch):
-    """The set-up cell, run where pip only writes down what it is asked for."""
-    found, wanted = importlib.metadata.version, []
+def test_nothing_that_pip_is_asked_for_brings_a_torch(monkeypatch):
+    """The set-up cell, run where torch alone is there, and pip only notes what to do."""
+    found, asked = importlib.metadata.version, []
 
     def version(name):
-        if name != "double-backward":
-            return found(name)
-        if not installed:
+        if name != "torch":
             raise importlib.metadata.PackageNotFoundError
-        return installed
+        return found(name)
 
-    monkeypatch.setattr(importlib.metadata, "version", version)
     done = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: wanted.extend(command) or done)
-    exec(carry.set_up("ada/course"), {})
-    tool = "double-backward @ git+https://github.com/ada/course"
-    assert (tool in wanted) == asked
-
-
-def test_two_copies_differ_by_a_cell_or_a_release_and_not_by_a_module():
-    text = colab_copy(LESSONS[0])
-    assert colab.same_copy(text, text)
-    notebook = nbformat.reads(text, as_version=4)
-    modules = carry.unpacked(notebook.cells[2].source)
-    packed_anew = carry.packed(modules | {"double_backward/__init__.py": ""})
-    other = text.replace(carry.packed(modules), packed_anew)
-    assert other != text and colab.same_copy(text, other)
-    notebook.cells[3].source += " "
-    assert not colab.same_copy(text, nbformat.writes(notebook))
-    another = text.replace(f'"release": "{double_backward.__version__}"', '"release": "0.0.1"')
-    assert another != text and not colab.same_copy(text, another)
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command) or done)
+    exec(carry.set_up(), {})
+    named = {}
+    for command in asked:
+        packages = {re.match(r"[\w-]+(?=>=)", word)[0] for word in command if ">=" in word}
+        named |= dict.fromkeys(packages, "--no-deps" in command)
+    assert {"scipy", "matplotlib", "torchviz", "pygraphviz"} < set(named)
+    for package, alone in named.items():
+        if alone:  # it finds what it needs all the same
+            surroundings = default_environment()
+            assert {name for name, _ in needs(package, [""], surroundings)} <= {*named, "torch"}
+        else:
+            assert "torch" not in reached([(package, ("",))])
 
 
 def lesson_with_link():
@@ -260,6 +290,8 @@ def base(tmp_path_factory):
     venv.create(folder, with_pip=True)
     install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
     subprocess.run([*install, "ipython==7.34.0", "ipykernel<7"], check=True, cwd=ROOT)
+    # For the kernels: where pip is asked for a torch it cannot go on, whichever is there.
+    (folder / "constraints.txt").write_text("torch<0\n")
     # After pip, which must not meet a link: it could remove what lies behind.
     packages = next(folder.glob("lib/python*/site-packages"))
     here = [(name, ("",)) for name in ("torch", "numpy")]
@@ -291,7 +323,11 @@ def kernel(request, base, tmp_path_factory):
         "argv": [str(programs / "python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": "fresh",
         "language": "python",
-        "env": {"PATH": str(programs), "PYTHONPATH": ""},
+        "env": {
+            "PATH": str(programs),
+            "PYTHONPATH": "",
+            "PIP_CONSTRAINT": str(base / "constraints.txt"),
+        },
     }
     (folder / "colab" / "kernel.json").write_text(json.dumps(spec))
     for missing in ("torchviz", "scipy", "pygraphviz", "lessons_src"):
@@ -304,8 +340,8 @@ def kernel(request, base, tmp_path_factory):
 @pytest.mark.slow
 @each_lesson
 def test_copy_runs_where_there_is_nothing_of_ours(lesson, kernel, tmp_path):
-    stored = nbformat.read(lesson, as_version=4)
-    copy = nbformat.reads(colab_copy(lesson), as_version=4)  # with the modules of today
+    course = nbformat.read(lesson, as_version=4)
+    copy = stored(lesson)
     manager = KernelManager(
         kernel_name="colab", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernel)])
     )
@@ -316,7 +352,8 @@ def test_copy_runs_where_there_is_nothing_of_ours(lesson, kernel, tmp_path):
                 client.execute_cell(cell, number)
             ready = re.fullmatch(r"Ready, with PyTorch (\S+)\. .*\n", copy.cells[1].outputs[0].text)
             assert len(copy.cells[1].outputs) == 1 and copy.cells[2].outputs == []
-            for old, new in zip(stored.cells[1:], copy.cells[3:], strict=True):
+            assert ready[1] == INSTALLED["torch"].version
+            for old, new in zip(course.cells[1:], copy.cells[3:], strict=True):
                 outputs = old.get("outputs", []), new.get("outputs", [])
                 assert differences(*outputs, torch=ready[1]) == [], old.source
     assert list(tmp_path.iterdir()) == []

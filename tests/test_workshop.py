@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import nbformat
 import pytest
 from browsing import PICTURES, TYPESET, formulas, violations
-from editions import colab, notes, packages, pieces, room, slides, teaching, workshop
+from editions import carry, colab, notes, packages, pieces, room, slides, teaching, workshop
 from editions.instructor import EXERCISE, instructor
 from editions.languages import WORDS, language_of
 from editions.student import student
@@ -241,6 +241,11 @@ def test_students_edition_tells_no_answer(lesson):
             assert json.dumps(output) not in file
     assert all(not cell.outputs for cell in edition.cells if cell.cell_type == "code")
     assert all(set(cell.metadata) <= {"tags", "jupyter", "cellView"} for cell in edition.cells)
+    assert edition.cells[1].source == carry.set_up()
+    modules = carry.unpacked(edition.cells[2].source).items()
+    brought = [text.decode() for name, text in modules if re.search(r"exercises/\w+\.py", name)]
+    assert sum("\nTASK = " in text for text in brought) == len(exercises())
+    assert not any(re.search(r"^(SOLUTION|WRONG) = ", text, re.M) for text in brought)
     joined = file.replace('",\n    "', "")
     for exercise in exercises().values():
         for part in exercise.SOLUTION:
@@ -276,6 +281,7 @@ def test_instructors_edition_has_every_solution_and_wrong_answer(lesson, monkeyp
     edition = instructor(course, language)
     monkeypatch.setenv("COURSE_LANGUAGE", language)
     nbformat.validate(edition)
+    assert edition.cells[1].source == carry.set_up()
     text, words = texts(edition), WORDS[language]
     for name in checked(course):
         exercise = exercises()[name]

@@ -1,8 +1,7 @@
 """The addresses that pyproject.toml names, once the course is published; as long as none is, "".
 
 `[project.urls]` with `Repository = "https://github.com/owner/name"` turns on whatever needs one:
-badges, links to Colab and to edit a page, the line by which the copies for Colab install the tool,
-the citation's line.
+badges, links to Colab and to edit a page, the citation's line.
 `Documentation`, where the website is, makes the tool's reports name it.
 """
 

@@ -1,28 +1,20 @@
-"""A notebook that brings its modules along: nothing to clone, nothing beside it needed.
-
-Where the repository has an address, a copy may install the tool from there, and brings what is the
-course's own.
-"""
+"""A notebook that brings its modules along: nothing to clone, nothing beside it needed."""
 
 import ast
 import base64
 import json
-import lzma
 import tomllib
+import zlib
 from functools import cache
 from pathlib import Path
 
 from nbformat.v4 import new_code_cell
-
-import double_backward
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # The file of an exercise has these two lines, in this order: a copy ends above one of them.
 SOLUTION = "# The solution"
 WRONG_ANSWERS = "# Wrong answers"  # for the tests and for teachers
 CATALOGUES = ("double_backward/{}.mo", "lessons_src/exercises/{}.mo")  # what these say
-PRESET = 9  # of lzma: the smallest archive
-BYTES = "surrogateescape"  # a file that is no text, as text
 
 SET_UP = """\
 #@title Set-up: run this cell; it installs what is missing here
@@ -46,32 +38,34 @@ if numbers(found("torch")) < numbers("TORCH"):
 needs = NEEDS
 if not shutil.which("dot"):
     needs["pygraphviz"] = "PYGRAPHVIZ"
-missing = [f"{name}>={least}" for name, least in needs.items()
-           if not found(name) or numbers(found(name)) < numbers(least)]
-TOOL
-if missing:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", *missing]
-    done = subprocess.run(pip, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit("Installing failed: check the network, then run this cell again. "
-                         "pip says: " + (done.stderr.strip().splitlines() or ["nothing"])[-1])
-    importlib.invalidate_caches()
+# Without what they need themselves: that is torch, and pip could replace the one that is here.
+alone = ALONE
+for packages, options in ((needs, []), (alone, ["--no-deps"])):
+    missing = [f"{name}>={least}" for name, least in packages.items()
+               if not found(name) or numbers(found(name)) < numbers(least)]
+    if missing:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-color", *options]
+        done = subprocess.run([*pip, *missing], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit("Installing failed: check the network, then run this cell again. "
+                             "pip says: " + (done.stderr.strip().splitlines() or ["nothing"])[-1])
+        importlib.invalidate_caches()
 print(f"Ready, with PyTorch {found('torch')}. Now the next cell, then the lesson.")
 """
 
 MODULES = """\
 #@title The course's own modules: run this cell, there is nothing to read in it
-import base64, json, lzma, os, shutil, sys, tempfile
+import base64, os, shutil, sys, tempfile, zlib
 from pathlib import Path
 
-archive = "ARCHIVE"
+archive = ARCHIVE
 if "course_folder" not in globals():  # it goes when the kernel ends
     course_folder = tempfile.TemporaryDirectory()
     sys.path.insert(0, course_folder.name)
-for name, text in json.loads(lzma.decompress(base64.b85decode(archive))).items():
+for name, packed in archive.items():
     path = Path(course_folder.name, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode(errors="surrogateescape"))
+    path.write_bytes(zlib.decompress(base64.b85decode(packed)))
 if not shutil.which("dot"):  # so that a plain torchviz call draws too
     from double_backward.graphs import layout
 
@@ -83,32 +77,23 @@ if not shutil.which("dot"):  # so that a plain torchviz call draws too
 """
 
 
-INSTALL = """\
-if numbers(found("double-backward")) < numbers("VERSION"):
-    missing.append("double-backward @ git+https://github.com/REPOSITORY")
-"""
-
-
-def carry(notebook, language="", end=WRONG_ANSWERS, repository=""):
+def carry(notebook, language="", end=WRONG_ANSWERS):
     """Put the set-up and the modules that the lesson imports below its title, folded, in place.
 
-    A module that has the line `end` is carried as far as that. With a `repository`, owner/name on
-    GitHub, the tool is installed from there and not carried. With them comes what they say in
+    A module that has the line `end` is carried as far as that. With them comes what they say in
     another `language`.
     """
     folded = {"cellView": "form", "jupyter": {"source_hidden": True}}
     names = needed(notebook)
     names += [each.format(language) for each in CATALOGUES if language]
-    if repository:
-        names = [name for name in names if not name.startswith("double_backward/")]
-    texts = {name: carried(name, end) for name in names}
+    files = {name: carried(name, end) for name in names}
     notebook.cells[1:1] = [
-        new_code_cell(set_up(repository), id="set-up", metadata=folded),
-        new_code_cell(modules_cell(texts), id="modules", metadata=folded),
+        new_code_cell(set_up(), id="set-up", metadata=folded),
+        new_code_cell(modules_cell(files), id="modules", metadata=folded),
     ]
 
 
-def set_up(repository=""):
+def set_up():
     """The first cell: lower bounds are those of pyproject.toml, nothing is bounded from above."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
@@ -117,41 +102,40 @@ def set_up(repository=""):
     torch = bounds.pop("torch")  # gigabytes: never installed from here
     pygraphviz = bounds.pop("pygraphviz")
     bounds["setuptools"] = "0"  # the bound is for building; Colab's own one will do
-    tool = INSTALL.replace("VERSION", double_backward.__version__) if repository else ""
+    # torchviz alone needs torch. What else it needs is graphviz, in any version.
+    alone = {"graphviz": "0", "torchviz": bounds.pop("torchviz")}
     return (
         SET_UP.strip()
-        .replace("TOOL\n", tool.replace("REPOSITORY", repository))
-        .replace("NEEDS", str(dict(sorted(bounds.items()))).replace("'", '"'))
+        .replace("NEEDS", json.dumps(bounds, sort_keys=True))
+        .replace("ALONE", json.dumps(alone))
         .replace("PYGRAPHVIZ", pygraphviz)
         .replace("TORCH", torch)
     )
 
 
-def modules_cell(texts):
-    return MODULES.strip().replace("ARCHIVE", packed(texts))
+def modules_cell(files):
+    packed_files = {name: packed(content) for name, content in files.items()}
+    return MODULES.strip().replace("ARCHIVE", json.dumps(packed_files))
 
 
-def packed(texts):
-    """The files, name -> text, as one line."""
-    return _packed(json.dumps(texts))
-
-
-@cache  # half a second; lessons bring the same modules
-def _packed(files):
-    return base64.b85encode(lzma.compress(files.encode(), preset=PRESET)).decode()
+@cache  # the same modules for every lesson
+def packed(content):
+    """Each file by itself: where one is changed, git stores that one anew, and not the archive."""
+    return base64.b85encode(zlib.compress(content, 9)).decode()
 
 
 def unpacked(source):
-    """What `packed` was given, from a modules cell."""
+    """The files, name -> bytes, of a modules cell."""
     line = next(line for line in source.splitlines() if line.startswith("archive = "))
-    return json.loads(lzma.decompress(base64.b85decode(line.split('"')[1])))
+    archive = json.loads(line.removeprefix("archive = "))
+    return {name: zlib.decompress(base64.b85decode(text)) for name, text in archive.items()}
 
 
 def carried(name, end):
-    """The text of a file, as far as the line `end` if it has one."""
-    text = (ROOT / name).read_bytes().decode(errors=BYTES)
-    above, found, _ = text.partition(f"\n{end}\n")
-    return above.rstrip() + "\n" if found else text
+    """What a file holds, as far as the line `end` if it has one."""
+    content = (ROOT / name).read_bytes()
+    above, found, _ = content.partition(f"\n{end}\n".encode())
+    return above.rstrip() + b"\n" if found else content
 
 
 def needed(notebook):

@@ -1,17 +1,13 @@
 """Self-contained copies of the lessons for Colab, and the badges that open them.
 
-`make copies` writes into notebooks/colab/ the copies whose lesson has changed, or all for another
-release; nothing is executed. In between, a copy has the modules that it was made with.
+`make copies` writes them into notebooks/colab/, where readers find them; nothing is executed.
 """
 
 import re
 
 import nbformat
 
-import double_backward
-
-from . import address as addresses
-from .carry import ROOT, carry
+from .carry import ROOT, carry, unpacked
 from .languages import language_of, lessons_in
 
 COPIES = ROOT / "notebooks" / "colab"
@@ -23,11 +19,8 @@ LESSON_LINK = re.compile(r"\[([^\]]+)\]\((\d_\w+\.ipynb)\)")
 FILE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
 
 
-def colab_copy(lesson, repository=None):
-    """The text of the copy, a function of the lesson and the modules alone.
-
-    It installs the tool from the `repository`, by default the one that pyproject.toml names.
-    """
+def colab_copy(lesson):
+    """The text of the copy, a function of the lesson and the modules alone."""
     notebook = nbformat.read(lesson, as_version=4)
     home = home_of(notebook)
     take_badge_out(notebook)
@@ -40,15 +33,12 @@ def colab_copy(lesson, repository=None):
             # A link to a file beside the notebook leads nowhere on Colab.
             target = rf"[\1]({home}/\2)" if home else r"\1"
             cell.source = FILE_LINK.sub(r"\1", LESSON_LINK.sub(target, cell.source))
-    if repository is None:
-        repository = addresses.repository()
-    carry(notebook, language_of(lesson), repository=repository)
-    notebook.metadata["release"] = double_backward.__version__
+    carry(notebook, language_of(lesson))
     return nbformat.writes(notebook) + "\n"
 
 
 def write_copies():
-    """Those that are not as their lesson is, or of another release; return what changed."""
+    """Those that are not as their lesson and the modules are; return which these were."""
     changed = []
     for lesson in LESSONS:
         copy, text = copy_of(lesson), colab_copy(lesson)
@@ -64,14 +54,17 @@ def copy_of(lesson):
 
 
 def same_copy(one, other):
-    """Whether two copies are of the same lesson and release, whatever modules they carry."""
+    """Whether two copies hold the same, however another zlib has packed it."""
     return content(one) == content(other)
 
 
 def content(text):
+    """The copy without its archive, and the files in there."""
     copy = nbformat.reads(text, as_version=4)
-    lesson = [cell for number, cell in enumerate(copy.cells) if number != 2]
-    return copy.metadata.get("release"), lesson
+    modules = copy.cells[2]
+    files = unpacked(modules.source)
+    modules.source = re.sub("^archive = .*", "", modules.source, flags=re.M)
+    return copy, files
 
 
 def address(lesson, repository):
