@@ -57,7 +57,7 @@ def test_hooks_ask_no_network():
 def test_what_contributors_are_sent_to_is_there():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = re.findall(r"`((?:[\w.]+/)+[\w.]*|\w+\.(?:py|md|txt|toml))`", text)
-    made = {".venv/", ".venv/bin/python", "build/release/", "build/workshop/slides/"}
+    made = {".venv/", ".torch/", ".venv/bin/python", "build/release/", "build/workshop/slides/"}
     assert len(named) > 15
     assert [name for name in set(named) - made if not (ROOT / name).exists()] == []
 
