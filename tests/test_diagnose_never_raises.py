@@ -1,6 +1,7 @@
 """Whatever fn and the inputs are, `diagnose` returns in time, with a sentence."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import threading
@@ -163,6 +164,7 @@ def waits(x):
     ("fn", "where"), [(Forever.apply, "forever, line "), (waits, "waits, line ")]
 )
 def test_after_a_while_it_ends_and_says_what_was_running(fn, where):
+    diagnose(lambda x: x**2, x())  # imports what it needs
     before = time.monotonic()
     found = diagnose(fn, x(), timeout=0.5)
     assert time.monotonic() - before < 30
@@ -189,6 +191,94 @@ def test_the_limit_holds_in_other_threads():
     thread.start()
     thread.join(30)
     assert found and found[0].findings[0].code == "took_too_long"
+
+
+caught, called = [], []
+
+
+def waits_once(x):
+    called.append(len(caught))
+    try:
+        waits(x)
+    except:  # noqa: E722
+        caught.append("bare")
+    return x**2
+
+
+def keeps_the_error(x):
+    called.append(len(caught))
+    try:
+        waits(x)
+    except BaseException as error:
+        caught.append(error)
+    return x**2
+
+
+def tries_again(x):
+    while True:
+        try:
+            time.sleep(0.01)
+        except BaseException:
+            caught.append("again")
+
+
+def tries_again_around(x):
+    while True:
+        try:
+            tries_again(x)
+        except BaseException:
+            caught.append("around")
+
+
+def suppresses(x):
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(0.01)
+
+
+def raises_another(x):
+    while True:
+        with contextlib.suppress(ValueError):
+            try:
+                time.sleep(0.01)
+            except BaseException as error:
+                caught.append("another")
+                raise ValueError from error
+
+
+def waits_in_backward(ctx, g):
+    return waits_once(g)
+
+
+@pytest.mark.parametrize(
+    "fn, times",
+    [
+        (waits_once, 1),
+        (function(lambda ctx, x: x**2, waits_in_backward).apply, 1),
+        (keeps_the_error, 1),
+        (tries_again, 1),
+        (tries_again_around, 2),
+        (suppresses, 0),
+        (raises_another, 1),
+    ],
+)
+def test_code_that_catches_everything_ends_and_is_not_called_again(fn, times):
+    caught.clear(), called.clear(), diagnose(lambda x: x**2, x())
+    found = []
+    thread = threading.Thread(target=lambda: found.append(diagnose(fn, x(), timeout=0.5)))
+    thread.daemon = True
+    thread.start()
+    thread.join(30)
+    assert found and found[0].findings[0].code == "took_too_long"
+    assert len(caught) <= times and not any(called)
+
+
+def test_what_has_ended_leaves_no_error_behind():
+    caught.clear()
+    for _ in range(3):
+        assert diagnose(keeps_the_error, x(), timeout=0.1).verdict == "not_checked"
+    caught.clear()  # the errors that were kept are dropped here, when nothing runs any more
+    assert diagnose(lambda x: x**2, x(), timeout=30).ok
 
 
 def test_a_limit_that_is_not_reached_leaves_nothing():

@@ -19,6 +19,8 @@ from double_backward.differences import flat, real, shaped
 from double_backward.failures import handed_over
 from double_backward.names import call_names
 
+from .time_limit import look_at_the_clock
+
 SLOW = 2.0  # seconds; a call that takes longer is announced on stderr
 
 
@@ -227,6 +229,7 @@ class Target:
         return [ys[i] for i in chosen]
 
     def _call(self, arguments, state):
+        look_at_the_clock()
         seed_generators(self.seed)
         args, before = tree_unflatten(arguments, self.tree), time.perf_counter()
         if state:

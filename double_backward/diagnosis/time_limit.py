@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -27,6 +28,11 @@ class TookTooLong(BaseException):
 
     running = ""
 
+    def __init__(self) -> None:  # in the thread that it was sent to
+        super().__init__()
+        for limit in _ended:
+            limit.again_without(self)
+
 
 class EndlessRecursion(RuntimeError):
     """A backward differentiates what leads to itself."""
@@ -37,7 +43,8 @@ def limited(seconds: float | None) -> Iterator[None]:
     """Raise `TookTooLong` inside after so many seconds; None: never.
 
     It comes as soon as Python runs again in this thread, or in one in which autograd calls a
-    backward; a single call of compiled code is waited for.
+    backward; a single call of compiled code is waited for. Where fn catches it, and whatever else
+    there is, it comes again.
     """
     if seconds is None:
         yield
@@ -56,12 +63,22 @@ def limited(seconds: float | None) -> Iterator[None]:
         limit.over()
 
 
+def look_at_the_clock() -> None:
+    """Raise `TookTooLong` where it has come already, and fn has caught and kept it."""
+    if any(limit.thread == threading.get_ident() for limit in _ended):
+        raise TookTooLong
+
+
+_ended: list["_Limit"] = []  # those whose time is over and whose work is not
+
+
 class _Limit:
     """Ends the work of one thread, and of those that autograd began for it."""
 
     def __init__(self, thread: int):
         self.thread, self.before = thread, set(sys._current_frames())
-        self.lock, self.is_over, self.ended = threading.Lock(), False, False
+        self.lock, self.is_over = threading.Lock(), False
+        self.sent = list[weakref.ref]()
         self.running = ""
 
     def end(self) -> None:
@@ -73,7 +90,7 @@ class _Limit:
             others = {k: f for k, f in frames.items() if k not in self.before and _backward(f)}
             stacks = [traceback.extract_stack(f) for f in [*others.values(), mine] if f]
             self.running = next(filter(None, map(innermost_of, stacks)), "")
-            self.ended = True
+            _ended.append(self)
             for thread in [*others, self.thread]:
                 _raise_in(thread, TookTooLong)
 
@@ -81,8 +98,15 @@ class _Limit:
         """What was sent and has not come is taken back."""
         with self.lock:
             self.is_over = True
-            if self.ended:
+            if self in _ended:
+                _ended.remove(self)
+                self.sent.clear()
                 _raise_in(self.thread, None)
+
+    def again_without(self, error: TookTooLong) -> None:
+        """Where it is dropped, somebody has caught it: then another one comes in this thread."""
+        again = functools.partial(_RAISE, threading.get_ident(), TookTooLong)
+        self.sent.append(weakref.ref(error, again))
 
 
 def _backward(frame: FrameType | None) -> bool:
@@ -92,9 +116,15 @@ def _backward(frame: FrameType | None) -> bool:
     return frame is not None and frame.f_code.co_filename.endswith(ENGINE)
 
 
+# No function of Python's: where it is called for what was dropped, that would be raised in it, and
+# nobody hears it. C takes no notice of what else it is handed, a reference.
+_RAISE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object, ctypes.py_object)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
+
+
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    wanted = ctypes.py_object(error) if error else None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), wanted)
+    _RAISE(thread, ctypes.py_object(error) if error else ctypes.py_object(), None)
 
 
 @contextmanager
@@ -113,6 +143,7 @@ def _ending_recursion(engine: Callable) -> Callable:
 
     @functools.wraps(engine)
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        look_at_the_clock()
         nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
         mine = [node for node in nodes if class_of(node) is not None]
         for node in mine:
