@@ -26,7 +26,6 @@ import torch
 import double_backward
 from double_backward.diagnosis.training_step import Met, StepDiagnosis
 from double_backward.failures import handed_over, own
-from double_backward.methods import is_named
 from double_backward.places import OURS
 
 TWICE = 2
@@ -35,7 +34,7 @@ NOT_ALL_RIGHT = 3  # the exit status; 1 is an error of the script, 2 a wrong arg
 
 def main() -> None:
     options = _options()
-    met = Met()
+    met = Met(options.ignore)
     error: BaseException | None = None
     leave: Any = 0
     try:
@@ -53,7 +52,6 @@ def main() -> None:
         sys.stdout.flush()
     all_right = False
     try:
-        met.ignored = _ignored(options, met)
         result = met.diagnosed(error, at_least=TWICE)
         all_right = result.ok
         _report(options, result)
@@ -162,16 +160,6 @@ def _remedy(options: argparse.Namespace) -> AbstractContextManager[None]:
     return double_backward.recompute_intermediates() if options.recompute else nullcontext()
 
 
-def _ignored(options: argparse.Namespace, met: Met) -> tuple[type, ...]:
-    """The classes that `--ignore` names, of those that were met."""
-    functions = [each for each in met.functions if isinstance(each, type)]
-    for name in options.ignore:
-        if not any(is_named(function, [name]) for function in functions):
-            said = f"--ignore {name}: the script applies no custom Function of this name."
-            print(f"\ndouble_backward: {said}", file=sys.__stderr__)
-    return tuple(function for function in functions if is_named(function, options.ignore))
-
-
 def _inside(options: argparse.Namespace) -> str:
     ways = [f"{way}_intermediates()" for way in ("detect", "recompute") if vars(options)[way]]
     about = "the table is about the Functions alone"
@@ -198,10 +186,13 @@ def _without_ours(way: TracebackType | None) -> TracebackType | None:
 
 
 def _report(options: argparse.Namespace, result: StepDiagnosis) -> None:
+    for name in result.unmet:
+        told = f"--ignore {name}: the script applies no custom Function of this name."
+        print(f"\ndouble_backward: {told}", file=sys.__stderr__)
     said = f"no custom Function is differentiated {TWICE} times or more."
     if result.rows:
         said = f"differentiated {TWICE} times or more{_inside(options)}:\n"
-        said += str(replace(result, error=None))
+        said += str(replace(result, error=None, unmet=()))
     print(f"\ndouble_backward: {said}", file=sys.__stderr__)
     if options.json:
         about = {"double_backward": double_backward.__version__, "torch": torch.__version__}

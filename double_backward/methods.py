@@ -1,7 +1,7 @@
-"""The methods of a Function: which of them it declares, and each of them wrapped for a while."""
+"""What a Function is called and declares, and its methods, each of them wrapped for a while."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .failures import handed_over
+from .places import Place, place_of
 
 _GUARD = once_differentiable(lambda ctx: None).__code__
 
@@ -46,11 +47,39 @@ def without_guard(backward: Any) -> Any:
     return backward
 
 
+def names_of(function: Any) -> tuple[str, ...]:
+    """What it may be called: "Name" and "module.Name", inside a function also "f.<locals>.Name"."""
+    names = dict.fromkeys((function.__name__, function.__qualname__))
+    return *names, *(f"{function.__module__}.{name}" for name in names)
+
+
 def is_named(function: Any, names: Collection[type | str]) -> bool:
-    """Whether one of these is the class itself, its name, or "module.Name"."""
-    called = function.__name__, function.__qualname__
-    own = {function, *called, f"{function.__module__}.{function.__qualname__}"}
-    return not own.isdisjoint(names)
+    """Whether one of these is the class itself, or a name of it."""
+    return not {function, *names_of(function)}.isdisjoint(names)
+
+
+def matches(each: type | str, names: Collection[str], place: Place | None) -> bool:
+    """Whether this stands for the Function of these names that is written there, also where each
+    call makes the class anew."""
+    if isinstance(each, str):
+        return each in names
+    return each.__name__ in names and place_of(each) == place
+
+
+def unmet(
+    ignore: Iterable[type | str], met: Collection[tuple[Collection[str], Place | None]]
+) -> tuple[str, ...]:
+    """The names of those that are none of the Functions that were met."""
+    left = [each for each in ignore if not any(matches(each, *function) for function in met)]
+    return tuple(each if isinstance(each, str) else each.__name__ for each in left)
+
+
+def loaded() -> Iterator[type]:
+    """All classes of Functions that there are now."""
+    found = list[type](Function.__subclasses__())
+    for each in found:  # it grows
+        found += type.__subclasses__(each)
+        yield each
 
 
 @contextmanager

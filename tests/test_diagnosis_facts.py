@@ -1129,6 +1129,7 @@ ROWS = {name: (verdict, *row) for verdict, rows in SAID.items() for name, row in
 ELSEWHERE = {
     "compiled_region": "test_compiled.py",
     "differences_disagree": "test_diagnosis.py",
+    "ignored_not_applied": "test_ignore.py",
     "meant": "test_ignore.py",
     "third_order_not_tracked": "test_diagnosis_numbers.py",
 }

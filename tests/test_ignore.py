@@ -3,6 +3,7 @@
 Surrogates, right and wrong, in each verb that a reader calls.
 """
 
+from contextlib import nullcontext
 from itertools import cycle
 
 import pytest
@@ -69,6 +70,10 @@ WRONG_PLACES = list(zip(cycle(WRONG), AROUND))
 def x(*values, dtype=torch.float64):
     values = values or (0.3, -0.4, 0.8)
     return torch.tensor(values, dtype=dtype, requires_grad=True)
+
+
+def full_name(f):
+    return f"{f.__module__}.{f.__name__}"
 
 
 def found(f, around, given=None, **options):
@@ -191,15 +196,73 @@ def test_the_third_derivative_of_what_is_meant_is_not_said_to_be_right():
     assert all(row.outcome == "not asked" for row in third.third.values())
 
 
-@pytest.mark.parametrize("f", [Spike, ClipsBad])
-def test_every_verb_says_the_same(f):
-    wrong = f in WRONG
-
+def step_of(f):
     def step():
         point = x()
         (g,) = torch.autograd.grad((f.apply(point * point) ** 3).sum(), point, create_graph=True)
         (g**2).sum().backward()
 
+    return step
+
+
+@pytest.mark.parametrize("by", [lambda f: f, lambda f: f.__name__, full_name])
+@pytest.mark.parametrize("f", [Spike, SpikeBad])
+def test_a_function_is_ignored_by_its_class_and_by_name_in_every_verb(f, by):
+    ignore = [by(f)]
+    assert diagnose(f.apply, x(), ignore=ignore).meant == (f.__name__,)
+    assert diagnose_all(step_of(f), ignore=ignore).rows[0].meant
+    for asserted in (
+        lambda: assert_all_double_backward(step_of(f), ignore=ignore),
+        lambda: assert_double_backward(f.apply, x(), ignore=ignore),
+    ):
+        with pytest.raises(AssertionError) if f is SpikeBad else nullcontext():
+            asserted()
+    with detect_intermediates(ignore=ignore):
+        step_of(f)()
+
+
+def test_a_class_that_each_call_makes_anew_has_the_same_name():
+    def made(x):
+        class Local(torch.autograd.Function):
+            forward, backward = Spike.forward, Spike.backward
+
+        return Local.apply(x)
+
+    for name in ("Local", f"{__name__}.Local"):
+        assert diagnose(made, x(), ignore=[name]).ok
+        assert diagnose_all(lambda: made(x()), ignore=[name]).ok
+
+
+NOT_MET = "ignore names {}: {} applies no custom Function of this name."
+
+
+@pytest.mark.parametrize("name", ["Speke", "elsewhere.Spike", "Cube"])
+def test_what_is_ignored_and_not_applied_is_told(name):
+    (told,) = [
+        f
+        for f in diagnose(Spike.apply, x(), ignore=["Spike", name]).findings
+        if f.code == "ignored_not_applied"
+    ]
+    assert told.message == NOT_MET.format(name, "fn")
+    table = diagnose_all(step_of(Spike), ignore=[name, Spike])
+    assert table.ok and str(table).endswith(NOT_MET.format(name, "the step"))
+    assert table.to_dict()["unmet"] == [name]
+    assert "not_applied" not in str(table.rows[0].diagnosis)
+
+
+def test_detect_tells_a_name_that_there_is_not():
+    """One that is there may be applied another time."""
+    names = ["Speke", "Spike", "Cube", full_name(SpikeBad), CubeWrong]
+    with pytest.warns(UserWarning) as warned, detect_intermediates(ignore=names):
+        step_of(Spike)()
+    (said,) = warned
+    assert str(said.message).startswith("ignore names Speke: no custom Function of this name")
+    assert said.filename == __file__
+
+
+@pytest.mark.parametrize("f", [Spike, ClipsBad])
+def test_every_verb_says_the_same(f):
+    wrong, step = f in WRONG, step_of(f)
     (row,) = diagnose_all(step, ignore=[f]).rows
     assert row.ok is row.diagnosis.ok is not wrong
     assert row.said == ("silently_wrong" if wrong else "supported, meant")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
+from double_backward.arguments import asked, listed
 from double_backward.check import Outcome
 from double_backward.compiled import as_written
 from double_backward.failures import own
@@ -139,7 +140,7 @@ def diagnose(
     order: int = 2,
     rtol: float | None = None,
     atol: float = 0.0,
-    ignore: Iterable[type] = (),
+    ignore: Iterable[type | str] = (),
     timeout: float | None = 60.0,
 ) -> Diagnosis:
     """Check first and second derivative of fn, and explain what is wrong.
@@ -155,9 +156,9 @@ def diagnose(
         rtol: how exact fn is, relative, where it is no closed formula: 0.02 for a solver that stops
             at 1e-2, or for 16 bits. None: as exact as its dtype.
         atol: the same, absolute, in the units of the numbers that are shown.
-        ignore: classes of Functions whose gradient is meant as it is, such as a surrogate: that it
-            is not the derivative of forward is no error then. The second derivative is judged, as
-            the derivative of what backward returns.
+        ignore: Functions whose gradient is meant as it is, such as a surrogate, as classes or by
+            name ("Name" or "module.Name"): that it is not the derivative of forward is no error
+            then. The second derivative is judged, as the derivative of what backward returns.
         timeout: seconds, after which it is "not_checked", and what was running is told; None for
             no limit. A single call of compiled code is waited for.
 
@@ -167,13 +168,19 @@ def diagnose(
         fn holds (buffers, parameters, what it closes over) are put back; a Python object that fn
         changes is not.
 
+    Raises:
+        TypeError, ValueError: `order`, `rtol`, `atol`, `ignore` or `timeout` is no such thing.
+            fn has not been called then.
+
     What is about 100,000 times smaller than the largest part of an output, or of a derivative, is
     lost beside it: hand such parts over by themselves. A symmetric matrix with which something is
     wrong is moved once more, so that it stays symmetric: fn may be made for such.
     """
+    asked(order=order, rtol=rtol, atol=atol, timeout=timeout)
+    meant = listed(ignore)
     name, known = _name_of(written(fn)), list[Evidence]()
     try:
-        return _diagnosed(name, fn, inputs, order, rtol, atol, tuple(ignore), timeout, known)
+        return _diagnosed(name, fn, inputs, order, rtol, atol, meant, timeout, known)
     except NotChecked as reason:
         return _not_checked(name, reason)
     except TookTooLong as late:
@@ -247,7 +254,7 @@ def assert_double_backward(
     order: int = 2,
     rtol: float | None = None,
     atol: float = 0.0,
-    ignore: Iterable[type] = (),
+    ignore: Iterable[type | str] = (),
     timeout: float | None = 60.0,
 ) -> None:
     """Raise AssertionError with the text of `diagnose` unless its verdict is "supported".

@@ -36,6 +36,7 @@ class Evidence:
     unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
     forgotten: tuple[str, ...] = ()  # leaves that should stand there, and get no gradient
     steps: tuple[Step, ...] = ()  # that fn itself takes where autograd does not follow
+    unmet: tuple[str, ...] = ()  # what the caller ignores, and fn does not apply
     compiled: Compiled | None = None  # fn calls compiled regions; the rest is of fn as written
     verdict: str = ""  # what was concluded, for those that speak where nobody else does
     explained: bool = False  # a cause is known

@@ -613,6 +613,12 @@ BESIDES = {
         "derivatives than these. If fn is meant for any matrix, hand in one that is not symmetric.",
         severity=WARNING,
     ),
+    "ignored_not_applied": Rule(
+        (6, "ignore="),
+        lambda e: several(e.unmet),
+        "ignore names {}: fn applies no custom Function of this name.",
+        severity=WARNING,
+    ),
     "another_point": Rule(
         (4, "Test at several x"),
         lambda e: e.moved,

@@ -16,6 +16,7 @@ from double_backward._torch import element_count, version
 from double_backward.check import Checked, Outcome
 from double_backward.differences import same
 from double_backward.graphs import walk
+from double_backward.methods import names_of
 from double_backward.names import Save, saves_noted
 from double_backward.phrases import Phrase
 from double_backward.places import Place, place_of
@@ -118,6 +119,7 @@ class Custom:
     hidden: bool = False  # it uses something that forward computes and does not keep on ctx
     cut: tuple[str, ...] = ()  # inputs that backward does not follow, and nothing kept explains it
     untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
+    names: tuple[str, ...] = ()  # all that it may be called
     place: Place | None = None  # where the class is written
     meant: bool = False  # the caller said so: its first derivative is not judged
 
@@ -213,8 +215,9 @@ def custom_functions(target: Target, here: Looked | None = None) -> tuple[Custom
     there, found = _beside(target, here), []
     for node, other in zip(here.nodes, there.nodes, strict=True):
         saved = [*_saved_tensors(node, other, here.call, target), *_saved_values(node, other)]
-        named = node.function.__name__
-        found.append(Custom(named, node.once, tuple(saved), place=place_of(node.function)))
+        names = names_of(node.function)
+        where = place_of(node.function)
+        found.append(Custom(names[0], node.once, tuple(saved), names=names, place=where))
     return tuple(found)
 
 

@@ -1,13 +1,13 @@
 """The evidence, gathered in order: prepare, measure where it tells most, look at the Functions."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from double_backward.check import Outcome
 from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
-from double_backward.places import place_of
+from double_backward.methods import matches, unmet
 from double_backward.untracked_steps import HOOKS, Step, watched_fn
 
 from .as_called import in_float32
@@ -44,6 +44,7 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
         moved=moved,
         unchecked=prepared.unchecked,
         forgotten=prepared.forgotten,
+        unmet=unmet(ignore, [(f.names, f.place) for f in evidence.functions]),
     )
     how, matrix = "", {}
     if measured.bad or evidence.first_is_wrong or evidence.inexact:
@@ -58,17 +59,13 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
 
 def with_meant(functions, ignore):
     """The same, where those that the caller ignores are meant as they are."""
-    places = _places(ignore)
-    return tuple(replace(f, meant=(f.name, f.place) in places) for f in functions)
-
-
-def _places(classes):
-    """By which a class is known, also where each call of fn makes it anew."""
-    return {(c.__name__, place_of(c)) for c in classes}
+    return tuple(
+        replace(f, meant=any(matches(each, f.names, f.place) for each in ignore)) for f in functions
+    )
 
 
 def _gather(
-    measured: Measured, prepared: Prepared, known: list[Evidence], ignore: Iterable[type]
+    measured: Measured, prepared: Prepared, known: list[Evidence], ignore: Sequence[type | str]
 ) -> tuple[Evidence, Measured]:
     """Look at fn once more, at the point where it was measured."""
     target, functions, seeded = measured.probe.target, prepared.functions, prepared.seeded

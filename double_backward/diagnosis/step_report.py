@@ -10,12 +10,14 @@ NOTHING = (
     "The step applies no custom Function. What it does itself (detach, a hook, autograd.grad "
     "without create_graph) is not looked at: hand it to diagnose as a function of its tensors."
 )
+UNMET = "ignore names {}: the step applies no custom Function of this name."
 
 
 def text_of(step):
     table = [*wrapped(_headline(step.rows), "  "), "", *_table(step.rows)] if step.rows else []
     said = [table or wrapped(NOTHING, "")]
     said.append([line for row in step.rows for line in _told(row)])
+    said.append([line for name in step.unmet for line in wrapped(UNMET.format(name), "  ")])
     if step.error is not None:
         said.append(wrapped(f"The step raised {error_line(step.error)}", "  "))
     return "\n\n".join("\n".join(part) for part in said if part)

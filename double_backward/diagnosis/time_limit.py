@@ -50,7 +50,7 @@ def limited(seconds: float | None) -> Iterator[None]:
         yield
         return
     limit = _Limit(threading.get_ident())
-    timer = threading.Timer(seconds, limit.end)
+    timer = threading.Timer(min(float(seconds), threading.TIMEOUT_MAX), limit.end)
     timer.daemon = True
     timer.start()
     try:
@@ -61,6 +61,7 @@ def limited(seconds: float | None) -> Iterator[None]:
     finally:
         timer.cancel()
         limit.over()
+        timer.join()
 
 
 def look_at_the_clock() -> None:

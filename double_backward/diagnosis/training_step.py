@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import levels
+from double_backward.arguments import HIGHEST, asked, listed
 from double_backward.calls import (
     Call,
     Here,
@@ -25,7 +26,7 @@ from double_backward.calls import (
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.failures import ToolFailure, raise_if_own
 from double_backward.lines import first_line
-from double_backward.methods import applied
+from double_backward.methods import applied, matches, names_of, unmet
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
 from double_backward.remedies.known import kind_of, without_sizes
@@ -40,7 +41,6 @@ from .step_report import error_line, text_of
 
 KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
-HIGHEST = 3  # the highest order that `diagnose` judges
 PATIENCE = 2.0  # seconds before it says what it is doing
 
 UP_TO_SECOND = "right up to second order"
@@ -132,6 +132,7 @@ class StepDiagnosis:
 
     rows: list[FunctionRow] = field(default_factory=list)  # worst first
     error: BaseException | None = None  # what the step raised
+    unmet: tuple[str, ...] = ()  # what `ignore` names, and the step does not apply
 
     @property
     def ok(self) -> bool:
@@ -169,6 +170,7 @@ class StepDiagnosis:
             "ok": self.ok,
             "order": self.order,
             "error": None if self.error is None else error_line(self.error),
+            "unmet": list(self.unmet),
             "functions": [row.to_dict() for row in self.rows],
         }
 
@@ -176,7 +178,7 @@ class StepDiagnosis:
 def diagnose_all(
     step: Callable[[], object],
     *,
-    ignore: Iterable[type] = (),
+    ignore: Iterable[type | str] = (),
     progress: bool = True,
     rtol: float | None = None,
     atol: float = 0.0,
@@ -191,8 +193,9 @@ def diagnose_all(
 
     Args:
         step: callable without arguments, such as one training step. Called once.
-        ignore: Function classes whose gradient is meant as it is, such as surrogates: their second
-            derivative is judged as that of what backward returns.
+        ignore: Functions whose gradient is meant as it is, such as surrogates, as classes or by
+            name ("Name" or "module.Name"): their second derivative is judged as that of what
+            backward returns. The table says which of them the step does not apply.
         progress: False to say nothing meanwhile. Otherwise, where it takes more than some seconds,
             a terminal or a notebook shows which Function is looked at.
         rtol, atol, timeout: for each Function, as for `diagnose`.
@@ -200,7 +203,12 @@ def diagnose_all(
     Returns:
         `StepDiagnosis`: a table, worst first. `["Name"]` gives the full `Diagnosis` of one. Where
         the step raises an `Exception`, the table has what was met until then, and `error` is it.
+
+    Raises:
+        TypeError, ValueError: `ignore`, `rtol`, `atol` or `timeout` is no such thing. The step has
+            not been called then.
     """
+    asked(rtol=rtol, atol=atol, timeout=timeout)
     met, error = Met(ignore), None
     with met.listening():
         try:
@@ -214,7 +222,7 @@ def diagnose_all(
 def assert_all_double_backward(
     step: Callable[[], object],
     *,
-    ignore: Iterable[type] = (),
+    ignore: Iterable[type | str] = (),
     rtol: float | None = None,
     atol: float = 0.0,
     timeout: float | None = 60.0,
@@ -262,13 +270,10 @@ class _Uses:
 class Met(Listener):
     """The custom Functions that are met. Each is kept once for each kind of call."""
 
-    def __init__(self, ignore: Iterable[type] = ()) -> None:
+    def __init__(self, ignore: Iterable[type | str] = ()) -> None:
         self.functions: dict[type | Region, _Uses] = {}
-        self.ignored = tuple(ignore)
+        self.ignored = listed(ignore)
         self._passes = Passes()
-        for each in self.ignored:
-            if not (isinstance(each, type) and issubclass(each, torch.autograd.Function)):
-                raise TypeError(f"ignore takes Function classes, such as MyFunction, not {each!r}")
 
     @contextmanager
     def listening(self, alone: bool = False) -> Iterator[None]:
@@ -329,7 +334,8 @@ class Met(Listener):
             rows.append(_row(function, uses, order, {**options, "ignore": self.ignored}))
         said.done()
         rows.sort(key=lambda r: (r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
-        return StepDiagnosis(rows, error)
+        met = [_known_by(f) for f in self.functions if not isinstance(f, Region)]
+        return StepDiagnosis(rows, error, unmet(self.ignored, met))
 
 
 class _Progress:
@@ -349,6 +355,10 @@ class _Progress:
     def done(self) -> None:
         if self.width:
             print(f"\r{'':{self.width}}\r", end="", file=self.stream, flush=True)
+
+
+def _known_by(function):
+    return names_of(function), place_of(function)
 
 
 def _can_be_asked(call):
@@ -451,6 +461,8 @@ def _diagnose(
         return applied(function, *args, **kind.keywords)
 
     fn.__name__ = function.__name__
+    ignored = [each for each in options["ignore"] if matches(each, *_known_by(function))]
+    options = {**options, "ignore": tuple(ignored)}
     args = kind.args or kind.smaller[0][0]
     with unheard(), Surroundings(function, *args, kind.keywords).unchanged():
         for smaller, change in kind.smaller:

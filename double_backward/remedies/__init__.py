@@ -19,6 +19,7 @@ from double_backward._torch import (
     plain,
     unbatched,
 )
+from double_backward.arguments import listed
 from double_backward.calls import (
     Here,
     Listener,
@@ -34,7 +35,7 @@ from double_backward.differences import close
 from double_backward.failures import raise_if_own
 from double_backward.lessons import lesson_named
 from double_backward.lines import first_line, wrapped
-from double_backward.methods import is_named, is_once_differentiable
+from double_backward.methods import is_named, is_once_differentiable, loaded, names_of
 from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
 from double_backward.trial import ANOTHER_RESULT, LeftAlone, Trial, Unknown, tangents_out
@@ -108,12 +109,15 @@ def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
 
     Raises:
         SecondDerivativeError: names the Function and what it keeps, and the lesson.
+        TypeError: `ignore` is no list of Functions or names; when the `with` is entered.
 
     Warns:
         UncheckedFunctionWarning: once for each Function that could not be called again, or not with
             the same result, or that ran before the `with`: its second derivative is torch's own.
             Also of one that is not called again because it may change what cannot be put back, such
             as a generator (`yield`).
+        UserWarning: at the end, for a name in `ignore` that no Function has that was applied, nor
+            any other that is loaded.
     """
     rehearsed("detect_intermediates()", _detects, "right", "wrong")
     with _DETECT.ignoring(ignore), listening(_DETECT):
@@ -122,7 +126,8 @@ def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
 
 @contextmanager
 def recompute_intermediates() -> Iterator[None]:
-    """Inside, a second derivative through a custom Function is right, or it raises.
+    """Inside, a second derivative through a custom Function is right, or it raises; where to call
+    the Function again may change what cannot be put back, it is torch's own, with a warning.
 
     As `detect_intermediates`, but where a Function is found wrong, its forward is called once more
     under autograd, from its own arguments, and what it keeps then takes the place of what it kept.
@@ -212,6 +217,8 @@ def _wait(text, wrong, call, grad_outs, grads, node=None):
 
 
 class _Remedy(Listener):
+    notes: list[dict[str, dict[str, str]]] = []  # those that somebody wants to have filled
+
     def __init__(self):
         self.said = set()
 
@@ -223,6 +230,10 @@ class _Remedy(Listener):
         if text not in self.said:
             self.said.add(text)
             messages.warn(text, UncheckedFunctionWarning)
+
+    def note(self, outcome, function, call, reason=""):
+        for notes in self.notes:
+            notes.setdefault(outcome, {})[messages.name_of(function, call, full=True)] = reason
 
     def after_jvp(self, call, tangents):
         """A derivative of a jvp by the inputs, in either mode: right, or an error at once."""
@@ -259,23 +270,24 @@ class _Detect(_Remedy):
     def __init__(self):
         super().__init__()
         self.ignored = []  # what each open block ignores
-        self.notes = []  # each a dict that somebody wants to have filled
+        self.met = set()  # of what was ever ignored, that which was applied
 
     @contextmanager
     def ignoring(self, given):
-        names = _listed(given)
+        names = listed(given)
         self.ignored.append(names)
         try:
             yield
         finally:
             self.ignored.remove(names)
+        for name in [] if self.notes else unknown(names):
+            messages.warn(messages.UNKNOWN.format(name), UserWarning)
 
     def ignores(self, function):
-        return any(names and is_named(function, names) for names in tuple(self.ignored))
-
-    def note(self, outcome, function, call, reason=""):
-        for notes in self.notes:
-            notes.setdefault(outcome, {})[messages.name_of(function, call, full=True)] = reason
+        ignored = [each for names in tuple(self.ignored) for each in names]
+        here = [each for each in ignored if is_named(function, [each])]
+        self.met.update(here)
+        return bool(here)
 
     def after_jvp(self, call, tangents):
         if not self.ignores(call.function):
@@ -302,26 +314,24 @@ class _Detect(_Remedy):
         return _wait(text, places, call, grad_outs, grads)
 
 
-def _listed(ignore):
-    """What `ignore` is given, or an error in words; a string alone would be a list of letters."""
-    names = ignore if isinstance(ignore, (str, type)) else tuple(ignore)
-    for each in names if isinstance(names, tuple) else [names]:
-        is_function = isinstance(each, type) and issubclass(each, Function)
-        if each is names or not (is_function or isinstance(each, str)):
-            told = f"ignore takes a list of Function classes or of their names, not {each!r}"
-            raise TypeError(told)
-    return names
-
-
 @contextmanager
 def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
-    """Meanwhile what detect_intermediates finds is noted: "right", "wrong" or "not checked" ->
-    "module.Name" -> why it is not checked, or ""."""
-    _DETECT.notes.append(notes)
+    """Meanwhile what becomes of Functions is noted: outcome -> "module.Name" -> the reason, or "".
+
+    An outcome of detect_intermediates is "right", "wrong" or "not checked"; of
+    recompute_intermediates "right", "repaired", "not repaired" (an error waits) or "left alone".
+    """
+    _Remedy.notes.append(notes)
     try:
         yield
     finally:
-        _DETECT.notes.pop()
+        _Remedy.notes.remove(notes)
+
+
+def unknown(names: Iterable[type | str]) -> list[str]:
+    """Those names in `ignore` that no Function has that was applied, or is loaded."""
+    left = {name for name in names if isinstance(name, str)} - _DETECT.met
+    return sorted(left.difference(*map(names_of, loaded()))) if left else []
 
 
 class _Recompute(_Remedy):
@@ -330,20 +340,26 @@ class _Recompute(_Remedy):
             see_to_it()
 
     def after_backward(self, node, call, grad_outs, grads):
-        name = messages.name_of(class_of(node) if call is None else call.function, call)
+        function = class_of(node) if call is None else call.function
+        name = messages.name_of(function, call)
         try:
             if call is None:
                 raise Unknown("its forward ran before recompute_intermediates() began")
             objections, memory = _found(_objections, call, grad_outs)
             if objections is None:
+                self.note("right", function, call)
                 return grads
-            return _again(call, grad_outs, grads, objections, memory)
+            again = _again(call, grad_outs, grads, objections, memory)
+            self.note("repaired", function, call)
+            return again
         except LeftAlone as reason:
+            self.note("left alone", function, call, str(reason))
             said = f"recompute_intermediates() left {name} alone"
             self.warn(messages.torchs_own(said, reason))
             return grads
         except Unknown as reason:
             why = str(reason).rstrip(".")
+            self.note("not repaired", function, call, why)
             text = f"{name}: its second derivative could not be had, because {why}."
             if call is None and any(n is not None and not hasattr(n, "variable")
                                     for n, _ in node.next_functions):  # fmt: skip

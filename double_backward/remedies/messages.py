@@ -79,7 +79,8 @@ def warn(text, category):
     warnings.warn_explicit(text, category, *place)
 
 
-OURS_OR_TORCHS = ("torch.", "double_backward.")
+OURS_OR_TORCHS = ("torch.", "double_backward.", "contextlib")
+UNKNOWN = "ignore names {}: no custom Function of this name was applied here, and none is loaded."
 
 
 def _cause(truth):

@@ -1,0 +1,41 @@
+"""What a verb can be asked; anything else is one sentence at the call, before something runs."""
+
+from collections.abc import Callable, Iterable
+from math import inf
+from numbers import Integral, Real
+from typing import Any
+
+from torch.autograd import Function
+
+HIGHEST = 3  # the highest order that is judged
+
+
+def asked(*, order: Any = 2, rtol: Any = None, atol: Any = 0.0, timeout: Any = None) -> None:
+    """Raise TypeError, or ValueError, unless a verb takes this."""
+    _check("order", order, Integral, lambda n: 2 <= n <= HIGHEST, f"2 or {HIGHEST}")
+    size = "a finite number, 0 or more"
+    if rtol is not None:
+        _check("rtol", rtol, Real, lambda r: 0 <= r < inf, f"{size}, or None")
+    _check("atol", atol, Real, lambda a: 0 <= a < inf, size)
+    if timeout is not None:
+        limit = "a number of seconds above 0, or None for no limit"
+        _check("timeout", timeout, Real, lambda s: 0 < s < inf, limit)
+
+
+def _check(name: str, given: Any, kind: type, is_right: Callable[[Any], bool], takes: str) -> None:
+    of_kind = isinstance(given, kind) and not isinstance(given, bool)
+    if not (of_kind and is_right(given)):
+        error = ValueError if of_kind else TypeError
+        raise error(f"{name} takes {takes}, not {given!r}")
+
+
+def listed(ignore: Iterable[type | str]) -> tuple[type | str, ...]:
+    """What `ignore=` is given. A string alone would be a list of letters."""
+    is_list = isinstance(ignore, Iterable) and not isinstance(ignore, (str, type))
+    given = tuple(ignore) if is_list else ()
+    for each in given if is_list else [ignore]:
+        is_function = isinstance(each, type) and issubclass(each, Function)
+        if not is_list or not (is_function or isinstance(each, str)):
+            takes = "a list of Function classes or of their names"
+            raise TypeError(f"ignore takes {takes}, not {each!r}")
+    return given
