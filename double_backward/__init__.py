@@ -5,7 +5,7 @@
     assert_double_backward, assert_all_double_backward
                                     the same for your own tests
     detect_intermediates()          a context: a second derivative that would be wrong raises
-    recompute_intermediates()       a context: it is made right, or it raises
+    recompute_intermediates()       a context: it is made right, or it raises, or it warns
     draw, draw_backward             the autograd graph as a picture with words
 
 They are loaded on first use, so that importing this package costs and changes nothing. From a

@@ -1,35 +1,36 @@
 """`pytest --double-backward=detect`: every test, and its fixtures, in `detect_intermediates()`.
 
-The same for good: `double_backward = "detect"` among pytest's settings. pytest finds the plugin by
-its entry point and is no dependency. Without option and setting it does nothing, and torch is not
-imported.
+The same for good: `double_backward = "detect"` among pytest's settings; with
+`double_backward_strict = true` a Function that could not be checked fails the test, too. pytest
+finds the plugin by its entry point and is no dependency. Without option and setting it does
+nothing, and torch is not imported.
 """
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from fnmatch import fnmatch
+from glob import glob
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import double_backward
 
-
-@contextmanager
-def _detect(config: pytest.Config) -> Iterator[None]:
-    from double_backward import remedies  # torch, only where it is asked for
-
-    ignore = config.getini("double_backward_ignore")
-    with remedies.noting(config.stash[NOTES]), double_backward.detect_intermediates(ignore=ignore):
-        yield
-
-
 WAYS: dict[str, Callable[[pytest.Config], AbstractContextManager[None]]] = {
     "off": lambda config: nullcontext(),
-    "detect": _detect,
+    "detect": lambda config: double_backward.detect_intermediates(
+        ignore=config.getini("double_backward_ignore")
+    ),
     "recompute": lambda config: double_backward.recompute_intermediates(),
 }
+# Of these nothing is known. Outcome, as `noting` has it -> what it says of a Function.
+BLIND = {"not checked": "could not be checked", "left alone": "was left alone"}
+Notes = dict[str, dict[str, str]]
 INSIDE = pytest.StashKey[ExitStack]()
-NOTES = pytest.StashKey[dict[str, dict[str, str]]]()  # as `noting` has them
+NOTES = pytest.StashKey[Notes]()  # as `noting` has them: of one test, and of all
+RUN = pytest.StashKey[Notes]()  # kind -> what was met of it, with ""; see `_noted`
 MARKER = 'double_backward(way): "detect", "recompute" or "off", for this test alone'
 
 
@@ -41,9 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run each test inside detect_intermediates() or recompute_intermediates(): a second "
         "derivative that a custom Function would get wrong raises, or is made right",
     )
+    group.addoption(
+        "--double-backward-strict",
+        action="store_true",
+        help="fail a test in which a custom Function could not be checked",
+    )
     parser.addini(
         "double_backward", "the same as --double-backward, which goes first", default="off"
     )
+    parser.addini("double_backward_strict", "the same as --double-backward-strict", type="bool")
     parser.addini(
         "double_backward_ignore",
         "Functions that detect leaves alone: Name or module.Name",
@@ -53,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
-    config.stash[NOTES] = {}
+    config.stash[NOTES], config.stash[RUN] = {}, {}
     if config.getini("double_backward") not in WAYS:
         given = config.getini("double_backward")
         raise pytest.UsageError(f"the setting double_backward is {given!r}, not {list(WAYS)}")
@@ -62,19 +69,47 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     inside, way = ExitStack(), _way(item)
-    item.stash[INSIDE] = inside
+    item.stash[INSIDE], item.stash[NOTES] = inside, {}
     if way != "off":
+        from double_backward.remedies import noting  # torch, only where it is asked for
         from double_backward.remedies.known import forget
 
         forget()  # what another test has called: no test hangs on the order
+        for notes in (item.stash[NOTES], item.config.stash[NOTES]):
+            inside.enter_context(noting(notes))
+    _noted(item.config, "way", way)
     inside.enter_context(WAYS[way](item.config))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    _fail_if_blind(item)  # in a fixture, or in the test, which has passed
+
+
+@pytest.hookimpl(specname="pytest_runtest_teardown", trylast=True)
+def pytest_after_runtest_teardown(item: pytest.Item) -> None:
+    _fail_if_blind(item)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    item.stash.get(NOTES, {}).clear()  # what has failed, or was skipped, need not fail twice
     yield
     if INSIDE in item.stash:
         item.stash[INSIDE].close()
+        _look_for_ignored(item.config)
+
+
+def _fail_if_blind(item: pytest.Item) -> None:
+    notes, config = item.stash.get(NOTES, {}), item.config
+    strict = config.getoption("--double-backward-strict") or config.getini("double_backward_strict")
+    said = [
+        f"{name} {words}, because {reason} (double_backward_strict)"
+        for outcome, words in BLIND.items()
+        for name, reason in notes.get(outcome, {}).items()
+    ]
+    if strict and said:
+        pytest.fail("\n".join(said), pytrace=False)
 
 
 def _way(item: pytest.Item) -> str:
@@ -88,32 +123,137 @@ def _way(item: pytest.Item) -> str:
     return str(given)
 
 
+# Whether a name in double_backward_ignore is misspelt: no Function has it that was applied, or is
+# loaded at the end. That is an error where each test of the project has run. Elsewhere the Function
+# may be in a module that was not imported, so that it is only said.
+
+
+def _noted(config: pytest.Config, kind: str, what: str) -> None:
+    """Of a run are noted each "way" that a test was run in, each name that is "known" in
+    double_backward_ignore, each "file" of tests, and what was "left out"."""
+    config.stash[RUN].setdefault(kind, {})[what] = ""
+
+
+def _look_for_ignored(config: pytest.Config) -> None:
+    left = _unknown(config)
+    if left:
+        from double_backward.remedies import unknown
+
+        for name in set(left).difference(unknown(left)):
+            _noted(config, "known", name)
+
+
+def _unknown(config: pytest.Config) -> list[str]:
+    """Those names of the setting that nobody has seen yet, where a test was run that needs them."""
+    run, names = config.stash[RUN], config.getini("double_backward_ignore")
+    wanted = names if "detect" in run.get("way", {}) else []
+    return [name for name in dict.fromkeys(wanted) if name not in run.get("known", {})]
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.File):
+        _noted(collector.config, "file", str(collector.path))
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    for item in items[:1]:
+        _noted(item.config, "left out", "tests were deselected")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    outcome: Any = yield
+    if outcome.get_result().skipped:
+        _noted(collector.config, "left out", "tests were skipped")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome: Any = yield
+    if outcome.get_result().skipped:
+        _noted(item.config, "left out", "tests were skipped")
+
+
+def _left_out(config: pytest.Config) -> str:
+    """Why the run was not one of all tests, or ""."""
+    run = config.stash[RUN]
+    for reason in run.get("left out", {}):
+        return reason
+    if any("::" in argument for argument in config.args) or config.getoption("lf", False):
+        return "tests were chosen"
+    missing = next((file for file in _test_files(config) if file not in run["file"]), None)
+    return f"{Path(missing).name} was not run" if missing else ""
+
+
+def _test_files(config: pytest.Config) -> Iterator[str]:
+    """What pytest would look at, where it is called without arguments."""
+    patterns, apart = config.getini("python_files"), config.getini("norecursedirs")
+    root = str(config.rootpath)
+    folders = [f for path in config.getini("testpaths") for f in glob(os.path.join(root, path))]
+    for top in folders or [root]:
+        if os.path.isfile(top):
+            yield top
+        for folder, inner, files in os.walk(top):
+            inner[:] = [
+                name
+                for name in inner
+                if not any(fnmatch(name, pattern) for pattern in apart)
+                and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+            ]
+            tests = [f for f in files if any(fnmatch(f, pattern) for pattern in patterns)]
+            yield from (os.path.join(folder, name) for name in tests)
+
+
 # What is said at the end. A worker of pytest-xdist hands over what it has noted.
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["double_backward"] = session.config.stash[NOTES]
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["double_backward"] = config.stash[NOTES], config.stash[RUN]
+    elif session.exitstatus == pytest.ExitCode.OK and _unknown(config) and not _left_out(config):
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    handed_over = getattr(node, "workeroutput", {}).get("double_backward", {})
-    for outcome, functions in handed_over.items():
-        node.config.stash[NOTES].setdefault(outcome, {}).update(functions)
+    handed_over = getattr(node, "workeroutput", {}).get("double_backward", ({}, {}))
+    for key, notes in zip((NOTES, RUN), handed_over, strict=True):
+        for kind, noted in notes.items():
+            node.config.stash[key].setdefault(kind, {}).update(noted)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    notes = config.stash[NOTES]
-    if not notes:
+    notes, ways = config.stash[NOTES], config.stash[RUN].get("way", {}).keys() - {"off"}
+    if not ways:
         return
-    wrong, unknown = notes.get("wrong", {}), notes.get("not checked", {})
-    right = notes.get("right", {}).keys() - wrong.keys()
     terminalreporter.section("second derivatives through custom Functions")
-    terminalreporter.line(
-        f"{len(right) + len(wrong)} checked, {len(wrong)} of them wrong; {len(unknown)} not checked"
-    )
-    for name in sorted(wrong):
-        terminalreporter.line(f"wrong: {name}")
-    for name, reason in sorted(unknown.items()):
-        terminalreporter.line(f"not checked: {name}, because {reason}")
+    for line in _summary(notes, ways):
+        terminalreporter.line(line)
+    for name in _unknown(config):
+        reason = _left_out(config)
+        end = f"No error, since {reason}." if reason else "An error: all tests have run."
+        said = f"double_backward_ignore names {name}: no custom Function of this name was applied, "
+        line = f"{said}and none is loaded. {end}"
+        terminalreporter.line(line, red=not reason, yellow=bool(reason))
+
+
+def _summary(notes: Notes, ways: set[str]) -> Iterator[str]:
+    def those(*outcomes: str) -> int:
+        return len({name for outcome in outcomes for name in notes.get(outcome, {})})
+
+    if "detect" in ways:
+        yield (
+            f"{those('right', 'wrong')} checked, {those('wrong')} of them wrong; "
+            f"{those('not checked')} not checked"
+        )
+    if "recompute" in ways:
+        yield (
+            f"{those('right already', 'repaired')} right, {those('repaired')} of them repaired; "
+            f"{those('not repaired')} not repaired, which raises; {those('left alone')} left alone"
+        )
+    if not notes:
+        yield "No test recorded the backward of a custom Function (create_graph=True)."
+    for outcome in ("wrong", "repaired", "not repaired", "not checked", "left alone"):
+        for name, reason in sorted(notes.get(outcome, {}).items()):
+            yield f"{outcome}: {name}" + (f", because {reason}" if reason else "")

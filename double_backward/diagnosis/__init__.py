@@ -160,7 +160,8 @@ def diagnose(
             name ("Name" or "module.Name"): that it is not the derivative of forward is no error
             then. The second derivative is judged, as the derivative of what backward returns.
         timeout: seconds, after which it is "not_checked", and what was running is told; None for
-            no limit. A single call of compiled code is waited for.
+            no limit. A single call of compiled code is waited for. It holds where fn catches every
+            error, too.
 
     Returns:
         `Diagnosis`; nothing is raised, whatever fn and the inputs are, except what is no

@@ -2,7 +2,8 @@
 
 `with detect_intermediates():` turns a second derivative that a custom Function would get wrong
 into an error. `with recompute_intermediates():` computes what the Function kept once more under
-autograd, so that the number becomes right, or raises where that cannot be had.
+autograd, so that the number becomes right, or raises where that cannot be had; a Function that may
+not be called again is left alone, with a warning.
 """
 
 from collections.abc import Iterable, Iterator
@@ -319,7 +320,8 @@ def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
     """Meanwhile what becomes of Functions is noted: outcome -> "module.Name" -> the reason, or "".
 
     An outcome of detect_intermediates is "right", "wrong" or "not checked"; of
-    recompute_intermediates "right", "repaired", "not repaired" (an error waits) or "left alone".
+    recompute_intermediates "right already", "repaired", "not repaired" (an error waits) or "left
+    alone".
     """
     _Remedy.notes.append(notes)
     try:
@@ -347,7 +349,7 @@ class _Recompute(_Remedy):
                 raise Unknown("its forward ran before recompute_intermediates() began")
             objections, memory = _found(_objections, call, grad_outs)
             if objections is None:
-                self.note("right", function, call)
+                self.note("right already", function, call)
                 return grads
             again = _again(call, grad_outs, grads, objections, memory)
             self.note("repaired", function, call)
