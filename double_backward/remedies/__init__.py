@@ -218,10 +218,9 @@ def _wait(text, wrong, call, grad_outs, grads, node=None):
 
 
 class _Remedy(Listener):
-    notes: list[dict[str, dict[str, str]]] = []  # those that somebody wants to have filled
-
     def __init__(self):
         self.said = set()
+        self.notes = []  # each a dict that somebody wants to have filled
 
     def begins(self):
         self.said.clear()
@@ -323,11 +322,13 @@ def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
     recompute_intermediates "right already", "repaired", "not repaired" (an error waits) or "left
     alone".
     """
-    _Remedy.notes.append(notes)
+    for remedy in (_DETECT, _RECOMPUTE):
+        remedy.notes.append(notes)
     try:
         yield
     finally:
-        _Remedy.notes.remove(notes)
+        for remedy in (_DETECT, _RECOMPUTE):
+            remedy.notes.pop()
 
 
 def unknown(names: Iterable[type | str]) -> list[str]:
