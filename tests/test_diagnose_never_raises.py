@@ -13,7 +13,7 @@ from made_functions import function
 from torch import nn
 
 from double_backward import Diagnosis, diagnose
-from double_backward.diagnosis.time_limit import TookTooLong
+from double_backward.diagnosis.time_limit import TookTooLong, limited
 from lessons_src.what_not_to_do import SinhBad
 
 Pair = collections.namedtuple("Pair", "a b")
@@ -279,6 +279,28 @@ def test_what_has_ended_leaves_no_error_behind():
         assert diagnose(keeps_the_error, x(), timeout=0.1).verdict == "not_checked"
     caught.clear()  # the errors that were kept are dropped here, when nothing runs any more
     assert diagnose(lambda x: x**2, x(), timeout=30).ok
+
+
+def test_a_limit_that_is_reached_in_several_threads_stays_with_each():
+    after = []
+
+    def often():
+        for seconds in [1e-9, 1e-6, 1e-4, 2e-4, 5e-4] * 40:
+            try:
+                with contextlib.suppress(TookTooLong), limited(seconds):
+                    for _ in range(2000):
+                        pass
+                for _ in range(500):
+                    pass
+            except TookTooLong as late:
+                after.append(late)
+
+    threads = [threading.Thread(target=often) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not after and diagnose(lambda x: x**2, x(), timeout=30).ok
 
 
 def test_a_limit_that_is_not_reached_leaves_nothing():

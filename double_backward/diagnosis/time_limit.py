@@ -30,7 +30,7 @@ class TookTooLong(BaseException):
 
     def __init__(self) -> None:  # in the thread that it was sent to
         super().__init__()
-        for limit in _ended:
+        for limit in _ended():
             limit.again_without(self)
 
 
@@ -52,25 +52,31 @@ def limited(seconds: float | None) -> Iterator[None]:
     limit = _Limit(threading.get_ident())
     timer = threading.Timer(min(float(seconds), threading.TIMEOUT_MAX), limit.end)
     timer.daemon = True
-    timer.start()
     try:
+        timer.start()
         yield
     except TookTooLong as error:
         error.running = limit.running
         raise
     finally:
-        timer.cancel()
         limit.over()
+        timer.cancel()
         timer.join()
 
 
 def look_at_the_clock() -> None:
     """Raise `TookTooLong` where it has come already, and fn has caught and kept it."""
-    if any(limit.thread == threading.get_ident() for limit in _ended):
+    if any(limit.thread == threading.get_ident() for limit in _ended()):
         raise TookTooLong
 
 
-_ended: list["_Limit"] = []  # those whose time is over and whose work is not
+_late: list[weakref.ref["_Limit"]] = []
+
+
+def _ended() -> list["_Limit"]:
+    """Those whose time is over, and whose work is not."""
+    limits = [each() for each in list(_late)]
+    return [limit for limit in limits if limit is not None and not limit.is_over]
 
 
 class _Limit:
@@ -79,7 +85,8 @@ class _Limit:
     def __init__(self, thread: int):
         self.thread, self.before = thread, set(sys._current_frames())
         self.lock, self.is_over = threading.Lock(), False
-        self.sent = list[weakref.ref]()
+        self.threads, self.sent = set[int](), list[weakref.ref]()
+        self.known_by = weakref.ref(self)
         self.running = ""
 
     def end(self) -> None:
@@ -91,23 +98,31 @@ class _Limit:
             others = {k: f for k, f in frames.items() if k not in self.before and _backward(f)}
             stacks = [traceback.extract_stack(f) for f in [*others.values(), mine] if f]
             self.running = next(filter(None, map(innermost_of, stacks)), "")
-            _ended.append(self)
-            for thread in [*others, self.thread]:
+            self.threads = {*others, self.thread}
+            _late.append(self.known_by)
+            for thread in self.threads:
                 _raise_in(thread, TookTooLong)
 
     def over(self) -> None:
         """What was sent and has not come is taken back."""
-        with self.lock:
-            self.is_over = True
-            if self in _ended:
-                _ended.remove(self)
-                self.sent.clear()
-                _raise_in(self.thread, None)
+        late = []
+        while not self.is_over or self.known_by in _late:
+            try:
+                with self.lock:
+                    self.is_over = True
+                    if self.known_by in _late:
+                        _raise_in(self.thread, None)
+                        self.sent.clear()
+                        _late.remove(self.known_by)
+            except TookTooLong as error:  # it has come here; dropped, it would come again
+                late.append(error)
 
     def again_without(self, error: TookTooLong) -> None:
         """Where it is dropped, somebody has caught it: then another one comes in this thread."""
-        again = functools.partial(_RAISE, threading.get_ident(), TookTooLong)
-        self.sent.append(weakref.ref(error, again))
+        thread = threading.get_ident()
+        if thread in self.threads:
+            again = functools.partial(_RAISE, thread, TookTooLong)
+            self.sent.append(weakref.ref(error, again))
 
 
 def _backward(frame: FrameType | None) -> bool:
