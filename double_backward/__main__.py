@@ -2,8 +2,8 @@
 
 The script runs as `python train.py ARGS` would run it. At its end, or when it raises or is stopped
 by Ctrl-C or SIGTERM, the table of `diagnose_all` goes to stderr, for every custom Function that it
-has differentiated twice or more. The exit status is the script's own, or with `--strict`, where the
-script ended well, `NOT_ALL_RIGHT`.
+has differentiated twice or more, or once and not rightly. The exit status is the script's own, or
+with `--strict`, where the script ended well, `NOT_ALL_RIGHT`.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
         sys.stdout.flush()
     all_right = False
     try:
-        result = met.diagnosed(error, at_least=TWICE)
+        result = met.diagnosed(error, at_least=1)
         all_right = result.ok
         _report(options, result)
     except Exception:  # of ours: it does not take the place of the script's own end
@@ -186,12 +186,15 @@ def _without_ours(way: TracebackType | None) -> TracebackType | None:
 
 
 def _report(options: argparse.Namespace, result: StepDiagnosis) -> None:
+    """Of what is differentiated once, that which is wrong."""
     for name in result.unmet:
         told = f"--ignore {name}: the script applies no custom Function of this name."
         print(f"\ndouble_backward: {told}", file=sys.__stderr__)
+    result = replace(result, rows=[r for r in result.rows if r.order >= TWICE or not r.ok])
     said = f"no custom Function is differentiated {TWICE} times or more."
     if result.rows:
-        said = f"differentiated {TWICE} times or more{_inside(options)}:\n"
+        once = ", or once and not rightly" * any(row.order < TWICE for row in result.rows)
+        said = f"differentiated {TWICE} times or more{once}{_inside(options)}:\n"
         said += str(replace(result, error=None, unmet=()))
     print(f"\ndouble_backward: {said}", file=sys.__stderr__)
     if options.json:

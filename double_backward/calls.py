@@ -125,7 +125,7 @@ class Call:
 
     __slots__ = (
         "function", "given", "kwargs", "state", "draws", "transformed", "in_backward", "region",
-        "_inputs", "_version",
+        "_inputs", "_version", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, function, args, kwargs, state, transformed=False):
@@ -262,6 +262,9 @@ class Listener:
 
     def called(self, call):
         """forward has run (and setup_context)."""
+
+    def before_backward(self, call):
+        """backward is about to run, whether that is recorded or not."""
 
     def after_backward(self, node, call, grad_outs, grads):
         """The gradients to go on with, a tuple; only where backward is itself recorded."""
@@ -501,6 +504,10 @@ def _backward(method):
     def apply(self, *grad_outs):
         boxed = len(grad_outs) == 1 and isinstance(grad_outs[0], list)
         given = tuple(grad_outs[0]) if boxed else grad_outs
+        call = call_of(self)
+        if call is not None and not is_traced() and _is_heard(self):
+            for listener in _once_each():
+                listener.before_backward(call)
         _thread.backwards += 1
         try:
             grads = method(self, *grad_outs)

@@ -234,6 +234,34 @@ def test_strict(run, monkeypatch):
     assert command.NOT_ALL_RIGHT not in (0, 1, 2)
 
 
+FIRST = """
+def first(x, f):
+    f.apply(x).sum().backward()
+
+
+class Half(Right):
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 1.5 * x**2
+
+
+"""
+
+
+def test_strict_says_what_the_table_of_a_step_says(run):
+    """What is differentiated once needs its first derivative; what is not, nothing."""
+    for step, expected, said in (
+        ("first(x, Swish)", 0, "no custom Function is differentiated 2 times or more"),
+        ("Half.apply(x)", 0, "no custom Function is differentiated 2 times or more"),
+        ("first(x, Half)", command.NOT_ALL_RIGHT, "or once and not rightly:"),
+        ("first(x, Half); penalty(x, Right.apply)", command.NOT_ALL_RIGHT, "or once and not"),
+        ("first(x, Swish); penalty(x, Right.apply)", 0, "1 custom Function, 1 right, 0 not"),
+    ):
+        _, err, code = run(SWISH + FIRST + step, "--strict", "train.py")
+        assert code == expected and said in err
+
+
 SPIKE = """
 class Spike(Function):
     @staticmethod

@@ -1,9 +1,13 @@
 """How often a step differentiates through each custom Function.
 
-A *pass* is one run of autograd's engine. `create_graph=True` records it, and another pass may
-differentiate what it gave: one through which a loss on u_x is minimised is the second in such a
-chain, and the third for a loss on u_xx. A Function of which a pass recorded a derivative is
-differentiated once more by each pass further along the chain.
+A *pass* is one run of autograd's engine. It differentiates each Function once whose backward it
+runs. `create_graph=True` records that backward, and another pass may run through what it returned:
+that one differentiates the Function twice, and so on along the chain. What is recorded and never
+met again, as where a gradient is only logged, is differentiated once.
+
+Where a backward returned something without a graph, nobody can be seen to come along there. Then
+the pass counts that comes along the results; and where these have no graph either, one whose
+result was made afterwards, which may hold them.
 
 Passes are met where torch's own `grad` and `backward` enter the engine. One that is started
 elsewhere counts as one that nothing follows.
@@ -11,48 +15,67 @@ elsewhere counts as one that nothing follows.
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
-from double_backward._torch import engine_replaced
+from double_backward._torch import engine_replaced, number_of, unwrapped
 from double_backward.calls import is_unheard
 from double_backward.graphs.walk import walk
 
 
-class Pass:
-    """One run of the engine.
+class Counted(Protocol):
+    """Somebody who wants to know how often something of his is differentiated."""
+
+    def differentiated(self, times: int) -> None: ...
+
+
+class Through(NamedTuple):
+    """What a pass goes through.
 
     Attributes:
-        after: how many passes follow it in the longest chain of such as differentiate its result.
+        times: how often it has been differentiated with this pass.
+        node: of the Function, where what its backward returned has no graph; else None.
     """
 
-    def __init__(self) -> None:
-        self.after = 0
+    counted: Counted
+    times: int
+    node: Any = None
+
+
+class Pass:
+    """One run of the engine."""
+
+    def __init__(self, grad_outs: Iterable[Any] = (), inputs: Iterable[Any] = ()) -> None:
         self.thread = threading.get_ident()
-        self._through: dict[int, Any] = {}  # of which it recorded a derivative
-        self._before: list[Pass] = []  # whose results it differentiates
+        self.inputs = list(inputs)  # by which it differentiates, as long as it runs
+        self.grad_outs = [weakref.ref(g) for g in grad_outs if isinstance(g, Tensor)]
+        self._through: dict[tuple, Through] = {}
 
-    def records(self, function: Any) -> None:
-        """Its derivative is recorded, in order that it be differentiated again: its `order`."""
-        self._through[id(function)] = function
-        function.order = max(function.order, 2, 1 + self.after)
+    @property
+    def through(self) -> list[Through]:
+        return list(self._through.values())
 
-    def differentiates(self, earlier: "Pass") -> None:
-        if earlier is not self and not any(earlier is known for known in self._before):
-            self._before.append(earlier)
-            earlier.followed_by(1 + self.after)
+    def goes_through(self, met: Through) -> None:
+        met.counted.differentiated(met.times)
+        key = id(met.counted), met.node
+        if key not in self._through or self._through[key].times < met.times:
+            self._through[key] = met
 
-    def followed_by(self, count: int) -> None:
-        if count <= self.after:
-            return
-        self.after = count
-        for function in self._through.values():
-            function.order = max(function.order, 1 + count)
-        for earlier in self._before:
-            earlier.followed_by(1 + count)
+    def follows(self, earlier: "Pass", met: Iterable[Through]) -> None:
+        """It differentiates what an earlier pass gave, in which that one went through these.
+
+        By grad_outs of the earlier one, in which all is linear, nothing is differentiated once
+        more: that is how `torch.autograd.functional.hvp` has a product with a vector.
+        """
+        given = [g() for g in earlier.grad_outs]
+        linear = self.inputs and all(any(x is g for g in given) for x in self.inputs)
+        for each in met:
+            self.goes_through(Through(each.counted, each.times + (not linear)))
 
 
 class Passes:
@@ -60,6 +83,9 @@ class Passes:
 
     def __init__(self) -> None:
         self._running: list[Pass] = []
+        # Results without a graph: their pass, what it went through, and a number below those of all
+        # nodes that are made afterwards.
+        self._lost: list[tuple[Pass, list[Through], int]] = []
 
     @property
     def running(self) -> Pass | None:
@@ -74,6 +100,32 @@ class Passes:
         with engine_replaced(self._met_in):
             yield
 
+    def recorded(
+        self, counted: Counted, times: int, node: Any, inputs: Sequence[Any], grads: Sequence[Any]
+    ) -> None:
+        """The pass that runs has recorded a backward.
+
+        Args:
+            times: how often the Function is differentiated with that.
+            node: that of the Function.
+            inputs, grads: what it was applied to, and what backward returned.
+        """
+        this = self.running or Pass()
+        grads = [unwrapped(g) for g in grads if isinstance(g, Tensor)]
+        inputs = [unwrapped(x) for x in inputs if isinstance(x, Tensor)]
+        before = [x.grad_fn for x in inputs if x.grad_fn is not None]
+        made = {g.grad_fn for g in grads if g.grad_fn is not None and g.grad_fn not in before}
+        met = Through(counted, times)
+        for own in made:
+            _when_met(own, functools.partial(self._follow, this, [met]))
+        if any(g.grad_fn not in made for g in grads) and any(x.requires_grad for x in inputs):
+            this.goes_through(met._replace(node=node))
+
+    def _follow(self, earlier: Pass, met: list[Through]) -> None:
+        running = self.running or Pass()
+        if running is not earlier:
+            running.follows(earlier, met)
+
     def _met_in(self, engine: Callable) -> Callable:
         @functools.wraps(engine)
         def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -81,37 +133,75 @@ class Passes:
                 return engine(t_outputs, *args, **kwargs)
             names = ("grad_tensors", "keep_graph", "create_graph", "inputs", "allow_unreachable")
             given = dict(zip(names, args, strict=False)) | kwargs
-            this = Pass()
+            this = Pass(given.get("grad_tensors") or (), given.get("inputs") or ())
+            self._may_hold_lost(this, t_outputs)
             self._running.append(this)
             try:
                 results = engine(t_outputs, *args, **kwargs)
             finally:
                 self._running.remove(this)
-            if given.get("create_graph"):
-                if given.get("accumulate_grad"):
-                    ends = given.get("inputs") or walk(*t_outputs).leaves
-                    self._await(this, [end.grad for end in ends if hasattr(end, "grad")])
-                else:
-                    self._await(this, results)
+            if given.get("create_graph") and this.through:
+                self._await(this, t_outputs, None if given.get("accumulate_grad") else results)
+            this.inputs = []
             return results
 
         return run
 
-    def _await(self, earlier: Pass, results: Any) -> None:
-        """Notice whoever differentiates these results."""
+    def _await(self, this: Pass, t_outputs: Sequence[Any], results: Sequence[Any] | None) -> None:
+        """Notice whoever differentiates the results of a pass; None: they are in `.grad`."""
+        several = results is None or len(results) > 1
+        graph = walk(*t_outputs) if several else None
+        ends = this.inputs or (graph.leaves if graph else [])
+        if results is None:
+            results = [getattr(end, "grad", None) for end in ends]
+        reached = _reached(graph, ends) if graph else {}
+        for number, result in enumerate(results):
+            if not isinstance(result, Tensor):
+                continue
+            leads = [t for t in this.through if reached.get(t.node, -1) >> number & 1]
+            made = unwrapped(result).grad_fn
+            if made is not None:
+                _when_met(made, functools.partial(self._follow, this, leads))
+            elif any(t.node is not None for t in leads):
+                self._lost.append((this, leads, _newest()))
 
-        def met_again(grad_outs: Any) -> None:
-            if not is_unheard():
-                running = self.running
-                if running is None:
-                    earlier.followed_by(1)
-                else:
-                    running.differentiates(earlier)
+    def _may_hold_lost(self, this: Pass, t_outputs: Sequence[Any]) -> None:
+        for lost in self._lost[:]:
+            earlier, met, number = lost
+            nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
+            elsewhere = this.thread != earlier.thread  # each thread has numbers of its own
+            if elsewhere or any(node is None or number_of(node) > number for node in nodes):
+                this.follows(earlier, met)
+                self._lost.remove(lost)
 
-        found = {r.grad_fn for r in results if isinstance(r, torch.Tensor)}
-        nodes = [node for node in found if node is not None]
-        for node in nodes:
-            with suppress(Exception):  # a node that takes no hooks
-                node.register_prehook(met_again)
-        if not nodes:  # cut off: nobody can come along here, though somebody meant to
-            earlier.followed_by(1)
+
+def _when_met(node: Any, follow: Callable[[], None]) -> None:
+    """Have a pass that runs this node say so."""
+
+    def met_again(grad_outs: Any) -> None:
+        if not is_unheard():
+            follow()
+
+    with suppress(Exception):  # a node that takes no hooks
+        node.register_prehook(met_again)
+
+
+def _reached(graph: Any, ends: Sequence[Any]) -> dict[Any, int]:
+    """Node of autograd -> the ends to which it leads, the n-th as the n-th bit."""
+    own: dict[Any, int] = {}
+    for number, end in enumerate(ends):
+        node = graph.node_of(end) if isinstance(end, Tensor) else None
+        if node is not None:
+            own[node] = own.get(node, 0) | 1 << number
+    found: dict[Any, int] = {}
+    for node in reversed(graph.nodes):
+        found[node.fn] = own.get(node, 0)
+        for source in filter(None, node.inputs):
+            found[node.fn] |= found[source[0].fn]
+    return found
+
+
+def _newest() -> int:
+    """The number of a node that is made now, by this thread."""
+    with torch.enable_grad():
+        return number_of(torch.ones((), requires_grad=True).view(()).grad_fn)

@@ -29,7 +29,7 @@ def error_line(error: BaseException) -> str:
 
 
 def _headline(rows):
-    right = sum(row.diagnosis.ok for row in rows)
+    right = sum(row.ok and row.diagnosis.ok and row.order > 0 for row in rows)
     wrong = [row for row in rows if not row.ok]
     unknown = sum(row.verdict is Verdict.NOT_CHECKED for row in wrong)
     regions = sum(isinstance(row.function, Region) for row in rows)
@@ -37,8 +37,8 @@ def _headline(rows):
     said = [f"{functions} custom Function{'s' * (functions > 1)}"] if functions else []
     said += [f"{regions} compiled region{'s' * (regions > 1)}"] if regions else []
     said += [f"{right} right"]
-    for enough in dict.fromkeys(row.said for row in rows if row.ok and not row.diagnosis.ok):
-        said.append(f"{sum(row.said == enough for row in rows)} {enough}")
+    enough = [row.said for row in rows if row.ok and not (row.order and row.diagnosis.ok)]
+    said += [f"{enough.count(each)} {each}" for each in dict.fromkeys(enough)]
     said += [f"{len(wrong) - unknown} not"]
     said += [f"{unknown} not checked"] if unknown else []
     return ", ".join(said)

@@ -3,6 +3,7 @@
 import html
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from double_backward._torch import levels
+from double_backward._torch import in_forward_mode, levels
 from double_backward.arguments import HIGHEST, asked, listed
 from double_backward.calls import (
     Call,
@@ -23,6 +24,7 @@ from double_backward.calls import (
     outside,
     unheard,
 )
+from double_backward.check import Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.failures import ToolFailure, raise_if_own
 from double_backward.lines import first_line
@@ -43,12 +45,9 @@ KINDS = 3  # different ways of calling one Function that are diagnosed; the wors
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
 PATIENCE = 2.0  # seconds before it says what it is doing
 
-UP_TO_SECOND = "right up to second order"
-NOT_EVEN_ONCE = (
-    Verdict.FIRST_DERIVATIVE_WRONG,
-    Verdict.SURROGATE_GRADIENT,
-    Verdict.NOT_CHECKED,
-)
+NEVER, ONCE = "not differentiated", "differentiated once"
+AT_FIRST = "right at first order"
+UP_TO_SECOND = "right up to second order"  # of the step, where a backward applies it
 
 WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # nobody hears it
 
@@ -62,7 +61,7 @@ class FunctionRow:
     called: Place | None  # where it was applied, the first time
     calls: int  # how often the step applied it
     order: int  # how often it is differentiated: 3 for the activation behind a loss on u_xx
-    diagnosis: Diagnosis  # to that order, at least to the second
+    diagnosis: Diagnosis  # to that order, at least to the second, of the worst way of calling it
     in_backward: bool = False  # applied by backwards only
     notes: tuple[str, ...] = ()  # what the table has to add: cut down inputs, a reason
 
@@ -87,20 +86,21 @@ class FunctionRow:
     @property
     def ok(self) -> bool:
         """Whether it is right as often as the step differentiates it."""
-        if self.order == 0:
-            return True
-        if self.order == 1:
-            return self.verdict not in NOT_EVEN_ONCE
-        return self.diagnosis.ok
+        return self._is_torchs_own or _is_right(self.diagnosis, self.order)
+
+    @property
+    def _is_torchs_own(self) -> bool:
+        """The first derivative of a compiled region, which is not judged."""
+        return isinstance(self.function, Region) and self.order == 1
 
     @property
     def said(self) -> str:
         """The verdict as the table has it; what goes wrong further than the step goes is right."""
+        if self.order == 0 or self._is_torchs_own:
+            return ONCE if self.order else NEVER
         if not self.ok or self.diagnosis.ok:
             return self.verdict.value + ", meant" * (self.diagnosis.ok and self.meant)
-        if self.order == 0:
-            return "not differentiated"
-        return UP_TO_SECOND if self.in_backward else "right at first order"
+        return UP_TO_SECOND if self.in_backward else AT_FIRST
 
     @property
     def cause(self) -> Finding | None:
@@ -139,8 +139,9 @@ class StepDiagnosis:
         """Whether the step ran to its end, and each custom Function is right as far as it goes.
 
         A Function that is differentiated three times has to be right three times, one that is
-        differentiated once needs its first derivative only. Where the step takes no second
-        derivative at all, it is judged as if it took one.
+        differentiated once needs its first derivative only, and one that is not differentiated
+        nothing. A step that raises is judged as if it came to the derivatives for which it had
+        recorded others (`create_graph=True`).
         """
         return self.error is None and all(row.ok for row in self.rows)
 
@@ -254,6 +255,17 @@ class _Kind:
     keywords: dict
     elements: int
     parameters: set[int]  # the places of those that are a module's
+    order: int = 0
+    recorded: bool = False  # a first derivative at least, for one more
+    last: Any = None  # a weak reference to the last call of this kind
+
+    def differentiated(self, times: int) -> None:
+        self.order = max(self.order, times)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody has differentiated such a call, nor can any more, as under `no_grad`."""
+        return self.order == 0 and self.last() is None
 
 
 @dataclass
@@ -261,10 +273,18 @@ class _Uses:
     """How one Function was called."""
 
     calls: int = 0
-    order: int = 0
     in_backward: bool = True
     called: Place | None = None
     kinds: dict[tuple, _Kind] = field(default_factory=dict)
+    beyond: int = 0  # how often calls of further kinds are differentiated
+    recorded: bool = False  # one of those
+
+    def differentiated(self, times: int) -> None:
+        self.beyond = max(self.beyond, times)
+
+    @property
+    def order(self) -> int:
+        return max([self.beyond, *(kind.order for kind in self.kinds.values())])
 
 
 class Met(Listener):
@@ -274,6 +294,7 @@ class Met(Listener):
         self.functions: dict[type | Region, _Uses] = {}
         self.ignored = listed(ignore)
         self._passes = Passes()
+        self._counted: weakref.WeakKeyDictionary[Call, _Uses | _Kind] = weakref.WeakKeyDictionary()
 
     @contextmanager
     def listening(self, alone: bool = False) -> Iterator[None]:
@@ -294,27 +315,39 @@ class Met(Listener):
         uses.in_backward &= call.in_backward
         if uses.called is None:
             uses.called = calling()
-        if call.inputs_changed or not _can_be_asked(call):
+        if not _can_be_asked(call):
             return
-        uses.order = max(uses.order, 1, sum(levels()) if call.transformed else 0)
-        if len(uses.kinds) < KINDS:
-            with outside(call):
-                call = call.plain() if call.transformed else call
-                kind = call.function, without_sizes(kind_of(call))
-                if kind not in uses.kinds:
-                    uses.kinds[kind] = _kept(call)
+        self._counted[call] = uses
+        if len(uses.kinds) == KINDS and not any(kind.is_idle for kind in uses.kinds.values()):
+            return
+        with outside(call):
+            plain = call.plain() if call.transformed else call
+            known = plain.function, without_sizes(kind_of(plain))
+            if known not in uses.kinds and not call.inputs_changed:
+                _make_room(uses.kinds)
+                uses.kinds[known] = _kept(plain)
+        if known in uses.kinds:
+            self._counted[call] = kind = uses.kinds[known]
+            kind.last = weakref.ref(call)
+
+    def before_backward(self, call: Call) -> None:
+        if call in self._counted:
+            counted = self._counted[call]
+            counted.differentiated(_times())
+            counted.recorded |= torch.is_grad_enabled()
 
     def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
-        if call is None or call.transformed or not _can_be_asked(call):
-            return grads
-        uses = self.functions.get(call.region or call.function)
-        running = self._passes.running
-        if uses is not None:
-            if running is None:
-                uses.order = max(uses.order, 2)
-            else:
-                running.records(uses)
+        if call is not None and call in self._counted:
+            self._passes.recorded(self._counted[call], _times(), node, call.given, grads)
         return grads
+
+    def after_jvp(self, call: Call, tangents: Any) -> None:
+        self.before_backward(call)
+
+    def _counted_ones(self) -> Iterator["_Uses | _Kind"]:
+        for uses in self.functions.values():
+            yield uses
+            yield from uses.kinds.values()
 
     def diagnosed(
         self,
@@ -324,14 +357,14 @@ class Met(Listener):
         **options: Any,
     ) -> StepDiagnosis:
         """Each Function that is differentiated `at_least` so often, by itself."""
+        if error is not None:  # perhaps it did not come to a derivative for which it recorded one
+            for counted in self._counted_ones():
+                counted.differentiated(2 * counted.recorded)
         found = [(f, u) for f, u in self.functions.items() if u.order >= at_least]
-        # A step that takes no second derivative, or did not come to it, is judged as if it did.
-        second = error is None and any(uses.order > 1 for _, uses in found)
         said, rows = _Progress(progress), []
         for number, (function, uses) in enumerate(found, start=1):
             said.say(f"diagnose_all: {number} of {len(found)}, {_name(function)}")
-            order = uses.order if second or uses.in_backward else max(uses.order, 2)
-            rows.append(_row(function, uses, order, {**options, "ignore": self.ignored}))
+            rows.append(_row(function, uses, {**options, "ignore": self.ignored}))
         said.done()
         rows.sort(key=lambda r: (r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
         met = [_known_by(f) for f in self.functions if not isinstance(f, Region)]
@@ -367,6 +400,19 @@ def _can_be_asked(call):
     return own and any(x.numel() for x in call.inputs.values())
 
 
+def _times() -> int:
+    """How often a Function is differentiated by what runs now: the transforms of `torch.func` that
+    it is in, or autograd, and forward mode beside it."""
+    forward, reverse = levels()
+    return max(1, forward + reverse) + (in_forward_mode() and not forward)
+
+
+def _make_room(kinds: dict[tuple, _Kind]) -> None:
+    """For one more, if there are enough."""
+    if len(kinds) == KINDS:
+        del kinds[next(known for known, kind in kinds.items() if kind.is_idle)]
+
+
 def _kept(call: Call) -> _Kind:
     args = list(call.given)
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
@@ -380,9 +426,11 @@ def _kept(call: Call) -> _Kind:
 # Each Function by itself.
 
 
-def _row(function: type | Region, uses: _Uses, order: int, options: dict) -> FunctionRow:
-    diagnosis, notes = _worst(function, uses, order, options)
-    if diagnosis.verdict is Verdict.NOT_CHECKED:
+def _row(function: type | Region, uses: _Uses, options: dict) -> FunctionRow:
+    diagnosis, notes = _worst(function, uses, options)
+    order = uses.order
+    region = isinstance(function, Region)
+    if diagnosis.verdict is Verdict.NOT_CHECKED and order > region:
         notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
     if uses.in_backward and not diagnosis.ok:
         notes += ("applied in backward only. Its second derivative is a third one of the step.",)
@@ -398,24 +446,46 @@ def _row(function: type | Region, uses: _Uses, order: int, options: dict) -> Fun
 
 
 def _worst(
-    function: type | Region, uses: _Uses, order: int, options: dict
+    function: type | Region, uses: _Uses, options: dict
 ) -> tuple[Diagnosis, tuple[str, ...]]:
+    """Of the ways in which the step differentiates it, each judged as often as it does that."""
     if not isinstance(function, Region) and is_left_alone(function):
         return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
-    if not uses.kinds:
+    no_notes: tuple[str, ...] = ()
+    kinds = [kind for kind in uses.kinds.values() if kind.order or not uses.order]
+    if not kinds:
         return _not_checked(function, "none of its inputs requires grad here and has elements."), ()
     if isinstance(function, Region):
-        found = [_of_region(function, kind) for kind in uses.kinds.values()]
-        return min(found, key=lambda d: WORST_FIRST.index(d.verdict)), ()
-    options = {**options, "order": min(max(order, 2), HIGHEST)}
-    diagnosed = [_diagnose(function, kind, options) for kind in uses.kinds.values()]
-    if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
-        text = (
-            "its output does not change with the tensors that it was handed, at these values; "
-            "perhaps it takes a module's own parameters: hand `diagnose` a function of these."
-        )
-        return _not_checked(function, text), ()
-    return min(diagnosed, key=lambda d: WORST_FIRST.index(d[0].verdict))
+        kinds = [kind for kind in kinds if kind.order > 1]
+        if not kinds:
+            return _not_checked(function, "the step takes no second derivative of it."), ()
+        diagnosed = [(_of_region(function, kind), no_notes) for kind in kinds]
+    else:
+        diagnosed = [_diagnose(function, kind, options) for kind in kinds]
+        if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
+            text = (
+                "its output does not change with the tensors that it was handed, at these values; "
+                "perhaps it takes a module's own parameters: hand `diagnose` a function of these."
+            )
+            return _not_checked(function, text), ()
+
+    def goodness(number):
+        order, diagnosis = kinds[number].order, diagnosed[number][0]
+        return _is_right(diagnosis, order), -order, WORST_FIRST.index(diagnosis.verdict)
+
+    return diagnosed[min(range(len(kinds)), key=goodness)]
+
+
+def _is_right(diagnosis: Diagnosis, order: int) -> bool:
+    """Whether it is right where it is differentiated so often."""
+    if order != 1 or diagnosis.ok:
+        return order == 0 or diagnosis.ok
+    first = diagnosis.first
+    if first is None or diagnosis.verdict is Verdict.FIRST_DERIVATIVE_WRONG:
+        return False
+    if any(finding.code == "inexact_first_derivative" for finding in diagnosis.findings):
+        return False
+    return first.outcome is (Outcome.WRONG if diagnosis.meant else Outcome.RIGHT)
 
 
 def _is_still(diagnosis: Diagnosis) -> bool:
@@ -457,6 +527,8 @@ def _of_region(region: Region, kind: _Kind) -> Diagnosis:
 def _diagnose(
     function: Any, kind: _Kind, options: dict[str, Any]
 ) -> tuple[Diagnosis, tuple[str, ...]]:
+    options = {**options, "order": min(max(kind.order, 2), HIGHEST)}
+
     def fn(*args):
         return applied(function, *args, **kind.keywords)
 

@@ -1,0 +1,397 @@
+"""How often a step differentiates a Function, and that it has to be right so often, no more."""
+
+import pytest
+import torch
+from made_functions import function, of_inputs, save_x
+from torch.autograd import grad
+from torch.utils.checkpoint import checkpoint
+
+from double_backward import assert_all_double_backward, detect_intermediates, diagnose_all
+from lessons_src.untracked_backward import CubeNumPy
+
+
+def kept(ctx, x):
+    ctx.slope = 3 * x**2
+    return x**3
+
+
+def half(ctx, g):
+    return g * 1.5 * ctx.saved_tensors[0] ** 2
+
+
+# x**3, and up to which derivative it is right
+CUBES = {
+    0: function(save_x, half, "Half"),
+    1: function(kept, lambda ctx, g: g * ctx.slope, "Kept"),
+    2: CubeNumPy,
+    9: of_inputs(lambda x: x**3, lambda g, x: g * 3 * x**2, "Cube"),
+}
+
+
+def point(*shape):
+    generator = torch.Generator().manual_seed(len(shape))
+    return (0.5 + torch.rand(*shape or (3,), dtype=torch.float64, generator=generator)).detach()
+
+
+def leaf(*shape):
+    return point(*shape).requires_grad_()
+
+
+def sgd(f):
+    w = leaf(3, 1)
+    optimiser = torch.optim.SGD([w], 0.01)
+    for _ in range(2):
+        optimiser.zero_grad()
+        f(point(4, 3) @ w).sum().backward()
+        optimiser.step()
+
+
+def two_optimisers(f):
+    """A critic with a penalty, and a generator that is trained by plain gradients."""
+    made, w = leaf(3, 3), leaf(3, 1)
+    critic, generator = torch.optim.Adam([w], 0.01), torch.optim.SGD([made], 0.01)
+    for _ in range(2):
+        fake = f(point(4, 3) @ made).detach().requires_grad_()
+        (g,) = grad(torch.tanh(fake @ w).sum(), fake, create_graph=True)
+        critic.zero_grad()
+        ((g.norm(dim=1) - 1) ** 2).mean().backward()
+        critic.step()
+        generator.zero_grad()
+        torch.tanh(f(point(4, 3) @ made) @ w).sum().backward()
+        generator.step()
+
+
+def sharpness_aware(f):
+    w = leaf(3, 1)
+    (g,) = grad(f(point(4, 3) @ w).sum(), w)
+    with torch.no_grad():
+        w += 0.1 * g
+    f(point(4, 3) @ w).sum().backward()
+
+
+def first_order_maml(f):
+    w = leaf(3, 1)
+    (g,) = grad(f(point(4, 3) @ w).sum(), w)
+    f(point(4, 3) @ (w - 0.1 * g)).sum().backward()
+
+
+def maml(f):
+    w = leaf(3, 1)
+    (g,) = grad(f(point(4, 3) @ w).sum(), w, create_graph=True)
+    f(point(4, 3) @ (w - 0.1 * g)).sum().backward()
+
+
+def maml_without_create_graph_outside(f):
+    """The inner step is plain torch."""
+    w = leaf(3, 1)
+    (g,) = grad(torch.tanh(point(4, 3) @ w).sum(), w, create_graph=True)
+    f(point(4, 3) @ (w - 0.1 * g)).sum().backward()
+
+
+def plain_loss_beside_a_penalty(f):
+    w, v, x = leaf(3, 1), leaf(3, 1), leaf(4, 3)
+    (g,) = grad(torch.tanh(x @ v).sum(), x, create_graph=True)
+    ((g**2).sum() + f(x @ w).sum()).backward()
+
+
+def penalty_beside_a_plain_loss(f):
+    w, v, x = leaf(3, 1), leaf(3, 1), leaf(4, 3)
+    (g,) = grad(f(x @ w).sum(), x, create_graph=True)
+    ((g**2).sum() + torch.tanh(x @ v).sum()).backward()
+
+
+def penalty_of_one_of_two(f):
+    """One pass records both branches, and only the other one is differentiated again."""
+    w, v = leaf(), leaf()
+    ((f(w) ** 2).sum() + torch.tanh(v).sum()).backward(create_graph=True)
+    g, w.grad, v.grad = v.grad, None, None
+    (g**2).sum().backward()
+
+
+def weights_in_the_way_of_nothing(f):
+    v, x = leaf(3, 3), leaf(4, 3)
+    (g,) = grad(torch.tanh(x @ f(v)).sum(), x, create_graph=True)
+    (g**2).sum().backward()
+
+
+def graph_kept(f):
+    w = leaf()
+    loss = (f(w) ** 2).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def logged(f):
+    w, x = leaf(3, 1), point(4, 3)
+    loss = f(x @ w).sum()
+    (g,) = grad(loss, w, create_graph=True)
+    assert g.norm().item()
+    loss.backward()
+
+
+def logged_with_a_graph(f):
+    w, x = leaf(3, 1), leaf(4, 3)
+    (g,) = grad((f(x @ w) ** 2).sum(), x, create_graph=True)
+    assert g.norm().item()
+    ((f(x @ w) ** 2).sum() + (w**2).sum()).backward()
+
+
+def logged_at_the_end(f):
+    w = leaf()
+    (f(w) ** 2).sum().backward()
+    (g,) = grad(f(w).sum(), w, create_graph=True)
+    assert g.norm().item()
+
+
+def never_asked(f):
+    w, v = leaf(), leaf()
+    assert f(w).mean().item()
+    with torch.no_grad():
+        f(w)
+    f(point())
+    torch.tanh(v).sum().backward()
+
+
+def only_forward(f):
+    f(leaf())
+
+
+def checkpointed(f, reentrant=False):
+    w = leaf(3, 1)
+    checkpoint(lambda w: f(point(4, 3) @ w), w, use_reentrant=reentrant).sum().backward()
+
+
+def checkpointed_twice(f):
+    w = leaf(3, 1)
+    y = checkpoint(lambda w: f(point(4, 3) @ w), w, use_reentrant=False)
+    (g,) = grad((y**2).sum(), w, create_graph=True)
+    (g**2).sum().backward()
+
+
+def func_grad(f):
+    torch.func.grad(lambda x: plain(f, x).sum())(point())
+
+
+def func_grad_of_grad(f):
+    torch.func.grad(lambda x: torch.func.grad(lambda x: plain(f, x).sum())(x).sum())(point())
+
+
+def func_grad_inside_autograd(f):
+    x = leaf()
+    (torch.func.grad(lambda x: plain(f, x).sum())(x) ** 2).sum().backward()
+
+
+def func_grad_beside_autograd(f):
+    torch.func.grad(lambda x: plain(f, x).sum())(point())
+    (torch.tanh(leaf()) ** 2).sum().backward()
+
+
+def new_style(right_to):
+    """The same with setup_context, as `torch.func` asks for."""
+
+    class New(torch.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return x**3
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+            ctx.slope = 3 * inputs[0].detach() ** 2
+
+        @staticmethod
+        def backward(ctx, g):
+            slope = ctx.slope if right_to == 1 else 3 * ctx.saved_tensors[0] ** 2
+            return g * slope / (1 if right_to else 2)
+
+    return New
+
+
+NEW_STYLE = {cube: new_style(right_to) for right_to, cube in CUBES.items()}
+
+
+def plain(f, x):
+    return NEW_STYLE[f.__self__].apply(x)
+
+
+def hvp_by_hand(f):
+    x, v = leaf(), point()
+    (g,) = grad((f(x) ** 2).sum(), x, create_graph=True)
+    grad(g, x, v)
+
+
+def hvp_of_torch(f):
+    """It differentiates three times, once by a vector in which all is linear."""
+    torch.autograd.functional.hvp(lambda x: (f(x) ** 2).sum(), point(), point())
+
+
+def vhp_of_torch(f):
+    torch.autograd.functional.vhp(lambda x: (f(x) ** 2).sum(), point(), point())
+
+
+def hessian_of_torch(f):
+    torch.autograd.functional.hessian(lambda x: (f(x) ** 2).sum(), point())
+
+
+def jacobian_of_rows(f):
+    x = leaf()
+    y = f(x)
+    grad(y, x, torch.eye(3, dtype=x.dtype), is_grads_batched=True)
+
+
+def third(f):
+    x, w = leaf(4, 1), leaf(1, 3)
+    (u_x,) = grad(f(x @ w).sum(), x, create_graph=True)
+    (u_xx,) = grad(u_x.sum(), x, create_graph=True)
+    ((u_xx - 1) ** 2).mean().backward()
+
+
+def source_of_a_third(f):
+    """Of the other side of the equation only the weights matter."""
+    x, w, v = leaf(4, 1), leaf(1, 3), leaf(1, 3)
+    (u_x,) = grad(torch.tanh(x @ w).sum(), x, create_graph=True)
+    (u_xx,) = grad(u_x.sum(), x, create_graph=True)
+    ((u_xx - f(x @ v).sum(1, keepdim=True)) ** 2).mean().backward()
+
+
+def lost_in_a_loss(f):
+    """What has no graph goes into the loss in silence."""
+    w, v = leaf(), leaf()
+    (g,) = grad(f(w).sum(), w, create_graph=True)
+    ((g**2).sum() + torch.tanh(v).sum()).backward()
+
+
+STEPS = {
+    only_forward: 0,
+    never_asked: 0,
+    sgd: 1,
+    two_optimisers: 1,
+    sharpness_aware: 1,
+    first_order_maml: 1,
+    maml: 2,
+    maml_without_create_graph_outside: 1,
+    plain_loss_beside_a_penalty: 1,
+    penalty_beside_a_plain_loss: 2,
+    penalty_of_one_of_two: 1,
+    weights_in_the_way_of_nothing: 1,
+    graph_kept: 1,
+    logged: 1,
+    logged_with_a_graph: 1,
+    logged_at_the_end: 1,
+    checkpointed: 1,
+    checkpointed_twice: 2,
+    func_grad: 1,
+    func_grad_of_grad: 2,
+    func_grad_inside_autograd: 2,
+    func_grad_beside_autograd: 1,
+    hvp_by_hand: 2,
+    hvp_of_torch: 2,
+    vhp_of_torch: 2,
+    jacobian_of_rows: 1,
+    hessian_of_torch: 2,
+    third: 3,
+    source_of_a_third: 1,
+    lost_in_a_loss: 2,
+}
+
+
+CASES = [
+    (step, order, right_to)
+    for step, order in STEPS.items()
+    for right_to in sorted(CUBES)[max(order - 1, 0) : order + 1]
+]
+
+
+@pytest.mark.parametrize(
+    "step, order, right_to", CASES, ids=[f"{s.__name__}-{r}" for s, _, r in CASES]
+)
+def test_the_order_is_that_of_the_step_and_a_function_has_to_be_right_so_often(
+    step, order, right_to
+):
+    table = diagnose_all(lambda: step(CUBES[right_to].apply))
+    (row,) = [row for row in table.rows if not row.in_backward]
+    assert table.ok == row.ok == (right_to >= order)
+    assert table.error or row.order == order
+    if row.ok:
+        enough = {0: "not differentiated", 1: "right at first order"}
+        assert row.said == enough.get(min(order, right_to + 1), "supported")
+
+
+def test_what_is_lost_without_a_graph_counts_as_used():
+    """Whether a later loss holds it nobody can see."""
+
+    def step():
+        w, v = leaf(), leaf()
+        (CUBES[1].apply(w).sum() + torch.tanh(v).sum()).backward(create_graph=True)
+        g, w.grad, v.grad = v.grad, None, None
+        (g**2).sum().backward()
+
+    (row,) = diagnose_all(step).rows
+    assert (row.order, row.said) == (2, "silently_wrong")
+
+
+def by_mode(ctx, x, right):
+    ctx.slope = 3 * x**2
+    ctx.right = right
+    ctx.save_for_backward(x)
+    return x**3
+
+
+def by_mode_backward(ctx, g):
+    return g * (3 * ctx.saved_tensors[0] ** 2 if ctx.right else ctx.slope), None
+
+
+Mode = function(by_mode, by_mode_backward, "Mode")
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_each_way_of_calling_is_judged_as_often_as_that_is_differentiated(right):
+    def step():
+        x, w = leaf(), leaf()
+        (g,) = grad(Mode.apply(x, right).sum(), x, create_graph=True)
+        ((g**2).sum() + Mode.apply(w, not right).sum()).backward()
+
+    table = diagnose_all(step)
+    assert table.ok is right and table.order == 2
+    assert table.rows[0].said == ("supported" if right else "silently_wrong")
+
+
+def test_ways_that_are_never_differentiated_leave_room_for_those_that_are():
+    def step():
+        with torch.no_grad():
+            for shape in (1, 2), (1, 2, 3), (1, 2, 3, 4):
+                CUBES[1].apply(leaf(*shape))
+        x = leaf()
+        (g,) = grad((CUBES[1].apply(x) ** 2).sum(), x, create_graph=True)
+        (g**2).sum().backward()
+
+    (row,) = diagnose_all(step).rows
+    assert (row.calls, row.order, row.said) == (4, 2, "silently_wrong")
+
+
+@pytest.mark.parametrize("right_to", [0, 1])
+def test_all_verbs_agree_of_what_is_differentiated_once(right_to):
+    def step():
+        return sgd(CUBES[right_to].apply)
+
+    with detect_intermediates():
+        step()
+    right = right_to > 0
+    assert diagnose_all(step).ok is right
+    if right:
+        assert_all_double_backward(step)
+    else:
+        with pytest.raises(AssertionError, match="1 not"):
+            assert_all_double_backward(step)
+
+
+def test_a_step_that_raises_is_judged_as_if_it_came_to_what_it_had_recorded():
+    def step(recorded):
+        w = leaf()
+        grad((CUBES[1].apply(w) ** 2).sum(), w, create_graph=recorded)
+        raise ValueError
+
+    for recorded in (True, False):
+        table = diagnose_all(lambda recorded=recorded: step(recorded))
+        assert (table.rows[0].order, table.rows[0].ok) == (1 + recorded, not recorded)
+        assert not table.ok
