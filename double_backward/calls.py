@@ -37,6 +37,7 @@ from ._torch import (
     version,
 )
 from .compiled import is_region, region_here
+from .containers import anew
 from .failures import handed_over
 from .methods import applied, has_setup_context
 from .rehearsal import rehearsed
@@ -114,7 +115,7 @@ class Call:
         function: the class.
         given: tuple, the arguments of forward, the objects themselves: what the Function saves of
             them is alive anyway. In the place of what forward writes into, a copy from before, or
-            an alias with the graph from before.
+            an alias with the graph from before; in that of a container, one from before.
         kwargs: dict.
         state: autocast as it was when forward began, and the generators if forward draws.
         draws: True if forward draws random numbers, or if that is not known.
@@ -187,15 +188,18 @@ class Call:
     def again(self, inputs):
         """Call the Function once more, with other tensors for its inputs; a tuple."""
         with torch.enable_grad():
-            return applied(self.function, *self.arguments(inputs), **self.kwargs)
+            args, kwargs = self.arguments(inputs)
+            return applied(self.function, *args, **kwargs)
 
     def arguments(self, inputs):
-        """Those of forward with other tensors for the inputs, the rest in their precision.
+        """A list of those of forward with other tensors for the inputs, the rest in their
+        precision; and a dict.
 
         All are copies, since forward may write into them, past the version counters, too.
         """
         raised = any(x.dtype != inputs[place].dtype for place, x in self.inputs.items())
-        args = self.args
+        args, kwargs = anew(self.args, self.kwargs)
+        args = list(args)
         for place, arg in enumerate(args):
             if place in inputs:
                 args[place] = copied(inputs[place], like=self.given[place])
@@ -206,7 +210,7 @@ class Call:
                 wide = raised and is_continuous(arg)
                 dtype = torch.promote_types(arg.dtype, torch.float64) if wide else arg.dtype
                 args[place] = copied(arg.to(dtype), like=arg)
-        return args
+        return args, kwargs
 
     @contextmanager
     def exchanged(self, place, value):
@@ -460,6 +464,7 @@ def _begin(cls, ctx, args, kwargs):
     if _writes_into_arguments(cls):
         with torch.enable_grad():
             args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    args, kwargs = anew(args, kwargs)  # before forward takes anything out
     call = Call(cls, args, kwargs, State.now(cls not in _drawing_nothing))
     ctx.__dict__ = {**vars(ctx), CALL: call}  # setattr would make one of twice the size
     if is_region(cls):

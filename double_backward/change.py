@@ -93,14 +93,14 @@ def keep_again(call, inputs, grad_outs, decorated=False):
 
 def forward_again(call, inputs):
     """What forward keeps, in the place of ctx, and its outputs, a tuple."""
-    args = call.arguments(inputs)
+    args, kwargs = call.arguments(inputs)
     ctx = Notepad(tuple(place in call.inputs for place in range(len(args))), args)
     function = call.function
     if has_setup_context(function):
-        out = handed_over(function.forward, *args, **call.kwargs)
+        out = handed_over(function.forward, *args, **kwargs)
         handed_over(function.setup_context, ctx, tuple(args), out)
     else:
-        out = handed_over(function.forward, ctx, *args, **call.kwargs)
+        out = handed_over(function.forward, ctx, *args, **kwargs)
     return ctx, out if isinstance(out, tuple) else (out,)
 
 

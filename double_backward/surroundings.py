@@ -5,10 +5,12 @@ running statistics, not the gradients that a backward of its own collects, nor a
 writes into past the version counters (`.data[...] =`, a NumPy view, a kernel).
 """
 
+import array
 import collections
 import functools
 import io
 import itertools
+import mmap
 import operator
 import random
 import sys
@@ -26,6 +28,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from ._torch import is_functorch_wrapped_tensor, set_version, version
+from .containers import BUFFERS, SIMPLE_CTYPES, slots_of
 
 MOST = 20_000  # objects looked at
 RUNNERS = ("_pytest", "pluggy", "unittest", "logging")  # their objects compute nothing
@@ -135,9 +138,9 @@ class Surroundings:
     """What can be reached from `roots`, to be put back after each time that it may be changed.
 
     Tensors, their memory and their gradients, buffers of modules, NumPy arrays, lists, dicts, sets,
-    attributes, slots, generators of random numbers; through closures, defaults, methods, the
-    classes of objects and the globals that a function names. `functools.lru_cache`s are replaced by
-    empty ones.
+    attributes, slots, bytes and characters in memory, generators of random numbers; through
+    closures, defaults, methods, the classes of objects and the globals that a function names.
+    `functools.lru_cache`s are replaced by empty ones.
 
     Attributes:
         held: what can be reached, by name: that of a variable, an attribute, a key; "" without one.
@@ -237,8 +240,7 @@ def _reachable(roots):
         if len(found) >= MOST:
             return list(found.values()), f"what it could change is more than {MOST:,} objects"
         found[id(thing)] = name, thing
-        if _only_goes_on(thing):
-            beyond = f"it may go on with a {type(thing).__name__}, which cannot be put back"
+        beyond = _cannot_be_put_back(thing) or beyond
         parts = itertools.chain(*(b.before.items() for b in _bindings(thing)), _parts(thing))
         todo += [(_joined(name, part), held) for part, held in parts]
     return list(found.values()), beyond
@@ -277,11 +279,21 @@ def _is_the_users(name):
     return not others or package == "__main__"
 
 
-def _only_goes_on(thing):
-    """Whether it is an iterator whose state nobody can set: a generator, `itertools.count()`."""
-    if not hasattr(type(thing), "__next__") or isinstance(thing, io.IOBase):
-        return False
-    return not hasattr(thing, "__dict__") and not _slots(thing)
+def _cannot_be_put_back(thing):
+    """Why not, of what is there to be used up or written into: an iterator whose state nobody can
+    set (a generator, `itertools.count()`), a file."""
+    kind = type(thing).__name__
+    if isinstance(thing, io.IOBase):
+        known = isinstance(thing, BUFFERS) or thing in (sys.stdin, sys.stdout, sys.stderr)
+        return "" if known or thing.closed else f"it may use a file ({kind})"
+    if isinstance(thing, mmap.mmap):
+        return f"it may write into a file ({kind})"
+    if isinstance(thing, memoryview) and not (thing.readonly or thing.c_contiguous):
+        return f"it may write into a {kind} that has gaps"
+    goes_on = hasattr(type(thing), "__next__")
+    if goes_on and not hasattr(thing, "__dict__") and not _slots(thing):
+        return f"it may go on with a {kind}, which cannot be put back"
+    return ""
 
 
 def _parts(thing):
@@ -391,7 +403,34 @@ def _kept(thing):
     for kind in (list, set, collections.deque):
         if isinstance(thing, kind):
             yield _elements(thing, kind)
+    yield from _of_buffer(thing)
     yield from _bindings(thing)
+
+
+def _of_buffer(thing):
+    """What it holds of bytes or characters, and for a stream, where it is."""
+    kind: Any
+    if isinstance(thing, (io.StringIO, io.BytesIO)) and not thing.closed:
+        kind = io.StringIO if isinstance(thing, io.StringIO) else io.BytesIO
+        before, now = kind.__getstate__(thing), partial(kind.__getstate__, thing)
+        yield _Kept(before, now, partial(kind.__setstate__, thing), operator.eq)
+    elif isinstance(thing, (bytearray, array.array)):
+        kind = bytearray if isinstance(thing, bytearray) else array.array
+        yield _Kept(bytes(thing), partial(bytes, thing), partial(_refill, kind, thing), operator.eq)
+    elif isinstance(thing, (*SIMPLE_CTYPES, memoryview)):
+        memory = memoryview(thing)
+        if not memory.readonly and memory.c_contiguous and memory.nbytes:
+            memory = memory.cast("B")
+            write = partial(memory.__setitem__, slice(None))
+            yield _Kept(memory.tobytes(), memory.tobytes, write, operator.eq)
+
+
+def _refill(kind, thing, before):
+    kind.__delitem__(thing, slice(None))
+    if kind is bytearray:
+        bytearray.extend(thing, before)
+    else:
+        array.array.frombytes(thing, before)
 
 
 def _state(setter, state):
@@ -515,11 +554,9 @@ def _of_these(names, space):
 def _slots(thing):
     """Name -> what is in the slot, of an object whose class declares any."""
     found: dict[str, object] = {}
-    for cls in type(thing).__mro__:
-        for slot in vars(cls).values() if "__slots__" in vars(cls) else ():
-            if isinstance(slot, types.MemberDescriptorType):
-                with suppress(AttributeError):  # nothing is in it
-                    found.setdefault(slot.__name__, slot.__get__(thing))
+    for slot in slots_of(type(thing)):
+        with suppress(AttributeError):  # nothing is in it
+            found.setdefault(slot.__name__, slot.__get__(thing))
     return found
 
 

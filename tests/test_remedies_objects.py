@@ -1,8 +1,12 @@
 """Inside detect and recompute the user's Python objects are what they are without them."""
 
+import array
 import collections
+import ctypes
 import functools
+import io
 import itertools
+import mmap
 import types
 import unittest
 import warnings
@@ -186,8 +190,30 @@ def the_end_of_a_chain():
     return lambda x: end.append(1), lambda: len(end)
 
 
+def bytes_and_characters():
+    """Written into, and in streams gone on in."""
+    held, number = [bytearray(b"a"), array.array("d", [1.0])], ctypes.c_int(1)
+    streams, part = [io.StringIO("some words"), io.BytesIO(b"bytes")], memoryview(bytearray(2))
+
+    def change(x):
+        held[0].extend(b"b")
+        held[1].append(len(held[1]))
+        number.value += 1
+        part[0] = number.value
+        streams[0].read(1)
+        streams[1].write(b"x")
+
+    return change, lambda: (
+        held,
+        number.value,
+        part.tolist(),
+        [s.tell() for s in streams],
+        streams[1].getvalue(),
+    )
+
+
 OBJECTS = [a_tree, its_class, what_a_helper_knows, several, lazy_ones, a_cached_function, a_default,
-           the_end_of_a_chain]  # fmt: skip
+           the_end_of_a_chain, bytes_and_characters]  # fmt: skip
 
 
 def cube(change, right=True):
@@ -289,7 +315,38 @@ def more_than_is_looked_at():
     return lambda x: many[-1].append(1), lambda: len(many[-1])
 
 
-GO_ON = [a_generator, a_count, more_than_is_looked_at]
+def a_file():
+    file = io.TextIOWrapper(io.BytesIO())
+    return lambda x: file.write("a"), file.tell
+
+
+def a_mapped_file():
+    mapped = mmap.mmap(-1, 8)
+
+    def change(x):
+        mapped[0] += 1
+
+    return change, lambda: mapped[0]
+
+
+def every_second_byte():
+    memory = bytearray(4)
+    part = memoryview(memory)[::2]
+
+    def change(x):
+        part[0] += 1
+
+    return change, lambda: memory
+
+
+GO_ON = [
+    a_generator,
+    a_count,
+    more_than_is_looked_at,
+    a_file,
+    a_mapped_file,
+    every_second_byte,
+]
 
 
 @pytest.mark.parametrize("remedy", REMEDIES)

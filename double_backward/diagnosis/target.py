@@ -15,6 +15,7 @@ from torch import Tensor
 from double_backward._torch import TreeSpec, tree_flatten, tree_unflatten, version
 from double_backward.calls import copied
 from double_backward.check import is_symmetric, size
+from double_backward.containers import anew
 from double_backward.differences import flat, real, shaped
 from double_backward.failures import handed_over
 from double_backward.names import call_names
@@ -216,7 +217,8 @@ class Target:
 
     def returned(self, xs: list[Tensor]) -> list[Tensor]:
         """The outputs of fn for these inputs as they are, also those inside containers."""
-        slots = [s.detach().clone() if isinstance(s, Tensor) else s for s in self.slots]
+        slots, _ = anew(self.slots, {})
+        slots = [s.detach().clone() if isinstance(s, Tensor) else s for s in slots]
         arguments = len(slots) - len(self.state)
         for i, x in zip(self.where, xs, strict=True):
             # Parameters lie as they are: only arguments come to fn in every layout.

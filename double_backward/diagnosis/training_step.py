@@ -26,6 +26,7 @@ from double_backward.calls import (
 )
 from double_backward.check import Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
+from double_backward.containers import anew
 from double_backward.failures import ToolFailure, raise_if_own
 from double_backward.lines import first_line
 from double_backward.methods import applied, matches, names_of, unmet
@@ -530,18 +531,23 @@ def _diagnose(
     options = {**options, "order": min(max(kind.order, 2), HIGHEST)}
 
     def fn(*args):
-        return applied(function, *args, **kind.keywords)
+        handed, keywords = anew(args, kind.keywords)
+        return applied(function, *handed, **keywords)
 
     fn.__name__ = function.__name__
     ignored = [each for each in options["ignore"] if matches(each, *_known_by(function))]
     options = {**options, "ignore": tuple(ignored)}
     args = kind.args or kind.smaller[0][0]
-    with unheard(), Surroundings(function, *args, kind.keywords).unchanged():
+    around = Surroundings(function, *args, kind.keywords)
+    with unheard(), around.unchanged():
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
                 return _asked(fn, smaller, options), (f"inputs cut down {change}.",)
         if kind.args:
-            return _asked(fn, args, options), ()
+            found = _asked(fn, args, options)
+            if found.verdict is Verdict.NOT_CHECKED and around.beyond:
+                return _not_checked(function, f"{around.beyond}."), ()
+            return found, ()
     text = f"its inputs have {kind.elements:,} elements and could not be cut down."
     return _not_checked(function, text), ()
 

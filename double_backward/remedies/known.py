@@ -25,6 +25,7 @@ from torch.autograd import Function
 from double_backward._torch import plain
 from double_backward.calls import requires_grad
 from double_backward.check import is_symmetric
+from double_backward.containers import BUFFERS, contents
 from double_backward.surroundings import EMPTY
 
 AGAIN = 4  # the next trial comes after so many times as many calls
@@ -176,7 +177,10 @@ def _is_symmetric(x: torch.Tensor) -> bool:
 
 
 def _this_one(value: Any) -> Any:
-    """Something that is equal for this very object alone and does not keep it alive."""
+    """Something that is equal for this very object alone and does not keep it alive; of bytes and
+    characters, which each call is handed anew, what they are."""
+    if isinstance(value, BUFFERS):
+        return contents(value)
     if type(value).__eq__ is not object.__eq__ and not isinstance(value, type):
         return None
     try:

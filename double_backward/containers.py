@@ -1,0 +1,183 @@
+"""What an argument holds and a call may change in place, made anew: the same things in other hands.
+
+A Function may take a key out of a dict that it is handed, or append to a list. The call that is met
+remembers what it was handed before that, and each call that is made again gets it anew.
+"""
+
+import array
+import collections
+import ctypes
+import functools
+import io
+import types
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import is_dataclass
+from typing import Any
+
+import torch
+
+MOST = 20_000  # things that are looked at; beyond, nothing is made anew
+SIMPLE_CTYPES = ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData
+BUFFERS = bytearray, array.array, memoryview, *SIMPLE_CTYPES, io.StringIO, io.BytesIO
+_PLAIN = {
+    int, float, bool, complex, str, bytes, type(None), torch.nn.Parameter, torch.Size, torch.dtype,
+    torch.device, types.FunctionType, types.BuiltinFunctionType, types.ModuleType,
+}  # fmt: skip
+
+
+def anew(args: Sequence, kwargs: Mapping[str, Any]) -> tuple[Sequence, Mapping[str, Any]]:
+    """The same arguments with the containers among them made anew, and those inside these, however
+    deep: lists, dicts, sets, deques, tuples that hold any, dataclasses, and what holds characters
+    or bytes. Themselves where there are none.
+
+    Tensors, arrays and all other objects are the same ones. Nothing of the user's runs: a subclass
+    is made by the methods of what it derives from. What cannot be made so is the same one, too.
+    """
+    if all(map(_is_plain, args)) and all(map(_is_plain, kwargs.values())):
+        return args, kwargs
+    copy = _Copy()
+    try:
+        return [copy.of(a) for a in args], {name: copy.of(a) for name, a in kwargs.items()}
+    except (_TooMany, RecursionError):
+        return args, kwargs
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN or isinstance(value, torch.Tensor)
+
+
+class _TooMany(Exception):
+    pass
+
+
+class _Copy:
+    """Copies of all that is reached through containers; what is met twice is copied once."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, tuple[Any, Any]] = {}  # with what they are of, lest an id be used anew
+
+    def of(self, value: Any) -> Any:
+        if _is_plain(value):
+            return value
+        if id(value) in self.made:
+            return self.made[id(value)][1]
+        if len(self.made) >= MOST:
+            raise _TooMany
+        self.made[id(value)] = value, value
+        with suppress(TypeError, ValueError, AttributeError):  # of a class that is made otherwise
+            return self._of(value)
+        return value
+
+    def _of(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            parts = list(map(self.of, tuple.__iter__(value)))
+            if all(map(_identical, parts, tuple.__iter__(value))):
+                return value
+            return self._known(value, tuple.__new__(type(value), parts))
+        if isinstance(value, BUFFERS):
+            return self._known(value, _buffer(value))
+        made = next((making for kind, making in _MAKING.items() if isinstance(value, kind)), None)
+        if made is None and not is_dataclass(value) or isinstance(value, type):
+            return value
+        empty, fill = made or _made_by(object, _fill_nothing)
+        new = self._known(value, empty(value))
+        fill(new, value, self.of)
+        for name, held in getattr(value, "__dict__", {}).items():
+            new.__dict__[name] = self.of(held)
+        for slot in slots_of(type(value)):
+            with suppress(AttributeError):  # nothing is in it
+                slot.__set__(new, self.of(slot.__get__(value)))
+        return new
+
+    def _known(self, value: Any, new: Any) -> Any:
+        self.made[id(value)] = value, new
+        return new
+
+
+def _identical(a: Any, b: Any) -> bool:
+    return a is b
+
+
+def slots_of(cls: type) -> list[Any]:
+    """The slots that a class and those it derives from declare, the nearest first."""
+    declared = [vars(c).values() for c in cls.__mro__ if "__slots__" in vars(c)]
+    return [s for slots in declared for s in slots if isinstance(s, types.MemberDescriptorType)]
+
+
+def _buffer(value: Any) -> Any:
+    cls: Any = type(value)
+    if isinstance(value, bytearray):
+        new = bytearray.__new__(cls)
+        bytearray.extend(new, value)
+        return new
+    if isinstance(value, array.array):
+        return array.array.__new__(cls, value.typecode, array.array.tobytes(value))
+    if isinstance(value, SIMPLE_CTYPES):
+        return cls.from_buffer_copy(value)
+    if isinstance(value, memoryview):
+        if value.readonly:
+            return value
+        memory: Any = memoryview(bytearray(value.tobytes()))
+        return memory.cast(value.format, value.shape) if value.nbytes else memory
+    kind: Any = io.StringIO if isinstance(value, io.StringIO) else io.BytesIO
+    new = kind.__new__(cls)
+    kind.__setstate__(new, kind.__getstate__(value))
+    return new
+
+
+def contents(value: Any) -> Any:
+    """What one of `BUFFERS` holds, as something to be compared."""
+    if isinstance(value, (io.StringIO, io.BytesIO)):
+        kind: Any = io.StringIO if isinstance(value, io.StringIO) else io.BytesIO
+        return None if value.closed else kind.__getstate__(value)[:-1]  # but its attributes
+    return memoryview(value).tobytes()
+
+
+def _empty(kind: Any, value: Any) -> Any:
+    return kind.__new__(type(value))
+
+
+def _empty_defaultdict(value: Any) -> Any:
+    new = collections.defaultdict.__new__(type(value))
+    collections.defaultdict.__init__(new, value.default_factory)
+    return new
+
+
+def _empty_deque(value: Any) -> Any:
+    new: Any = collections.deque.__new__(type(value))
+    collections.deque.__init__(new, (), value.maxlen)
+    return new
+
+
+def _fill_dict(kind: Any, new: Any, value: Any, of: Callable) -> None:
+    for key, held in kind.items(value):
+        kind.__setitem__(new, key, of(held))
+
+
+def _fill_row(kind: Any, new: Any, value: Any, of: Callable) -> None:
+    kind.extend(new, map(of, list(kind.__iter__(value))))
+
+
+def _fill_set(kind: Any, new: Any, value: Any, of: Callable) -> None:
+    kind.update(new, kind.__iter__(value))  # nothing that is in a set can change
+
+
+def _fill_nothing(kind: Any, new: Any, value: Any, of: Callable) -> None:
+    """All is in its attributes."""
+
+
+def _made_by(kind: Any, fill: Callable) -> tuple[Callable, Callable]:
+    return functools.partial(_empty, kind), functools.partial(fill, kind)
+
+
+# Kind -> what makes an empty one of the same class, and what fills it; the nearest kind first.
+_MAKING: dict[Any, tuple[Callable, Callable]] = {
+    collections.defaultdict: (_empty_defaultdict, functools.partial(_fill_dict, dict)),
+    collections.OrderedDict: _made_by(collections.OrderedDict, _fill_dict),
+    dict: _made_by(dict, _fill_dict),
+    list: _made_by(list, _fill_row),
+    collections.deque: (_empty_deque, functools.partial(_fill_row, collections.deque)),
+    set: _made_by(set, _fill_set),
+    types.SimpleNamespace: _made_by(types.SimpleNamespace, _fill_nothing),
+}
