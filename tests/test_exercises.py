@@ -20,6 +20,7 @@ from right_answers import RIGHT
 from scipy import linalg
 from scipy.special import dawsn
 from torch.autograd import Function, grad
+from torch.utils.checkpoint import checkpoint
 
 import lessons_src.exercises as exercises
 from lessons_src.exercises import check, hint, solution
@@ -191,6 +192,41 @@ def test_a_right_answer_may_be_anything_that_can_be_called(name, style):
     last = EXERCISES[name].SOLUTION[-1]
     answer = HANDED_OVER[style](getattr(last, "apply", last))
     assert reply(name, answer).status == "right", reply(name, answer)
+
+
+def anew(code):
+    """An answer whose classes are made in each call."""
+    return lambda *args: answer_of(code)(*args)
+
+
+@pytest.mark.parametrize(
+    "name",
+    quick_and_slow(zip(TASKS, strict=True), lambda name: name in ("power", "dawson_twice")),
+)
+def test_a_class_that_is_made_in_each_call_is_the_readers_own(name):
+    got = reply(name, anew(code_of(name)))
+    assert got.status == "right", got
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        ("product", "one gradient only"),
+        ("tanh_exp", "extra gradients ignored"),
+        ("reciprocal", "plain torch around a Function that does nothing"),
+    ],
+    ids=", ".join,
+)
+def test_a_wrong_class_that_is_made_in_each_call_is_told_as_any_other(which):
+    wrong, got = replies(which[0])[which[1]]
+    assert str(reply(which[0], anew(wrong.code))) == str(got)
+
+
+def test_a_function_of_torchs_is_not_the_readers_own():
+    def recorded(x):
+        return checkpoint(lambda x: 1 / x, x, use_reentrant=True)
+
+    assert reply("reciprocal", recorded).status == "wrong"
 
 
 # Wrong answers

@@ -108,18 +108,29 @@ def functions_of(*tensors: Tensor) -> list:
     return list(dict.fromkeys(n.custom for n in walk.walk(*tensors).nodes if n.custom))
 
 
-def first_backward(fn: Callable, setting: Setting) -> tuple[Tensor, list[Tensor]]:
-    """The result, and those gradients by the inputs that have a graph."""
+def called(fn: Callable, setting: Setting) -> tuple[Tensor, list[Tensor]]:
+    """The result, and the inputs to differentiate it by. What is asked of the Functions in its
+    graph has to be asked of this result: a class may be made anew in each call."""
     args, xs = setting.fresh()
-    out = fn(*args)
+    return fn(*args), xs
+
+
+def backward_of(out: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
+    """Those gradients by the inputs that have a graph."""
     u = uneven(out).requires_grad_()
     gradients = grad(out, xs, u, create_graph=True, allow_unused=True)
-    return out, [g for g in gradients if g is not None and g.requires_grad]
+    return [g for g in gradients if g is not None and g.requires_grad]
 
 
-def applied_in_backward(fn: Callable, setting: Setting) -> list:
-    """The Functions that a backward applies."""
+def first_backward(fn: Callable, setting: Setting) -> tuple[Tensor, list[Tensor]]:
+    """The result, and those gradients by the inputs that have a graph."""
+    out, xs = called(fn, setting)
+    return out, backward_of(out, xs)
+
+
+def applied_in_backward(fn: Callable, setting: Setting) -> tuple[list, list]:
+    """The Functions in the graph of the result, and those that a backward of them applies."""
     out, gradients = first_backward(fn, setting)
     before = {node.fn for node in walk.walk(out).nodes}
     found = [n.custom for n in walk.walk(*gradients).nodes if n.custom and n.fn not in before]
-    return list(dict.fromkeys(found))
+    return functions_of(out), list(dict.fromkeys(found))

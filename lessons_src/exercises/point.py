@@ -8,7 +8,7 @@ import torch
 from double_backward.graphs import walk
 from double_backward.untracked_steps import LEAVING, watched
 
-from .differentiate import applied_in_backward, first, first_backward, functions_of
+from .differentiate import applied_in_backward, backward_of, called, first, functions_of
 from .language import Phrase
 from .reply import survived
 from .task import Setting, Task
@@ -65,15 +65,16 @@ def keeps_an_extra_output(fn: Callable, setting: Setting) -> bool:
 
 
 def leaves_torch_in_backward(fn: Callable, setting: Setting) -> bool:
-    with watched(functions_of(fn(*setting.fresh()[0]))) as steps:
-        first_backward(fn, setting)
+    out, xs = called(fn, setting)
+    with watched(functions_of(out)) as steps:
+        backward_of(out, xs)
     return any(step.kind in LEAVING for step in steps)
 
 
 def applies_a_function_in_backward(fn: Callable, setting: Setting) -> bool:
-    return bool(applied_in_backward(fn, setting))
+    return bool(applied_in_backward(fn, setting)[1])
 
 
 def applies_itself_in_backward(fn: Callable, setting: Setting) -> bool:
-    outer = functions_of(fn(*setting.fresh()[0]))
-    return any(cls in outer for cls in applied_in_backward(fn, setting))
+    outer, inner = applied_in_backward(fn, setting)
+    return any(cls in outer for cls in inner)

@@ -7,42 +7,51 @@ from difflib import get_close_matches
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, grad
 
-from double_backward.methods import around, has_setup_context
+from double_backward.calls import Listener, listening_alone
+from double_backward.methods import around, backward_method
 
-from .differentiate import applied_in_backward, first, first_backward, functions_of, summed
+from .differentiate import backward_of, called, functions_of, summed
 from .errors import tree_of
 from .language import Phrase
 from .reply import wrong
+from .task import uneven
 
 
 def look_at_returned(fn, setting):
     """Ends the review where one of the backwards returns what autograd does not take."""
-    outer, inner = functions_of(fn(*setting.fresh()[0])), []
-    for cls in outer:
-        _check_written(cls)
-    with suppress(Exception):
-        inner = [cls for cls in applied_in_backward(fn, setting) if cls not in outer]
-    with ExitStack() as stack:
-        calls = {
-            cls: [stack.enter_context(recorded(cls, method)) for method in ("forward", "backward")]
-            for cls in [*outer, *inner]
-        }
+    met = _Recorded()
+    with met.stack, listening_alone(met):
+        out, xs = called(fn, setting)
+        outer = functions_of(out)
+        for cls in outer:
+            _check_written(cls)
         with suppress(Exception):
-            first(fn, setting)
+            grad(out, xs, uneven(out), retain_graph=True, allow_unused=True)
         with suppress(Exception):
-            summed(first_backward(fn, setting)[1]).backward()
-    for cls, (forward, backward) in calls.items():
+            summed(backward_of(out, xs)).backward()
+    for cls, (args, backward) in met.found.items():
         who = "backward" if cls in outer else f"{cls.__name__}.backward"
-        for _, returned in backward if forward else []:
-            args = forward[0][0] if has_setup_context(cls) else forward[0][0][1:]
+        for _, returned in backward:
             _check_kind(cls, args, returned, setting.note, who)
 
 
+class _Recorded(Listener):
+    """Each Function from its first call on: what it was handed, and the calls of its backward."""
+
+    def __init__(self):
+        self.found, self.stack = {}, ExitStack()
+
+    def called(self, call):
+        if call.function not in self.found:
+            backward = self.stack.enter_context(recorded(call.function))
+            self.found[call.function] = call.given, backward
+
+
 @contextmanager
-def recorded(cls, method):
-    """List of (arguments, result), one for each call of `cls.method`."""
+def recorded(cls):
+    """List of (arguments, result), one for each call of its backward."""
     calls = []
 
     def wrapper(function):
@@ -53,7 +62,7 @@ def recorded(cls, method):
 
         return recording
 
-    with around(cls, method, wrapper):
+    with around(cls, backward_method(cls), wrapper):
         yield calls
 
 

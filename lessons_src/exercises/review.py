@@ -18,10 +18,9 @@ from torch import Tensor
 from torch.autograd import Function, grad
 
 from double_backward.graphs import walk
-from double_backward.methods import backward_method
 
 from . import causes
-from .differentiate import first, formulas, functions_of, in_formula, second, summed
+from .differentiate import called, first, formulas, functions_of, in_formula, second, summed
 from .errors import raised, readers_frames, tree_of
 from .language import Phrase, sentences
 from .relations import Pair
@@ -205,10 +204,10 @@ def check_graph(fn, setting):
 
 def check_whose_derivative(fn, setting):
     """Is it a Function of the reader's that makes the derivative?"""
-    classes = functions_of(fn(*setting.fresh()[0]))
+    out, xs = called(fn, setting)
     with ExitStack() as stack:
-        calls = [stack.enter_context(recorded(cls, backward_method(cls))) for cls in classes]
-        first(fn, setting)
+        calls = [stack.enter_context(recorded(cls)) for cls in functions_of(out)]
+        grad(out, xs, uneven(out), allow_unused=True)
     for (_, *got), gave in sum(calls, []):
         for g in gave if isinstance(gave, tuple) else (gave,):
             came = [u for u in got if u is not None and u.any()]
