@@ -29,6 +29,7 @@ from double_backward.failures import handed_over, own
 from double_backward.places import OURS
 
 TWICE = 2
+WITHIN = 2.0  # seconds for the table of a script that is told to stop: it may be killed soon
 NOT_ALL_RIGHT = 3  # the exit status; 1 is an error of the script, 2 a wrong argument
 
 
@@ -37,8 +38,9 @@ def main() -> None:
     met = Met(options.ignore)
     error: BaseException | None = None
     leave: Any = 0
+    told: list[int] = []
     try:
-        with _terminating(), met.listening(), _remedy(options):
+        with _terminating() as told, met.listening(), _remedy(options):
             _run(options)
     except SystemExit as ending:
         leave = ending.code
@@ -52,7 +54,7 @@ def main() -> None:
         sys.stdout.flush()
     all_right = False
     try:
-        result = met.diagnosed(error, at_least=1)
+        result = met.diagnosed(error, at_least=1, within=WITHIN if told else None)
         all_right = result.ok
         _report(options, result)
     except Exception:  # of ours: it does not take the place of the script's own end
@@ -112,14 +114,17 @@ def _options() -> argparse.Namespace:
 
 
 @contextmanager
-def _terminating() -> Iterator[None]:
+def _terminating() -> Iterator[list[int]]:
     """Inside, SIGTERM ends the script as `sys.exit` does, so that the table comes; unless somebody
-    has other plans with it. A second one, or one to what is forked, ends all at once."""
+    has other plans with it. A second one, or one to what is forked, ends all at once. Gives a list
+    in which it stands then."""
+    told: list[int] = []
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
+        yield told
         return
 
     def handler(number: int, frame: FrameType | None) -> None:
+        told.append(number)
         put_back()
         sys.exit(128 + number)  # what a shell says of it
 
@@ -131,7 +136,7 @@ def _terminating() -> Iterator[None]:
         os.register_at_fork(after_in_child=put_back)
     signal.signal(signal.SIGTERM, handler)
     try:
-        yield
+        yield told
     finally:
         put_back()
 

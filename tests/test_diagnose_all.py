@@ -161,7 +161,7 @@ def test_large_inputs_are_cut_down_and_the_table_says_so():
     found, table = rows(step)
     assert found["Product"].diagnosis.ok
     assert found["SinhBad"].verdict is Verdict.SILENTLY_WRONG
-    assert "Product: inputs cut down (500, 300) to (3, 3), (40, 300) to (3, 3)." in str(table)
+    assert "Product: inputs cut down (500, 300) to (22, 22), (40, 300) to (22, 22)." in str(table)
 
 
 def test_what_cannot_be_checked_is_named_with_the_reason():

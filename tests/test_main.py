@@ -180,13 +180,25 @@ def test_stopped_by_a_signal(tmp_path, number):
         _, err = process.communicate(timeout=300)
     assert process.returncode == (-number if number == signal.SIGINT else 128 + number)
     shown, _, table = err.partition("double_backward:")
-    assert "silently_wrong  Swish" in table
+    assert "Swish" in table  # judged, or there was no time
     assert ("KeyboardInterrupt" in shown) == (number == signal.SIGINT) == bool(shown.strip())
     assert json.loads((tmp_path / "out.json").read_text())["functions"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no such signal there")
-def test_sigterm(run):
+def test_a_script_that_is_told_to_stop_gets_its_table_in_time(run, monkeypatch):
+    monkeypatch.setattr(command, "WITHIN", 0.0)
+    text = SWISH + "import os, signal\npenalty(x)\nos.kill(os.getpid(), signal.SIGTERM)"
+    _, err, code = run(text, "--strict", "train.py")
+    assert code == 128 + signal.SIGTERM and "not_checked  Swish" in err
+    assert "not checked: the script was stopped, and there was no time" in " ".join(err.split())
+    _, err, _ = run(SWISH + "penalty(x)", "train.py")
+    assert "silently_wrong  Swish" in err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no such signal there")
+def test_sigterm(run, monkeypatch):
+    monkeypatch.setattr(command, "WITHIN", 60.0)
     text = SWISH + "import os, signal\npenalty(x)\n"
     out, err, code = run(text + "os.kill(os.getpid(), signal.SIGTERM)\nprint(1)", "train.py")
     assert (out, code) == ("", 128 + signal.SIGTERM) and "silently_wrong  Swish" in err

@@ -11,11 +11,16 @@ import html
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial, wraps
 from operator import attrgetter
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from double_backward._torch import tree_flatten, tree_unflatten
 from double_backward.arguments import asked, listed
-from double_backward.check import Outcome
+from double_backward.check import Outcome, is_symmetric
 from double_backward.compiled import as_written
 from double_backward.failures import own
 from double_backward.lines import described
@@ -30,6 +35,7 @@ from .functions import Saved
 from .gather import seen
 from .prepare import TOOL_FAILED, NotChecked
 from .report import text_of
+from .smaller_inputs import LARGE, change_of, cut_down, few_moved, runs, size_of
 from .time_limit import TookTooLong, limited, no_endless_recursion
 from .verdict import Verdict
 
@@ -59,6 +65,7 @@ class Diagnosis:
     matrix: dict[str, dict[str, str]] = field(default_factory=dict)
     functions: tuple[str, ...] = ()  # the custom Functions in fn
     meant: tuple[str, ...] = ()  # those whose first derivative is another one, by ignore=
+    cut_down: str = ""  # "cut down (1000, 1000) to (22, 22)", where large inputs had less in them
 
     @property
     def ok(self) -> bool:
@@ -122,6 +129,7 @@ class Diagnosis:
             "functions": list(self.functions),
             "meant": list(self.meant),
             "torch_func": self.torch_func,
+            "cut_down": self.cut_down,
         }
 
     def __str__(self):
@@ -173,6 +181,10 @@ def diagnose(
         TypeError, ValueError: `order`, `rtol`, `atol`, `ignore` or `timeout` is no such thing.
             fn has not been called then.
 
+    Inputs of more than 20,000 elements are cut down where fn takes smaller ones; else they are
+    moved in 512 elements, unless fn is a module, or an input symmetric. The report says so: what
+    shows in large ones only, or elsewhere, is not seen then.
+
     What is about 100,000 times smaller than the largest part of an output, or of a derivative, is
     lost beside it: hand such parts over by themselves. A symmetric matrix with which something is
     wrong is moved once more, so that it stays symmetric: fn may be made for such.
@@ -222,13 +234,38 @@ def _name_of(fn: object) -> str:
 def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout, known):
     with undisturbed(fn) as met, no_endless_recursion(), limited(timeout):
         with as_written():
-            found = seen(written(fn), inputs, order, rtol, atol, ignore, known)
+            asked = partial(seen, order=order, rtol=rtol, atol=atol, ignore=ignore, known=known)
+            (evidence, how, matrix), change = _seen(written(fn), inputs, asked)
         called = compiled(fn, inputs)
-    evidence, how, matrix = found
     evidence = replace(
         evidence, compiled=called, warnings=tuple(met.warnings), edited=tuple(met.edited)
     )
-    return _answer(name, evidence, recipe=how, matrix=matrix)
+    return _answer(name, evidence, recipe=how, matrix=matrix, cut_down=change)
+
+
+def _seen(fn, inputs, asked):
+    """What is `asked` of fn; of large inputs, with less in them where fn takes that, else by a few
+    of their elements. And in which way, or ""."""
+    given, tree = tree_flatten(inputs)
+    if size_of(given) <= LARGE:
+        return asked(fn, inputs), ""
+
+    @wraps(fn)
+    def of_leaves(*leaves):
+        return fn(*tree_unflatten(leaves, tree))
+
+    for smaller in cut_down(given):
+        if runs(of_leaves, smaller):
+            with suppress(NotChecked):  # which need not be so with all
+                change = Phrase("cut down {}", change_of(given, smaller))
+                return asked(fn, tree_unflatten(smaller, tree)), change
+    symmetric = any(isinstance(x, Tensor) and is_symmetric(x) for x in given)  # and stays so
+    if not symmetric and not isinstance(fn, torch.nn.Module):
+        few, parts, words = few_moved(of_leaves, given)
+        if runs(few, parts):
+            with suppress(NotChecked):
+                return asked(few, tuple(parts)), Phrase("moved: {}", words)
+    return asked(fn, inputs), ""
 
 
 def _answer(name, evidence, **more):

@@ -83,6 +83,7 @@ def _gather(
     found = replace(found, broken=broken(measured))
     if measured.gradient is None:
         return found, measured
+    known.append(found)
     if _asks_its_backwards(measured) or len({f.meant for f in functions}) > 1:
         with suppress(Exception):  # of fn
             functions = judge_each(measured, functions)

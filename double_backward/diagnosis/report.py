@@ -45,6 +45,8 @@ def text_of(diagnosis):
 
 def _lines(diagnosis):
     lines = []
+    if diagnosis.cut_down:
+        lines.append(TableLine("inputs", "", diagnosis.cut_down))
     if diagnosis.first:
         lines.append(TableLine("first derivative", "", _first_text(diagnosis)))
     for setting, row in diagnosis.settings.items():

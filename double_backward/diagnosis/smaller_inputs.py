@@ -1,55 +1,117 @@
 """The same inputs with less in them, for what would take too long with all."""
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from double_backward._torch import tree_leaves
 from double_backward.calls import copied
 from double_backward.phrases import Phrase, joined
 
 LARGE = 20_000  # elements of all inputs together; above, they are cut down
-CUT = 3  # to so many along each side
+ENOUGH = 512  # elements of one input, where all its sides are cut
+LEAST = 3  # along a side
 
 
-def cut_down(args: list) -> Iterator[list]:
-    """The same arguments with less in them, the smallest first.
+def size_of(args: Sequence) -> int:
+    """How many elements the tensors among these have that can be cut down."""
+    return sum(a.numel() for a in args if _can_be_cut(a))
 
-    Sides of one length stay of one length. Numbers that are the length of a side follow it.
+
+def _can_be_cut(value: Any) -> bool:
+    plain = type(value) in (Tensor, torch.nn.Parameter)
+    return plain and value.layout is torch.strided and not value.is_nested
+
+
+def cut_down(args: Sequence) -> Iterator[list]:
+    """The same arguments with less in them, the smallest first; () where that cannot be.
+
+    What is left is evenly spread over all. Sides of one length stay of one length. Numbers that are
+    the length of a side follow it.
     """
-    tensors = [a for a in args if isinstance(a, Tensor)]
-    lengths = {n for t in tensors for n in t.shape if n > CUT}
-    for cut in (lengths, {t.shape[0] for t in tensors if t.dim() and t.shape[0] > CUT}):
-        for numbers_too in (False, True):
-            smaller = []
+    tensors = [a for a in args if _can_be_cut(a)]
+    short = max(LEAST, int(ENOUGH ** (1 / max([1, *(t.dim() for t in tensors)]))))
+    lengths = {n for t in tensors for n in t.shape if n > short}
+    for long in (lengths, {t.shape[0] for t in tensors if t.dim() and t.shape[0] > short}):
+        for numbers_too in (False, True) if long else ():
+            smaller: list[Any] = []
             for arg in args:
                 if isinstance(arg, Tensor):
-                    part = tuple(slice(CUT if n in cut else n) for n in arg.shape)
-                    smaller.append(as_leaf(arg[part]) if arg.layout is torch.strided else arg)
-                elif numbers_too and type(arg) is int and arg in cut:
-                    smaller.append(CUT)
+                    smaller.append(_part(arg, long, short))
+                elif numbers_too and type(arg) is int and arg in long:
+                    smaller.append(short)
                 elif numbers_too and isinstance(arg, (tuple, list)):
-                    smaller.append(type(arg)(CUT if n in cut else n for n in arg))
+                    smaller.append(type(arg)(short if n in long else n for n in arg))
                 else:
                     smaller.append(arg)
             yield smaller
 
 
-def runs(fn: Callable, args: list) -> bool:
-    """Whether the Function takes these inputs, and gives a gradient for them."""
+def _part(tensor: Tensor, long: set[int], short: int) -> Tensor:
+    """`short` of the elements along each side that is long, in memory as they were: in the same
+    order, and with gaps or without."""
+    if not _can_be_cut(tensor) or not long.intersection(tensor.shape):
+        return as_leaf(tensor)
+    part = tensor.detach()
+    for dim, n in enumerate(tensor.shape):
+        if n in long:
+            apart = (n - 1) // (short - 1)
+            part = part.narrow(dim, 0, (short - 1) * apart + 1)
+            part = part[(slice(None),) * dim + (slice(None, None, apart),)]
+    shape, strides = part.shape, tensor.stride()
+    for dim, stride in enumerate(strides):  # of what is expanded, one
+        part = part.narrow(dim, 0, 1) if stride == 0 and part.shape[dim] else part
+    order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
+    dense = part.permute(order).clone(memory_format=torch.contiguous_format)
+    if not tensor.is_contiguous() and sorted(order) == order and 0 not in strides:
+        dense = torch.stack([dense, dense], -1)[..., 0]
+    back = [order.index(dim) for dim in range(tensor.dim())]
+    return dense.permute(back).expand(shape).requires_grad_(tensor.requires_grad)
+
+
+def few_moved(fn: Callable, args: Sequence) -> tuple[Callable, list, str]:
+    """fn with the same inputs, in which few elements can be moved: as another fn, what that takes,
+    and which these are, in words; evenly spread over all.
+
+    For one that takes no smaller inputs, as it holds tensors of that size.
+    """
+    given, places, words = list(args), {}, []
+    for number, arg in enumerate(args):
+        if _can_be_cut(arg) and arg.requires_grad and arg.numel() > ENOUGH:
+            flat = torch.linspace(0, arg.numel() - 1, ENOUGH, dtype=torch.float64).long()
+            places[number] = torch.unravel_index(flat.to(arg.device), arg.shape)
+            given[number] = arg.detach()[places[number]].requires_grad_()
+            words.append(
+                Phrase("{} of the {:,} elements of {}", ENOUGH, arg.numel(), tuple(arg.shape))
+            )
+
+    @functools.wraps(fn)
+    def with_few(*parts: Any) -> Any:
+        whole = list(parts)
+        for number, place in places.items():
+            part = parts[number]
+            whole[number] = args[number].detach().to(part.dtype).index_put(place, part)
+        return fn(*whole)
+
+    return with_few, given, joined("{}, {}", words)
+
+
+def runs(fn: Callable, args: Sequence) -> bool:
+    """Whether fn takes these inputs, and gives a gradient for them."""
     try:
         outs = fn(*[a.clone() if isinstance(a, Tensor) else a for a in args])
-        outs = [o for o in (outs if isinstance(outs, tuple) else (outs,)) if isinstance(o, Tensor)]
-        total = sum(o.sum() for o in outs if o.requires_grad)
+        outs = [o for o in tree_leaves(outs) if isinstance(o, Tensor) and o.requires_grad]
         inputs = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
-        torch.autograd.grad(total, inputs, allow_unused=True)
-    except Exception:  # of the Function
+        torch.autograd.grad(sum(o.sum() for o in outs), inputs, allow_unused=True)
+    except Exception:  # of fn
         return False
     return True
 
 
-def change_of(args: list, smaller: list) -> str:
+def change_of(args: Sequence, smaller: Sequence) -> str:
     """The shapes before and after, in words."""
     pairs = zip(args, smaller, strict=True)
     shapes = [(tuple(a.shape), tuple(b.shape)) for a, b in pairs if isinstance(a, Tensor)]

@@ -22,7 +22,7 @@ from double_backward.names import call_names
 
 from .time_limit import look_at_the_clock
 
-SLOW = 2.0  # seconds; a call that takes longer is announced on stderr
+SLOW = 1.0  # seconds; a call that takes longer is announced on stderr
 
 
 class Evaluation(NamedTuple):

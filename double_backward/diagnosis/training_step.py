@@ -41,11 +41,13 @@ from .orders import Passes
 from .prepare import TOOL_FAILED
 from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, runs
 from .step_report import error_line, text_of
+from .time_limit import TookTooLong, limited
 
 KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
 PATIENCE = 2.0  # seconds before it says what it is doing
 
+NO_TIME = "the script was stopped, and there was no time for it."
 NEVER, ONCE = "not differentiated", "differentiated once"
 AT_FIRST = "right at first order"
 UP_TO_SECOND = "right up to second order"  # of the step, where a backward applies it
@@ -355,17 +357,22 @@ class Met(Listener):
         error: BaseException | None = None,
         progress: bool = True,
         at_least: int = 0,
+        within: float | None = None,
         **options: Any,
     ) -> StepDiagnosis:
-        """Each Function that is differentiated `at_least` so often, by itself."""
+        """Each Function that is differentiated `at_least` so often, by itself; `within` so many
+        seconds for all, those that are differentiated most often first."""
+        end = None if within is None else time.monotonic() + within
         if error is not None:  # perhaps it did not come to a derivative for which it recorded one
             for counted in self._counted_ones():
                 counted.differentiated(2 * counted.recorded)
         found = [(f, u) for f, u in self.functions.items() if u.order >= at_least]
+        if end is not None:
+            found.sort(key=lambda each: -each[1].order)
         said, rows = _Progress(progress), []
         for number, (function, uses) in enumerate(found, start=1):
             said.say(f"diagnose_all: {number} of {len(found)}, {_name(function)}")
-            rows.append(_row(function, uses, {**options, "ignore": self.ignored}))
+            rows.append(_row(function, uses, {**options, "ignore": self.ignored}, end))
         said.done()
         rows.sort(key=lambda r: (r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
         met = [_known_by(f) for f in self.functions if not isinstance(f, Region)]
@@ -417,7 +424,7 @@ def _make_room(kinds: dict[tuple, _Kind]) -> None:
 def _kept(call: Call) -> _Kind:
     args = list(call.given)
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
-    size = sum(x.numel() for x in tensors)
+    size = sum(x.numel() for x in tensors if x.layout is torch.strided and not x.is_nested)
     kept = [] if size > TOO_LARGE else [as_leaf(arg) for arg in args]
     smaller = [] if size <= LARGE else [(part, change_of(args, part)) for part in cut_down(args)]
     own = {p for p, arg in enumerate(args) if isinstance(arg, torch.nn.Parameter)}
@@ -427,8 +434,10 @@ def _kept(call: Call) -> _Kind:
 # Each Function by itself.
 
 
-def _row(function: type | Region, uses: _Uses, options: dict) -> FunctionRow:
-    diagnosis, notes = _worst(function, uses, options)
+def _row(
+    function: type | Region, uses: _Uses, options: dict, end: float | None = None
+) -> FunctionRow:
+    diagnosis, notes = _worst(function, uses, options, end)
     order = uses.order
     region = isinstance(function, Region)
     if diagnosis.verdict is Verdict.NOT_CHECKED and order > region:
@@ -447,7 +456,7 @@ def _row(function: type | Region, uses: _Uses, options: dict) -> FunctionRow:
 
 
 def _worst(
-    function: type | Region, uses: _Uses, options: dict
+    function: type | Region, uses: _Uses, options: dict, end: float | None
 ) -> tuple[Diagnosis, tuple[str, ...]]:
     """Of the ways in which the step differentiates it, each judged as often as it does that."""
     if not isinstance(function, Region) and is_left_alone(function):
@@ -456,13 +465,15 @@ def _worst(
     kinds = [kind for kind in uses.kinds.values() if kind.order or not uses.order]
     if not kinds:
         return _not_checked(function, "none of its inputs requires grad here and has elements."), ()
+    if end is not None and time.monotonic() > end:
+        return _not_checked(function, NO_TIME), ()
     if isinstance(function, Region):
         kinds = [kind for kind in kinds if kind.order > 1]
         if not kinds:
             return _not_checked(function, "the step takes no second derivative of it."), ()
-        diagnosed = [(_of_region(function, kind), no_notes) for kind in kinds]
+        diagnosed = [(_in_time(function, kind, end), no_notes) for kind in kinds]
     else:
-        diagnosed = [_diagnose(function, kind, options) for kind in kinds]
+        diagnosed = [_diagnose(function, kind, options, end) for kind in kinds]
         if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
             text = (
                 "its output does not change with the tensors that it was handed, at these values; "
@@ -525,9 +536,24 @@ def _of_region(region: Region, kind: _Kind) -> Diagnosis:
     return Diagnosis(region.name, Verdict.SUPPORTED, [])
 
 
+def _in_time(region: Region, kind: _Kind, end: float | None) -> Diagnosis:
+    try:
+        with limited(_left(end)):
+            return _of_region(region, kind)
+    except TookTooLong:
+        return _not_checked(region, NO_TIME)
+
+
+def _left(end: float | None) -> float | None:
+    """Seconds, until a moment; None: there is no such moment."""
+    return None if end is None else max(0.01, end - time.monotonic())
+
+
 def _diagnose(
-    function: Any, kind: _Kind, options: dict[str, Any]
+    function: Any, kind: _Kind, options: dict[str, Any], end: float | None
 ) -> tuple[Diagnosis, tuple[str, ...]]:
+    if end is not None:
+        options = {**options, "timeout": _left(end)}
     options = {**options, "order": min(max(kind.order, 2), HIGHEST)}
 
     def fn(*args):
