@@ -226,6 +226,26 @@ def element_count(tensor: Tensor) -> int:
     return tensor.numel() if tensor.layout == torch.strided else tensor._nnz()
 
 
+def unusual(tensor: Tensor) -> str:
+    """What it is, in words, where its elements cannot be moved one by one; else ""."""
+    if tensor.device.type == "meta":
+        return "a tensor on the meta device, which has no numbers"
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.layout is not torch.strided:
+        return f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}"
+    if type(tensor) not in (Tensor, torch.nn.Parameter) and not _has_memory(tensor):
+        return f"a {type(tensor).__name__}, a tensor without memory of its own"
+    return ""
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    try:
+        return not tensor.numel() or bool(tensor.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
 # Transforms.
 
 

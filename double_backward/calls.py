@@ -48,7 +48,9 @@ from .surroundings import State
 CALL = "_double_backward_call"
 UNHEARD = "double_backward.unheard"  # set on the nodes that a check makes: nobody listens to those
 # They talk to other processes, or are never differentiated twice: calling one again is no test.
-LEFT_ALONE = ("torch.distributed", "torch._functorch", "torch._dynamo", "torch._inductor")
+LEFT_ALONE = (
+    "torch.distributed", "torch._functorch", "torch._dynamo", "torch._inductor", "torch.masked",
+)  # fmt: skip
 
 _lock = threading.RLock()
 _listeners: list["Listener"] = []
@@ -226,9 +228,11 @@ class Call:
 def copied(tensor, like=None):
     """A copy in memory of its own that has the same strides, also where they are 0; or those of
     `like`, also where they leave gaps, as in a slice, but not where elements share memory."""
+    if tensor.layout is not torch.strided:
+        return tensor.clone()
     if like is None:
         like = tensor
-        for dim, stride in enumerate(tensor.stride() if tensor.layout is torch.strided else ()):
+        for dim, stride in enumerate(tensor.stride()):
             if stride == 0 and tensor.shape[dim] > 1:
                 tensor = tensor.narrow(dim, 0, 1)
         return _laid_out(tensor, like).expand(like.shape)
@@ -237,7 +241,7 @@ def copied(tensor, like=None):
 
 def _laid_out(tensor, like):
     """A copy with these strides, where that can be."""
-    if tensor.layout is not torch.strided or like.layout is not torch.strided:
+    if like.layout is not torch.strided:
         return tensor.clone()
     if like.is_contiguous():
         return tensor.clone(memory_format=torch.contiguous_format)

@@ -480,6 +480,8 @@ def _blocks(thing):
     grad = _blocks(thing.grad) if thing.is_leaf and thing.grad is not None else []
     with suppress(RuntimeError, NotImplementedError):  # a subclass without memory of its own
         storage = thing.untyped_storage()
+        if not storage.data_ptr():  # a subclass that only holds other tensors
+            return grad
         with torch.inference_mode(False):
             return [torch.empty(0, dtype=torch.uint8, device=thing.device).set_(storage), *grad]
     return grad

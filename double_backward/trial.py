@@ -12,7 +12,7 @@ from operator import is_
 import torch
 from torch.autograd import forward_ad
 
-from double_backward._torch import forward_mode, in_forward_mode, tree_leaves
+from double_backward._torch import forward_mode, in_forward_mode, tree_leaves, unusual
 from double_backward.calls import copied, is_continuous, unheard
 from double_backward.change import forward_again
 from double_backward.check import (
@@ -71,6 +71,15 @@ def tangents_out(call, inputs, tangents):
     return {i: tangent for i, tangent in found.items() if tangent is not None}
 
 
+def _refuse_unusual(tensors):
+    """Raise `Unknown` where the elements of one cannot be moved one by one."""
+    for tensor in tensors:
+        what = unusual(tensor) if isinstance(tensor, torch.Tensor) else ""
+        if what:
+            alone = tensor.device.type == "meta"  # no number can be wrong
+            raise (LeftAlone if alone else Unknown)(f"it is handed {what}")
+
+
 class Trial:
     """One call of a Function, measured beside its inputs for one grad_out.
 
@@ -91,6 +100,7 @@ class Trial:
 
     def __init__(self, call, grad_outs, way=plainly, dtype=None, anyway=False):
         self.call, self.way, self.dtype = call, way, dtype
+        _refuse_unusual([*call.inputs.values(), *(grad_outs or ())])
         held = [arg for arg in call.args if not isinstance(arg, torch.Tensor)]
         self.around = Surroundings(call.function, *held, call.kwargs)
         if self.around.beyond and not anyway:

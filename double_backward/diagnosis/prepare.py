@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from double_backward._torch import tree_leaves
+from double_backward._torch import tree_leaves, unusual
 from double_backward.check import OTHER_CODE, SIXTEEN_BITS
 from double_backward.differences import apart, same
 from double_backward.failures import raise_if_own
@@ -55,6 +55,9 @@ NOT_CHECKED = {
 }
 
 
+SPARSE = torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
+
+
 class NotChecked(Exception):
     """fn cannot be checked with these inputs.
 
@@ -92,6 +95,10 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
     if any(t.device.type == "meta" for t in tree_leaves(inputs) if isinstance(t, torch.Tensor)):
         raise NotChecked("meta_input")
     _ask_parameters(fn, inputs)
+    for x in tree_leaves(inputs):
+        what = unusual(x) if isinstance(x, torch.Tensor) and x.requires_grad else ""
+        if what and x.layout not in SPARSE:
+            raise NotChecked("beyond_diagnose", f"it is {what}")
     target = Target.of(fn, inputs)
     if not target.point:
         raise NotChecked("no_input_requires_grad")

@@ -28,7 +28,7 @@ from double_backward.check import Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.containers import anew
 from double_backward.failures import ToolFailure, raise_if_own
-from double_backward.lines import first_line
+from double_backward.lines import described, first_line
 from double_backward.methods import applied, matches, names_of, unmet
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
@@ -261,6 +261,7 @@ class _Kind:
     order: int = 0
     recorded: bool = False  # a first derivative at least, for one more
     last: Any = None  # a weak reference to the last call of this kind
+    refused: str = ""  # why they could not be kept
 
     def differentiated(self, times: int) -> None:
         self.order = max(self.order, times)
@@ -422,6 +423,15 @@ def _make_room(kinds: dict[tuple, _Kind]) -> None:
 
 
 def _kept(call: Call) -> _Kind:
+    """Raises nothing: the step is running."""
+    try:
+        return _copied(call)
+    except Exception as error:  # of a class of tensors
+        said = f"its inputs could not be copied: {described(error)}"
+        return _Kind(call.function, [], [], {}, 0, set(), refused=said)
+
+
+def _copied(call: Call) -> _Kind:
     args = list(call.given)
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     size = sum(x.numel() for x in tensors if x.layout is torch.strided and not x.is_nested)
@@ -561,6 +571,8 @@ def _diagnose(
         return applied(function, *handed, **keywords)
 
     fn.__name__ = function.__name__
+    if kind.refused:
+        return _not_checked(function, kind.refused), ()
     ignored = [each for each in options["ignore"] if matches(each, *_known_by(function))]
     options = {**options, "ignore": tuple(ignored)}
     args = kind.args or kind.smaller[0][0]

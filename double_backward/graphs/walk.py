@@ -149,7 +149,7 @@ def owner_of(tensor: Tensor) -> AutogradNode:
     So whoever keeps a node keeps an operation of torch in front of it, as
     `torch.autograd.graph.get_gradient_edge` does, too.
     """
-    with torch.enable_grad():
+    with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():  # else it is a node more
         # A sparse tensor has no views.
         behind = tensor.view_as(tensor) if tensor.layout is torch.strided else tensor.clone()
     return cast(AutogradNode, behind.grad_fn)
