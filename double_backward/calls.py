@@ -271,8 +271,8 @@ class Listener:
     def called(self, call):
         """forward has run (and setup_context)."""
 
-    def before_backward(self, call):
-        """backward is about to run, whether that is recorded or not."""
+    def differentiated(self, call, grad_outs):
+        """backward is about to run, recorded or not."""
 
     def after_backward(self, node, call, grad_outs, grads):
         """The gradients to go on with, a tuple; only where backward is itself recorded."""
@@ -292,6 +292,10 @@ class Here(Listener):
     def called(self, call):
         if threading.get_ident() == self.thread:
             self.listener.called(call)
+
+    def differentiated(self, call, grad_outs):
+        if threading.get_ident() == self.thread:
+            self.listener.differentiated(call, grad_outs)
 
     def after_backward(self, node, call, grad_outs, grads):
         if threading.get_ident() != self.thread:
@@ -516,7 +520,7 @@ def _backward(method):
         call = call_of(self)
         if call is not None and not is_traced() and _is_heard(self):
             for listener in _once_each():
-                listener.before_backward(call)
+                listener.differentiated(call, given)
         _thread.backwards += 1
         try:
             grads = method(self, *grad_outs)

@@ -197,7 +197,12 @@ def new_style(right_to):
         @staticmethod
         def setup_context(ctx, inputs, output):
             ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
             ctx.slope = 3 * inputs[0].detach() ** 2
+
+        @staticmethod
+        def jvp(ctx, tangent):
+            return tangent * 3 * ctx.saved_tensors[0] ** 2
 
         @staticmethod
         def backward(ctx, g):
@@ -212,6 +217,10 @@ NEW_STYLE = {cube: new_style(right_to) for right_to, cube in CUBES.items()}
 
 def plain(f, x):
     return NEW_STYLE[f.__self__].apply(x)
+
+
+def func_hvp_forward_over_reverse(f):
+    torch.func.jvp(torch.func.grad(lambda x: (plain(f, x) ** 2).sum()), (point(),), (point(),))
 
 
 def hvp_by_hand(f):
@@ -284,6 +293,7 @@ STEPS = {
     func_grad_of_grad: 2,
     func_grad_inside_autograd: 2,
     func_grad_beside_autograd: 1,
+    func_hvp_forward_over_reverse: 2,
     hvp_by_hand: 2,
     hvp_of_torch: 2,
     vhp_of_torch: 2,

@@ -142,7 +142,7 @@ def test_each_verb_judges_it_or_says_why_not(name, right):
                 with verb():
                     second(f, x)
             except SecondDerivativeError as error:
-                raised[verb] = str(error)
+                raised[verb] = " ".join(str(error).split())
     texts = [str(w.message) for w in said if w.category is UncheckedFunctionWarning]
     if reason:
         assert row.said == found.verdict == "not_checked"

@@ -334,7 +334,7 @@ class Met(Listener):
             self._counted[call] = kind = uses.kinds[known]
             kind.last = weakref.ref(call)
 
-    def before_backward(self, call: Call) -> None:
+    def differentiated(self, call: Call, grad_outs: Any) -> None:
         if call in self._counted:
             counted = self._counted[call]
             counted.differentiated(_times())
@@ -346,7 +346,7 @@ class Met(Listener):
         return grads
 
     def after_jvp(self, call: Call, tangents: Any) -> None:
-        self.before_backward(call)
+        self.differentiated(call, ())
 
     def _counted_ones(self) -> Iterator["_Uses | _Kind"]:
         for uses in self.functions.values():

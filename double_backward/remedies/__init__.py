@@ -19,6 +19,7 @@ from double_backward._torch import (
     outside_batches,
     plain,
     unbatched,
+    unusual,
 )
 from double_backward.arguments import listed
 from double_backward.calls import (
@@ -176,7 +177,7 @@ class _Wait(Function):
         for index, grad in enumerate(grads):
             if index not in ctx.wrong or grad is None:
                 continue
-            if grad.requires_grad or plain(grad).any():  # zeros may stand for a vector, as in hvp
+            if grad.requires_grad or _is_something(grad):  # zeros may stand for a vector, as in hvp
                 raise SecondDerivativeError(ctx.text)
         return None, None, None, *grads, *[None] * ctx.rest
 
@@ -187,6 +188,11 @@ class _Wait(Function):
         if any(t is not None and plain(t).any() for t in (*wrong, *ahead)):
             raise SecondDerivativeError(ctx.text)
         return tuple(given)
+
+
+def _is_something(grad):
+    """Whether it is not all 0; of a tensor that cannot say that, yes."""
+    return bool(unusual(grad)) or plain(grad).any()
 
 
 def _same(tensor):

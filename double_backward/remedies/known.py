@@ -168,7 +168,8 @@ def _content(cell: Any) -> Any:
 def _tensor(value: torch.Tensor) -> tuple:
     strided = value.layout is torch.strided
     layout = (value.is_contiguous(), 0 in value.stride()) if strided else value.layout
-    return value.shape, value.dtype, value.device.type, layout, value.requires_grad
+    own = type(value).__name__ if type(value) not in (torch.Tensor, torch.nn.Parameter) else ""
+    return value.shape, value.dtype, value.device.type, layout, value.requires_grad, own
 
 
 def _is_symmetric(x: torch.Tensor) -> bool:
