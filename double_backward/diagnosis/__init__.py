@@ -257,14 +257,14 @@ def _seen(fn, inputs, asked):
     for smaller in cut_down(given):
         if runs(of_leaves, smaller):
             with suppress(NotChecked):  # which need not be so with all
-                change = Phrase("cut down {}", change_of(given, smaller))
+                change = f"cut down {change_of(given, smaller)}"
                 return asked(fn, tree_unflatten(smaller, tree)), change
     symmetric = any(isinstance(x, Tensor) and is_symmetric(x) for x in given)  # and stays so
     if not symmetric and not isinstance(fn, torch.nn.Module):
         few, parts, words = few_moved(of_leaves, given)
         if runs(few, parts):
             with suppress(NotChecked):
-                return asked(few, tuple(parts)), Phrase("moved: {}", words)
+                return asked(few, tuple(parts)), f"moved: {words}"
     return asked(fn, inputs), ""
 
 

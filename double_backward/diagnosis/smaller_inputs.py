@@ -96,7 +96,7 @@ def few_moved(fn: Callable, args: Sequence) -> tuple[Callable, list, str]:
             whole[number] = args[number].detach().to(part.dtype).index_put(place, part)
         return fn(*whole)
 
-    return with_few, given, joined("{}, {}", words)
+    return with_few, given, ", ".join(words)
 
 
 def runs(fn: Callable, args: Sequence) -> bool:
