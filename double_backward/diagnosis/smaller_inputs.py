@@ -84,9 +84,7 @@ def few_moved(fn: Callable, args: Sequence) -> tuple[Callable, list, str]:
             flat = torch.linspace(0, arg.numel() - 1, ENOUGH, dtype=torch.float64).long()
             places[number] = torch.unravel_index(flat.to(arg.device), arg.shape)
             given[number] = arg.detach()[places[number]].requires_grad_()
-            words.append(
-                Phrase("{} of the {:,} elements of {}", ENOUGH, arg.numel(), tuple(arg.shape))
-            )
+            words.append(f"{ENOUGH} of the {arg.numel():,} elements of {tuple(arg.shape)}")
 
     @functools.wraps(fn)
     def with_few(*parts: Any) -> Any:
