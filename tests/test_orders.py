@@ -340,6 +340,31 @@ def test_what_is_lost_without_a_graph_counts_as_used():
     assert (row.order, row.said) == (2, "silently_wrong")
 
 
+def test_what_is_lost_again_and_again_counts_once_more():
+    """As where each step of a training records a gradient, and moves the weights under no_grad."""
+
+    def step():
+        w = leaf(3, 1)
+        for _ in range(4):
+            (g,) = grad(CUBES[1].apply(point(4, 3) @ w).sum(), w, create_graph=True)
+            with torch.no_grad():
+                w -= 0.1 * g
+
+    (row,) = diagnose_all(step).rows
+    assert row.order == 2
+
+
+def test_edges_of_the_graph_are_differentiated_as_tensors():
+    def step():
+        w, v = leaf(), leaf()
+        edge = torch.autograd.graph.get_gradient_edge(CUBES[1].apply(w) + v)
+        torch.autograd.backward([edge], [point()], create_graph=True)
+        w.grad = v.grad = None
+
+    table = diagnose_all(step)
+    assert table.error is None and table.rows[0].order == 1
+
+
 def by_mode(ctx, x, right):
     ctx.slope = 3 * x**2
     ctx.right = right

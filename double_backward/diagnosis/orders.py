@@ -150,11 +150,13 @@ class Passes:
     def _await(self, this: Pass, t_outputs: Sequence[Any], results: Sequence[Any] | None) -> None:
         """Notice whoever differentiates the results of a pass; None: they are in `.grad`."""
         several = results is None or len(results) > 1
-        graph = walk(*t_outputs) if several else None
+        tensors = [t for t in t_outputs if isinstance(t, Tensor)]  # others are edges of the graph
+        graph = walk(*tensors) if several else None
         ends = this.inputs or (graph.leaves if graph else [])
         if results is None:
             results = [getattr(end, "grad", None) for end in ends]
-        reached = _reached(graph, ends) if graph else {}
+        known = graph is not None and len(tensors) == len(t_outputs)
+        reached = _reached(graph, ends) if known else {}
         for number, result in enumerate(results):
             if not isinstance(result, Tensor):
                 continue
@@ -162,8 +164,8 @@ class Passes:
             made = unwrapped(result).grad_fn
             if made is not None:
                 _when_met(made, functools.partial(self._follow, this, leads))
-            elif any(t.node is not None for t in leads):
-                self._lost.append((this, leads, _newest()))
+            elif cut_here := [t for t in leads if t.node is not None]:
+                self._lost.append((this, cut_here, _newest()))
 
     def _may_hold_lost(self, this: Pass, t_outputs: Sequence[Any]) -> None:
         for lost in self._lost[:]:
