@@ -98,7 +98,7 @@ def prepare(fn: Callable, inputs: tuple) -> Prepared:
     for x in tree_leaves(inputs):
         what = unusual(x) if isinstance(x, torch.Tensor) and x.requires_grad else ""
         if what and x.layout not in SPARSE:
-            raise NotChecked("beyond_diagnose", f"it is {what}")
+            raise NotChecked("beyond_diagnose", f"it is {what}.")
     target = Target.of(fn, inputs)
     if not target.point:
         raise NotChecked("no_input_requires_grad")
