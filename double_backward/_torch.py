@@ -350,20 +350,16 @@ def _watched(
 ) -> Any:
     kwargs = kwargs or {}
     with uncompiled():
-        with _kept_apart(self):
+        try:
             self.before(operation, args, kwargs)
+        except Exception as error:
+            self.error = self.error or error
         result = operation(*args, **kwargs)
-        with _kept_apart(self):
-            result = self.after(operation, args, kwargs, result)
-        return result
-
-
-@contextmanager
-def _kept_apart(mode: Watching) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        mode.error = mode.error or error
+        try:
+            return self.after(operation, args, kwargs, result)
+        except Exception as error:
+            self.error = self.error or error
+            return result
 
 
 # Given afterwards: what a class brings along is wrapped by torch, in what imports Dynamo.

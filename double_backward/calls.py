@@ -40,6 +40,7 @@ from .compiled import is_region, region_here
 from .containers import anew
 from .failures import handed_over
 from .methods import applied, has_setup_context
+from .operations import Operations
 from .rehearsal import rehearsed
 from .surroundings import State
 
@@ -124,17 +125,19 @@ class Call:
         transformed: True if the inputs are those of a `torch.func` transform.
         in_backward: True if a backward applied the Function.
         region: the compiled `Region` for which the Function stands, or None.
+        did: what forward did, an `operations.Did`, if a listener watches; else None.
+        did_both: what forward and the recorded backward that has run last did; or None.
     """
 
     __slots__ = (
         "function", "given", "kwargs", "state", "draws", "transformed", "in_backward", "region",
-        "_inputs", "_version", "__weakref__",
+        "did", "did_both", "_inputs", "_version", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, function, args, kwargs, state, transformed=False):
         self.function, self.kwargs, self.state = function, kwargs or _NO_KEYWORDS, state
         self.given, self.draws, self.region = tuple(args), True, None
-        self.transformed = transformed
+        self.transformed, self.did, self.did_both = transformed, None, None
         self.in_backward = _thread.backwards > 0
         self._inputs: dict | None = None
         self._version: int | None = 0  # None where what forward was given is lost
@@ -267,6 +270,10 @@ class Listener:
 
     def begins(self):
         """It listens from now on, and did not before."""
+
+    def watches(self, call):
+        """Whether what forward and a recorded backward do is to be noted."""
+        return False
 
     def called(self, call):
         """forward has run (and setup_context)."""
@@ -448,9 +455,12 @@ class _Forward:
                     self.take_away()
             call = None if ctx is None else _begin(self.cls, ctx, args, kwargs)
             versions = [_version(a) for a in args]
-        out = handed_over(self.method, *args, **kwargs)
+            watch = _watch(call)
+        with watch or nullcontext():
+            out = handed_over(self.method, *args, **kwargs)
         if call is not None:
             with uncompiled():
+                call.did = watch and watch.did(ctx, out)
                 skip = len(args) - len(call.given)  # ctx
                 call.forward_has_run(args[skip:], versions[skip:])
                 for listener in _once_each():
@@ -478,6 +488,13 @@ def _begin(cls, ctx, args, kwargs):
     if is_region(cls):
         call.region = region_here()
     return call
+
+
+def _watch(call):
+    """`Operations` for its forward, if anybody wants to know."""
+    if call is None or call.region is not None:
+        return None
+    return Operations(call.given) if any(each.watches(call) for each in _once_each()) else None
 
 
 def call_of(node):
@@ -521,19 +538,25 @@ def _backward(method):
         if call is not None and not is_traced() and _is_heard(self):
             for listener in _once_each():
                 listener.differentiated(call, given)
+        recorded = torch.is_grad_enabled() and not is_traced()
+        watch = None
+        if recorded and call is not None and call.did is not None:
+            watch = Operations(call.given, given, before=call.did)
         _thread.backwards += 1
         try:
-            grads = method(self, *grad_outs)
+            with watch or nullcontext():
+                grads = method(self, *grad_outs)
         finally:
             _thread.backwards -= 1
-        recorded = torch.is_grad_enabled() and not is_traced()
         if not recorded or not _is_heard(self):
             _let_go(self)
             return grads
         with uncompiled():
+            if watch:
+                call.did_both = watch.did()
             grads = grads if isinstance(grads, tuple) else (grads,)
             for listener in _once_each():
-                grads = listener.after_backward(self, call_of(self), given, grads)
+                grads = listener.after_backward(self, call, given, grads)
         return grads
 
     return not_for_dynamo(apply)

@@ -265,7 +265,7 @@ def _may_change(thing):
     if isinstance(thing, _PLAIN):
         return False
     if isinstance(thing, (type, types.FunctionType)):
-        return _is_the_users(getattr(thing, "__module__", None) or "")
+        return is_the_users(getattr(thing, "__module__", None) or "")
     return _package(type(thing).__module__) not in RUNNERS
 
 
@@ -273,7 +273,7 @@ def _package(name):
     return name.partition(".")[0]
 
 
-def _is_the_users(name):
+def is_the_users(name):
     package = _package(name)
     others = package in NOT_THE_USERS or package in sys.stdlib_module_names
     return not others or package == "__main__"
@@ -533,20 +533,20 @@ def _of_cells(function):
 
 def _globals_named(function):
     """Those globals whose names stand in its code; the same of the user's modules among them."""
-    names, spaces, found = _names_in(function.__code__), [function.__globals__], []
+    names, spaces, found = names_in(function.__code__), [function.__globals__], []
     for space in spaces:  # it grows
         now = partial(_of_these, names, space)
         found.append(_Bindings(now, space.__setitem__, space.__delitem__))
         modules = [m for m in found[-1].before.values() if isinstance(m, types.ModuleType)]
-        own = [vars(m) for m in modules if _is_the_users(m.__name__)]
+        own = [vars(m) for m in modules if is_the_users(m.__name__)]
         spaces += [each for each in own if not any(each is known for known in spaces)]
     return found
 
 
-def _names_in(code):
+def names_in(code):
     """All names in code and in what is defined inside it, those of attributes, too."""
     inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return set(code.co_names).union(*map(_names_in, inside))
+    return set(code.co_names).union(*map(names_in, inside))
 
 
 def _of_these(names, space):

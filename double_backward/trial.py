@@ -36,6 +36,7 @@ from double_backward.check import (
 from double_backward.differences import NONE, apart, flat
 from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
+from double_backward.operations import reads_values
 from double_backward.surroundings import Surroundings
 
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
@@ -228,6 +229,13 @@ class Trial:
         """The same, so much that something that is lost would show."""
         change, g = self.expected.by_input, self.expected.g
         return bool((change.value.abs() - 5 * change.error > TELLS * g.abs()).any())
+
+    def reads_values(self):
+        """Whether it decides by the values of tensors, or may do so."""
+        line = self.line
+        with suppress(Exception), line.subject.around(), torch.no_grad():  # of the Function
+            return reads_values(lambda: line.subject.backward_inside(line.x(), line.u()))
+        return True
 
     def judge(self, way=None):
         """`Checked` of the gradients that `way(call, inputs, grad_outs)` computes, after all that

@@ -8,6 +8,9 @@ not be called again is left alone, with a warning.
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import Function
@@ -23,6 +26,7 @@ from double_backward._torch import (
 )
 from double_backward.arguments import listed
 from double_backward.calls import (
+    Call,
     Here,
     Listener,
     is_listening,
@@ -43,7 +47,7 @@ from double_backward.surroundings import Surroundings
 from double_backward.trial import ANOTHER_RESULT, LeftAlone, Trial, Unknown, tangents_out
 
 from . import messages
-from .known import SOON, recall
+from .known import SOON, Known, recall, watch, watches
 
 __all__ = [
     "SecondDerivativeError",
@@ -163,30 +167,28 @@ class _Wait(Function):
     generate_vmap_rule = True  # for torch.func
 
     @staticmethod
-    def forward(text, wrong, count, *tensors):
+    def forward(error, count, *tensors):
         return tuple(_same(t) for t in tensors[:count])
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.text, ctx.wrong, ctx.count = inputs[:3]
-        ctx.rest = len(inputs) - 3 - ctx.count
+        ctx.error, ctx.count = inputs[:2]
+        ctx.rest = len(inputs) - 2 - ctx.count
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx, *grads):
-        for index, grad in enumerate(grads):
-            if index not in ctx.wrong or grad is None:
-                continue
-            if grad.requires_grad or _is_something(grad):  # zeros may stand for a vector, as in hvp
-                raise SecondDerivativeError(ctx.text)
-        return None, None, None, *grads, *[None] * ctx.rest
+        # zeros may stand for a vector, as in hvp
+        ctx.error([i for i, g in enumerate(grads)
+                   if g is not None and (g.requires_grad or _is_something(g))])  # fmt: skip
+        return None, None, *grads, *[None] * ctx.rest
 
     @staticmethod
     def jvp(ctx, *tangents):
-        given, ahead = tangents[3 : 3 + ctx.count], tangents[3 + ctx.count :]
-        wrong = [given[index] for index in ctx.wrong]
-        if any(t is not None and plain(t).any() for t in (*wrong, *ahead)):
-            raise SecondDerivativeError(ctx.text)
+        given, ahead = tangents[2 : 2 + ctx.count], tangents[2 + ctx.count :]
+        moved = [t is not None and bool(plain(t).any()) for t in (*given, *ahead)]
+        every = range(ctx.count)
+        ctx.error(every if any(moved[ctx.count :]) else [i for i in every if moved[i]])
         return tuple(given)
 
 
@@ -200,11 +202,12 @@ def _same(tensor):
     return tensor.detach() if unbatched(tensor) is tensor else tensor.view(tensor.shape)
 
 
-def _wait(text, wrong, call, grad_outs, grads, node=None):
+def _wait(text, call, grad_outs, grads, node=None):
     """`grads` with an error on the way to the inputs and to grad_out.
 
     Args:
-        wrong: places of the gradients whose derivative is wrong, or None for all.
+        text: what it says, or a callable that gives it for the places of the gradients that are
+            differentiated further; None there if nothing is wrong with these.
     """
     places = [p for p, g in enumerate(grads) if isinstance(g, torch.Tensor)]
     if call is None:
@@ -213,14 +216,20 @@ def _wait(text, wrong, call, grad_outs, grads, node=None):
         ahead = list(call.inputs.values())
     if call is None or not call.transformed:
         ahead += [g for g in grad_outs if isinstance(g, torch.Tensor) and g.requires_grad]
-    numbers = {i for i, p in enumerate(places) if wrong is None or p in wrong}
-    given = [grads[p] for p in places]
+    error, given = partial(_raise, text, places), [grads[p] for p in places]
     if any(unbatched(g) is not g for g in given):
-        raise SecondDerivativeError(text)  # the graph of what waits would be lost
+        error(range(len(places)))  # the graph of what waits would be lost
+        return grads
     if not given or not (ahead or any(g.requires_grad for g in given)):
         return grads
-    waiting = dict(zip(places, _Wait.apply(text, numbers, len(given), *given, *ahead), strict=True))
+    waiting = dict(zip(places, _Wait.apply(error, len(given), *given, *ahead), strict=True))
     return tuple(waiting.get(p, g) for p, g in enumerate(grads))
+
+
+def _raise(text, places, numbers):
+    said = text({places[n] for n in numbers}) if callable(text) else text
+    if numbers and said is not None:
+        raise SecondDerivativeError(said)
 
 
 class _Remedy(Listener):
@@ -230,6 +239,9 @@ class _Remedy(Listener):
 
     def begins(self):
         self.said.clear()
+
+    def watches(self, call):
+        return watches(call)
 
     def warn(self, text):
         """Once for each Function and reason, from when the first block is entered."""
@@ -306,18 +318,27 @@ class _Detect(_Remedy):
         try:
             if call is None:
                 raise Unknown("its forward ran before detect_intermediates() began")
-            problem, memory = _found(_problem, call, grad_outs)
+            asked = _found(_problem, call, grad_outs, partial(self.too_many_kinds, call))
         except Unknown as reason:
-            self.note("not checked", function, call, str(reason))
-            said = f"detect_intermediates() could not check {messages.name_of(function, call)}"
-            self.warn(messages.torchs_own(said, reason))
+            self.could_not_check(function, call, reason)
             return grads
-        self.note("right" if problem is None else "wrong", function, call)
-        if problem is None:
+        self.note("wrong" if asked.outcome else "right", function, call)
+        if asked.outcome is None:
             return grads
-        memory.next_trial = 0  # an error is worth being sure of
-        text, places = problem
-        return _wait(text, places, call, grad_outs, grads)
+        if call.transformed:
+            asked.memory.next_trial = 0  # by then its levels are gone: each is tried at once
+        return _wait(partial(_said, asked), call, grad_outs, grads)
+
+    def could_not_check(self, function, call, reason):
+        self.note("not checked", function, call, str(reason))
+        said = f"detect_intermediates() could not check {messages.name_of(function, call)}"
+        self.warn(messages.torchs_own(said, reason))
+
+    def too_many_kinds(self, call, what):
+        name = messages.name_of(call.function, call)
+        if name not in self.said:
+            self.said.add(name)
+            messages.warn(messages.too_many_values(name, what()), UncheckedFunctionWarning)
 
 
 @contextmanager
@@ -354,11 +375,11 @@ class _Recompute(_Remedy):
         try:
             if call is None:
                 raise Unknown("its forward ran before recompute_intermediates() began")
-            objections, memory = _found(_objections, call, grad_outs)
-            if objections is None:
+            asked = _found(_objections, call, grad_outs)
+            if asked.outcome is None:
                 self.note("right already", function, call)
                 return grads
-            again = _again(call, grad_outs, grads, objections, memory)
+            again = _again(call, grad_outs, grads, asked.outcome, asked.memory)
             self.note("repaired", function, call)
             return again
         except LeftAlone as reason:
@@ -373,25 +394,44 @@ class _Recompute(_Remedy):
             if call is None and any(n is not None and not hasattr(n, "variable")
                                     for n, _ in node.next_functions):  # fmt: skip
                 raise SecondDerivativeError(text) from None  # nowhere to wait for it
-            return _wait(text, None, call, grad_outs, grads, node)
+            return _wait(text, call, grad_outs, grads, node)
 
 
-def _found(find, call, grad_outs):
-    """What `find` makes of the `Trial`, by a trial or from one of the same kind; and `Known`.
+@dataclass
+class _Asked:
+    """A call, what its kind is known for, and whether that was found at this very call."""
+
+    call: Call
+    grad_outs: list
+    memory: Known
+    outcome: Any
+    here: bool
+
+    def again(self, find):
+        """Try this very call, with its values."""
+        with self.memory.lock, torch.enable_grad(), outside(self.call), outside_batches():
+            self.outcome, self.here = _try(find, self.call, self.grad_outs, self.memory), True
+            self.memory.outcome = self.outcome
+
+
+def _found(find, call, grad_outs, doubt=None):
+    """What `find` makes of the `Trial`, by a trial or from one of the same kind; an `_Asked`.
 
     Raises `Unknown` where nothing could be found.
     """
     grad_outs = [unbatched(g) for g in grad_outs]
-    memory = recall(find, call, grad_outs)
+    memory = recall(find, call, grad_outs, doubt)
     with memory.lock:
+        asked = _Asked(call, grad_outs, memory, memory.outcome, False)
         if memory.is_due():
             with outside(call), outside_batches():
                 if call.transformed:
-                    call, grad_outs = call.plain(), [_with_graph(plain(g)) for g in grad_outs]
-                memory.outcome = _try(find, call, grad_outs, memory)
-    if isinstance(memory.outcome, Unknown):
-        raise type(memory.outcome)(str(memory.outcome))
-    return memory.outcome, memory
+                    asked.call = call.plain()
+                    asked.grad_outs = [_with_graph(plain(g)) for g in grad_outs]
+                asked.again(find)
+    if isinstance(asked.outcome, Unknown):
+        raise type(asked.outcome)(str(asked.outcome))
+    return asked
 
 
 def _try(find, call, grad_outs, memory):
@@ -407,7 +447,24 @@ def _try(find, call, grad_outs, memory):
     memory.was_wrong |= found is not None
     if not truth.tells():
         memory.next_trial = 0 if memory.was_wrong else SOON * memory.calls
+    if call.region is None and truth.reads_values():
+        watch(call.function)
     return found
+
+
+def _said(asked, places):
+    """What is said where a second derivative comes along by these places: None if it is right.
+
+    A kind that is wrong may be so at some values only: a call that was not tried is tried now.
+    """
+    if not asked.here or asked.memory.said is None:
+        asked.again(partial(_told, asked.memory))
+    if isinstance(asked.outcome, Unknown):
+        _DETECT.could_not_check(asked.call.function, asked.call, asked.outcome)
+        return None
+    problem = asked.outcome
+    wrong = problem is not None and (problem.places is None or places & problem.places)
+    return asked.memory.said if wrong else None
 
 
 def _with_graph(grad_out):
@@ -417,13 +474,28 @@ def _with_graph(grad_out):
     return grad_out
 
 
+class _Problem(NamedTuple):
+    """What is wrong with a call."""
+
+    places: set[int] | None  # of the gradients whose derivative is wrong; None for all
+    recorded_otherwise: bool
+
+
 def _problem(truth):
-    """(text, places of the wrong gradients), or None for a Function that is right."""
+    """A `_Problem`, or None for a Function that is right."""
     found = _judged(truth)
     heard = found.error and not is_once_differentiable(truth.call.function)  # by itself
     if heard or not (found.wrong or found.error):
         return None
-    return messages.wrong(truth, found), found.wrong or None
+    return _Problem(set(found.wrong) or None, found.recorded.bad)
+
+
+def _told(memory, truth):
+    """The same; what is said of it is worked out once a kind."""
+    problem = _problem(truth)
+    if problem is not None and memory.said is None:
+        memory.said = messages.wrong(truth, problem.recorded_otherwise)
+    return problem
 
 
 def _judged(truth):

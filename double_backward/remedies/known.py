@@ -1,20 +1,33 @@
 """What is known of a Function, by the kind of call: it is tried once, then trusted.
 
 To try a Function means to call it dozens of times. What comes out holds for the next call too, if
-that is of the same kind: the same code, dtypes, shapes and layouts, the same inputs that require
-grad, the same numbers and flags, grad_outs that have a graph or none. It need not hold at other
-values (a branch, a clamp), so each kind is tried again at its 4th, 16th, 64th … call; and at its
-2nd, 4th, 8th … while what backward returns does not change with the inputs, as where all is masked.
+that is of the same kind: the same code, dtypes, sizes and layouts, the same inputs that require
+grad, grad_outs that have a graph or none, and the same numbers, strings and flags, by value, among
+its arguments and in all that those, its class, its closures and the globals that it names hold.
+
+A Function that is called in more than `SEVERAL` kinds, or that reads values of tensors, is watched
+from then on: `operations` notes what it does at each call of another kind. Where it does what it
+did at a call that was tried, it is trusted; where that is new, it is tried.
+
+    sizes differ           the same operations, on the same, with the same numbers handed over
+    numbers differ, too    the same operations with the same numbers in them, so nothing depends on it
+    else                   it is tried; after `MANY` such kinds, that is said, or each call is tried
+
+It need not hold at other values of tensors (a clamp, `torch.where`), so each kind is tried again at
+its 4th, 16th, 64th … call; and at its 2nd, 4th, 8th … while what backward returns does not change
+with the inputs, as where all is masked.
 
 Nothing here keeps a Function, a tensor or an object of the user's alive.
 """
 
+import enum
 import functools
 import inspect
+import numbers
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -23,15 +36,20 @@ import torch
 from torch.autograd import Function
 
 from double_backward._torch import plain
-from double_backward.calls import requires_grad
+from double_backward.calls import Call, requires_grad
 from double_backward.check import is_symmetric
 from double_backward.containers import BUFFERS, contents
-from double_backward.surroundings import EMPTY
+from double_backward.names import argument_names
+from double_backward.surroundings import EMPTY, is_the_users, names_in
 
 AGAIN = 4  # the next trial comes after so many times as many calls
 SOON = 2  # the same where the last one could not tell much
-MANY = 32  # kinds of one Function; from then on sizes and numbers are not told apart
-DEPTH = 3  # of lists in lists that are looked into
+SEVERAL = 8  # kinds of one Function that are tried each; from then on it is watched
+MANY = 32  # further ones that are tried since they do something else, or with other numbers
+MOST = 64  # that are found without watching
+DEPTH = 4  # of lists in lists that are looked into
+FEW = 16  # elements of a tensor whose values are looked at
+LONG = 100  # parts of what an object, a class or a closure holds; of longer ones only the type
 
 
 @dataclass
@@ -40,6 +58,7 @@ class Known:
 
     Attributes:
         outcome: what the last trial gave; whoever tries knows what it means.
+        said: what is said of it, where it is wrong; None until that was asked.
         touches: True if it changes something besides what it returns, so that this has to be put
             back when it is called again.
         draws: True if random numbers are drawn, by forward or by backward.
@@ -48,6 +67,7 @@ class Known:
     """
 
     outcome: Any = None
+    said: str | None = None
     touches: bool = False
     draws: bool = False
     was_wrong: bool = False
@@ -64,18 +84,85 @@ class Known:
         return True
 
 
-# Code of forward (or the class, if that is not Python) -> identity -> kind -> what is known.
+@dataclass
+class _Kinds:
+    """Those of one Function.
+
+    Attributes:
+        exact: a kind -> what is known of it.
+        given: of these what was given, hashed.
+        alike: what calls have in common that did the same -> what is known of them.
+        reads: True if a call has read values of tensors.
+    """
+
+    exact: dict = field(default_factory=dict)
+    given: set[int] = field(default_factory=set)
+    alike: dict = field(default_factory=dict)
+    reads: bool = False
+
+    def is_watched(self, call: Call) -> bool:
+        if self.reads or len(self.exact) < SEVERAL:
+            return self.reads
+        return hash(_given(call)) not in self.given
+
+    def add(self, kind: tuple, given: tuple, known: Known) -> Known:
+        self.given.add(hash(given))
+        return self.exact.setdefault(kind, known)
+
+
+# Code of forward (or the class, if that is not Python) -> identity -> its kinds.
 _of_code: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
-_of_class: weakref.WeakKeyDictionary[type, tuple[tuple, dict]] = weakref.WeakKeyDictionary()
+_of_class: weakref.WeakKeyDictionary[type, tuple[tuple, _Kinds]] = weakref.WeakKeyDictionary()
 
 
-def recall(find: Callable, call: Any, grad_outs: Any) -> Known:
-    """The `Known` of this kind of call, made where it is the first of its kind."""
-    kinds = _kinds(call.function)
-    kind = (find, kind_of(call, grad_outs))
-    if kind not in kinds and len(kinds) >= MANY:
-        kind = (find, without_sizes(kind[1]))
-    return kinds.setdefault(kind, Known())
+def recall(
+    find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | None = None
+) -> Known:
+    """The `Known` of this kind of call, made where it is the first of its kind.
+
+    Args:
+        doubt: is called where there are too many kinds to try each, and given a callable that says
+            what makes them; calls that do the same operations are then one kind. Without it each
+            call is tried.
+    """
+    kinds, did = _kinds(call.function), call.did_both
+    given = _given(call)
+    kind = (find, given, *_about(call, grad_outs))
+    if did is None or not (kinds.reads or did.reads):
+        known = kinds.exact.get(kind)
+        if known is not None:
+            return known
+    unwatched = call.transformed or call.region is not None
+    if did is None and len(kinds.exact) < (MANY if unwatched else SEVERAL):
+        return kinds.add(kind, given, Known())
+    sizes = {n for x in call.given if isinstance(x, torch.Tensor) for n in x.shape if n > 1}
+    by_size = _without(kind, sizes, values=False)
+    nothing = _without(by_size, (), values=True)
+    if did is not None:
+        kinds.reads |= did.reads
+        known = kinds.alike.get((by_size, did.steps)) or kinds.alike.get((nothing, did.exactly))
+        if known is None and len(kinds.alike) < 2 * MANY:
+            known = kinds.alike[nothing, did.exactly] = Known()
+        if known is not None:
+            if len(kinds.alike) < 3 * MANY:
+                kinds.alike.setdefault((by_size, did.steps), known)
+            if len(kinds.exact) < MOST and not kinds.reads:
+                kinds.add(kind, given, known)
+            return known
+    if doubt is None or len(kinds.alike) > 4 * MANY:
+        return Known()
+    doubt(functools.partial(_what_differs, call, kinds))
+    return kinds.alike.setdefault((nothing, did and did.steps), Known())
+
+
+def watches(call: Call) -> bool:
+    """Whether what this call does has to be noted, for `recall`."""
+    return bool(_of_code) and _kinds(call.function).is_watched(call)
+
+
+def watch(function: Any) -> None:
+    """It was seen to read values of tensors: from here on all that it does is noted."""
+    _kinds(function).reads = True
 
 
 def forget() -> None:
@@ -84,24 +171,31 @@ def forget() -> None:
     _of_class.clear()
 
 
-def _kinds(function: Any) -> dict:
-    """Kind -> `Known` for one Function, shared by classes that are made of the same code.
+def _kinds(function: Any) -> _Kinds:
+    """Those of one Function, shared by classes that are made of the same code.
 
     A class that is written inside a function is another one each time that this is called.
     """
     codes = tuple(_code(getattr(function, name)) for name in ("forward", "backward", "vjp"))
     if function in _of_class and _of_class[function][0] == codes:
         return _of_class[function][1]
-    identity = tuple(_attributes(c) for c in function.__mro__ if c not in Function.__mro__)
+    identity = tuple((c.__qualname__, *_codes(c)) for c in _own_classes(function))
     owner = codes[0] if isinstance(codes[0], types.CodeType) else function
-    kinds = _of_code.setdefault(owner, {}).setdefault(identity, {})
+    kinds = _of_code.setdefault(owner, {}).setdefault(identity, _Kinds())
     _of_class[function] = codes, kinds
     return kinds
 
 
-def _attributes(cls: type) -> tuple:
-    pairs = sorted((n, v) for n, v in vars(cls).items() if n[:1] != "_")
-    return cls.__qualname__, *((name, _described(value)) for name, value in pairs)
+def _own_classes(function: type) -> list[type]:
+    return [c for c in function.__mro__ if c not in Function.__mro__]
+
+
+def _codes(cls: type) -> list[int]:
+    """Of its methods, and of the functions that those close over; hashed, to keep nothing alive."""
+    methods = [f for f in map(_inside, vars(cls).values()) if isinstance(f, types.FunctionType)]
+    cells = [cell.cell_contents for f in methods for cell in f.__closure__ or () if cell != EMPTY]
+    functions = [*methods, *(f for f in cells if isinstance(f, types.FunctionType))]
+    return [hash(f.__code__) for f in functions]
 
 
 def _code(method: Any) -> Any:
@@ -110,66 +204,169 @@ def _code(method: Any) -> Any:
     return getattr(getattr(method, "__func__", method), "__code__", None)
 
 
-def kind_of(call: Any, grad_outs: Any = ()) -> tuple:
+# What makes a kind.
+
+
+class Value(tuple):
+    """A number, a string, a flag, an object: what its type is called, and the value."""
+
+    __slots__ = ()
+
+
+class Numbers(tuple):
+    """Those of a small tensor."""
+
+    __slots__ = ()
+
+
+def kind_of(call: Call, grad_outs: Iterable = ()) -> tuple:
     """What can make one call of a Function right and another wrong, as something to be compared."""
-    args = tuple(map(_described, call.given))
-    given = tuple(_described(g) for g in grad_outs)
+    return _given(call), *_about(call, grad_outs)
+
+
+def _given(call: Call) -> tuple:
+    args = tuple([_described(value) for value in call.given])
     keywords = tuple((name, _described(value)) for name, value in sorted(call.kwargs.items()))
+    return args, keywords, _held_by_class(call.function)
+
+
+def _about(call: Call, grad_outs: Iterable) -> tuple:
+    given = tuple(_layout(g) if isinstance(g, torch.Tensor) else None for g in grad_outs)
     symmetric = tuple(_is_symmetric(x) for x in call.given if requires_grad(x))
-    return args, given, keywords, symmetric, call.state.autocast, call.transformed
+    return given, symmetric, call.state.autocast, call.transformed
 
 
-def _described(value: Any, depth: int = DEPTH) -> tuple:
+PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
+NAMED = torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice
+METHODS = staticmethod, classmethod
+
+
+def _described(value: Any, depth: int = DEPTH) -> Any:
     """The part of one argument, or of what it holds."""
+    kind = type(value)
+    if kind in PLAIN:
+        exact = kind is not float and kind is not complex
+        return Value((kind.__name__, value if exact else repr(value)))
     if isinstance(value, torch.Tensor):
-        return _tensor(value)
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, (float, complex)):
-        return (type(value),)
-    if isinstance(value, (bool, int, str, bytes, torch.dtype, torch.device)):
-        return type(value), value
+        return *_layout(value), *_numbers(value)
+    if isinstance(value, np.ndarray):
+        few = value.size <= FEW and value.dtype != object
+        return "ndarray", torch.Size(value.shape), str(value.dtype), few and Numbers(value.flat)
+    if isinstance(value, enum.Enum):
+        return Value((kind.__qualname__, value.name))
+    if isinstance(value, (numbers.Number, str, bytes, np.generic, *NAMED)):
+        return Value((kind.__qualname__, repr(value)))
     if depth:
-        held = _held(value)
+        held = _held(value, depth)
         if held is not None:
-            name, *parts = held
-            return name, *(_described(part, depth - 1) for part in parts)
-    return type(value).__qualname__, _this_one(value)
+            return held
+    return Value((kind.__qualname__, _this_one(value)))
 
 
-def _held(value: Any) -> tuple | None:
-    """A name and the parts of which a value consists; None for an object."""
-    if isinstance(value, (staticmethod, classmethod)):
-        return type(value).__name__, value.__func__
+def _held(value: Any, depth: int) -> tuple | None:
+    """A name and what it consists of, described; None for what has no parts."""
+    kind, parts = type(value), ()
+    if isinstance(value, METHODS):
+        return _described(value.__func__, depth)
     if isinstance(value, types.FunctionType):
-        return value.__code__, *map(_content, value.__closure__ or ())
+        return _of_function(value, depth)
     if isinstance(value, types.MethodType):
-        return "method", value.__func__, value.__self__
-    if isinstance(value, types.BuiltinMethodType):
-        return value.__name__, value.__self__
-    if isinstance(value, functools.partial):
-        return "partial", value.func, *value.args, *value.keywords.values()
-    if isinstance(value, (tuple, list)):
-        return type(value).__name__, *value
-    if isinstance(value, dict):
-        return "dict", *map(str, value), *value.values()
-    if isinstance(value, (set, frozenset)):
-        return type(value).__name__, *sorted(value, key=str)
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value).__qualname__, *(getattr(value, f.name, None) for f in fields(value))
-    return None
+        parts = value.__func__, value.__self__
+    elif isinstance(value, types.BuiltinMethodType):
+        parts = value.__name__, value.__self__
+    elif isinstance(value, functools.partial):
+        parts = value.func, *value.args, value.keywords
+    elif isinstance(value, (tuple, list)):
+        parts = value
+    elif isinstance(value, (set, frozenset)):
+        parts = sorted(value, key=str)
+    elif isinstance(value, dict):
+        return kind.__qualname__, *((str(k), _described(v, depth - 1)) for k, v in value.items())
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, f.name, None) for f in fields(value)]
+    elif not isinstance(value, (type, types.ModuleType)):
+        return _of_object(value, depth)
+    else:
+        return None
+    return kind.__qualname__, *(_described(part, depth - 1) for part in parts)
 
 
-def _content(cell: Any) -> Any:
-    """What a function closes over; of a float, which is there for good, its hash."""
-    held = None if cell == EMPTY else cell.cell_contents
-    return hash(held) if isinstance(held, float) else held
+def _of_object(value: Any, depth: int) -> tuple | None:
+    """Its own attributes; of a module no parameters and no modules in it."""
+    held = getattr(value, "__dict__", None)
+    if not isinstance(held, dict):
+        return None
+    if isinstance(value, torch.nn.Module):
+        held = {n: v for n, v in held.items() if type(v) in PLAIN}
+    found = ((n, _of_held(v, depth - 1)) for n, v in held.items())
+    return Value((type(value).__qualname__, _this_one(value))), *found
 
 
-def _tensor(value: torch.Tensor) -> tuple:
+def _of_held(value: Any, depth: int) -> Any:
+    """The part of what is no argument: that may be as long as a data set, or grow at each call."""
+    if isinstance(value, (tuple, list, dict, set, frozenset)) and len(value) > LONG:
+        return type(value).__qualname__
+    return _described(value, depth)
+
+
+def _held_by_class(function: type) -> tuple:
+    """The attributes of a Function's class, and what its methods read besides their arguments."""
+    return tuple(
+        (name, _of_held(value, DEPTH - 1))
+        for cls in _own_classes(function)
+        for name, value in vars(cls).items()
+        if name[:2] != "__" and not isinstance(_inside(value), type) and not _is_ours(value)
+    )
+
+
+def _inside(value: Any) -> Any:
+    return value.__func__ if isinstance(value, METHODS) else value
+
+
+def _is_ours(value: Any) -> bool:
+    return getattr(type(value), "is_ours", False)
+
+
+def _of_function(function: types.FunctionType, depth: int) -> tuple:
+    """Its code, its defaults, what it closes over, and the globals that it names."""
+    parts = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        parts.append(None if cell == EMPTY else cell.cell_contents)
+    names, space = _names(function.__code__), function.__globals__
+    for name in names:
+        value = space.get(name, _MISSING)
+        if isinstance(value, types.ModuleType) and is_the_users(value.__name__):
+            held = vars(value)
+            parts += [held[n] for n in names if type(held.get(n, _MISSING)) in PLAIN]
+        elif value is not _MISSING and not isinstance(value, (type, types.ModuleType)):
+            others = isinstance(value, types.FunctionType) and not is_the_users(value.__module__)
+            parts += [] if others else [value]
+    return "function", hash(function.__code__), *(_of_held(part, depth - 1) for part in parts)
+
+
+_MISSING = object()
+_names_of: weakref.WeakKeyDictionary[types.CodeType, tuple] = weakref.WeakKeyDictionary()
+
+
+def _names(code: types.CodeType) -> tuple:
+    if code not in _names_of:
+        _names_of[code] = tuple(sorted(names_in(code)))
+    return _names_of[code]
+
+
+def _layout(value: torch.Tensor) -> tuple:
     strided = value.layout is torch.strided
     layout = (value.is_contiguous(), 0 in value.stride()) if strided else value.layout
     own = type(value).__name__ if type(value) not in (torch.Tensor, torch.nn.Parameter) else ""
     return value.shape, value.dtype, value.device.type, layout, value.requires_grad, own
+
+
+def _numbers(value: torch.Tensor) -> tuple:
+    """Of a small tensor that nothing is differentiated by: of a single one, as of a number."""
+    if value.requires_grad or value.numel() > FEW or value.layout is not torch.strided:
+        return ()
+    found = plain(value).flatten().tolist() if value.device.type != "meta" else []
+    return (repr(found[0]),) if len(found) == 1 else (Numbers(map(repr, found)),)
 
 
 def _is_symmetric(x: torch.Tensor) -> bool:
@@ -190,12 +387,42 @@ def _this_one(value: Any) -> Any:
         return None
 
 
-def without_sizes(kind: Any) -> Any:
-    """The same without sizes, numbers and objects."""
+def _without(kind: Any, sizes: Iterable, values: bool) -> Any:
+    """The same without sizes: those that are 0 or 1, and which numbers are one, stay.
+
+    Args:
+        sizes: that a number may be.
+        values: leave out values, too, but that of a tensor that is one number.
+    """
+    if isinstance(kind, Value):
+        if values:
+            return kind[0]
+        return Value(("int", "size")) if kind[0] == "int" and kind[1] in sizes else kind
     if isinstance(kind, torch.Size):
-        return len(kind)
-    if isinstance(kind, tuple):
-        return tuple(without_sizes(part) for part in kind)
-    if isinstance(kind, (int, weakref.ref)) and not isinstance(kind, bool):
+        return tuple([n if n < 2 else -1 for n in kind])
+    if isinstance(kind, Numbers):
         return None
+    if isinstance(kind, tuple):
+        return tuple([_without(part, sizes, values) for part in kind])
     return kind
+
+
+def without_sizes(kind: Any) -> Any:
+    """The same without sizes and objects."""
+    return _without(kind, (), values=False)
+
+
+def _what_differs(call: Call, kinds: _Kinds) -> str:
+    """Which arguments have had other values than in this call, in words."""
+    args, keywords, held = without_sizes(_given(call))
+    others = [without_sizes(kind[1]) for kind in kinds.exact]
+    names = argument_names(call.function)
+    told = [
+        names[place] if place < len(names) else f"argument {place + 1}"
+        for place, here in enumerate(args)
+        if any(place < len(other[0]) and other[0][place] != here for other in others)
+    ]
+    told += [name for name, here in keywords if any((name, here) not in o[1] for o in others)]
+    if told:
+        return "of " + ", ".join(told)
+    return "of what it reads besides its arguments" if any(o[2] != held for o in others) else ""

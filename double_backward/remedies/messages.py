@@ -8,14 +8,16 @@ from double_backward.compiled import KEEPS, NOT_COMPILED, is_region
 from double_backward.lessons import lesson_named
 from double_backward.phrases import Phrase, translation
 
+from .known import MANY
 
-def wrong(truth, found):
+
+def wrong(truth, recorded_otherwise):
     """What `detect_intermediates` says of a Function that is wrong."""
     if truth.call.region is not None:
         return compiled(truth.call.region)
     name = truth.call.function.__name__
     said = Phrase("{}: a second derivative through it would be wrong.", name)
-    if found.recorded.bad:
+    if recorded_otherwise:
         why = Phrase(
             "Its backward returns other gradients where it is recorded (create_graph=True) than "
             "where it is not."
@@ -65,6 +67,15 @@ def torchs_own(said, reason):
     """What a remedy says that can do nothing."""
     number = "A second derivative through it is torch's own number, right or wrong."
     return f"{said}, because {reason}. {number}"
+
+
+def too_many_values(name, what):
+    """What `detect_intermediates` says where it cannot try each kind of call."""
+    return (
+        f"detect_intermediates() has met {name} with more than {MANY} values {what}. From here on, "
+        "it is not tried with each: only where it does other operations than it has done, and now "
+        "and then. recompute_intermediates() checks each call"
+    )
 
 
 def warn(text, category):

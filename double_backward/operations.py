@@ -1,0 +1,158 @@
+"""What a Function did at one call: its operations in order, on what, and what of it had a graph.
+
+Two calls of a Function that did the same are right or wrong together, also where their sizes or
+numbers differ: which path it takes, what it keeps, and whether autograd follows that, all shows.
+What shows nowhere is what NumPy or a kernel computes in between.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ._torch import Watching
+
+NUMBERS = int, float, complex
+SMALL = 3  # integers up to here are dimensions and powers as often as sizes
+VALUES = torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
+
+
+class Did(NamedTuple):
+    """What a call did, as two numbers to be compared.
+
+    Attributes:
+        steps: which operations, on what; numbers among their arguments as far as they are 0, 1,
+            -1, small integers, or not finite.
+        exactly: the same with all numbers, but for sizes of the call's own tensors.
+        reads: True if something was decided, or a size made, by the values of tensors.
+        kept: where that lies which forward returned and kept -> the operation that made it.
+    """
+
+    steps: int
+    exactly: int
+    reads: bool
+    kept: dict[int, int]
+
+
+class Operations(Watching):
+    """Notes what runs inside.
+
+    Args:
+        given: the arguments of the call.
+        grad_outs, before: of a backward: what it is given, and what its forward did.
+    """
+
+    def __init__(self, given: Iterable, grad_outs: Iterable = (), before: Did | None = None):
+        super().__init__()
+        tensors = list(_tensors(given))
+        self.steps: list[Any] = [before and before.steps]
+        self.numbers: list[Any] = [before and before.exactly]
+        self.reads = before is not None and before.reads
+        self.sizes = {n for t in tensors for n in (*t.shape, t.numel())}
+        self.made = dict(before.kept) if before else {}
+        self.count = 0
+        for t in (*tensors, *_tensors(grad_outs)):
+            self._made(t)
+
+    def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
+        self.steps.append(operation)
+        for value in args:
+            self._note(value)
+        for name, value in kwargs.items():
+            self.steps.append(name)
+            self._note(value)
+        self.reads |= _reads_values(operation)
+        for t in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(t, Tensor):
+                self._made(t)
+        return result
+
+    def did(self, ctx: Any = None, result: Any = None) -> Did | None:
+        """What was noted, after forward has returned; None where that could not be followed."""
+        if self.error is not None:
+            return None
+        try:
+            kept = self._kept(ctx, result) if ctx is not None else {}
+            steps = hash(tuple(self.steps))
+        except Exception:  # of an argument that has no hash
+            return None
+        return Did(steps, hash((steps, *self.numbers)), self.reads, kept)
+
+    def _made(self, tensor: Tensor) -> None:
+        self.count += 1
+        self.made[_place(tensor)] = self.count
+
+    def _note(self, value: Any) -> None:
+        note = self.steps.append
+        if isinstance(value, Tensor):
+            note((self.made.get(_place(value)), value.requires_grad, value.dim(), value.dtype))
+        elif isinstance(value, (list, tuple)):
+            note(len(value))
+            for each in value:
+                self._note(each)
+        elif type(value) in NUMBERS:
+            note(_roughly(value))
+            size = type(value) is int and value in self.sizes
+            self.numbers.append("size" if size else repr(value))
+        else:
+            note(value)
+
+    def _kept(self, ctx: Any, result: Any) -> dict[int, int]:
+        named = {n: v for n, v in vars(ctx).items() if not n.startswith("_double_backward")}
+        kept = [result, ctx.to_save, *named.values()]
+        places = [_place(t) for t in _tensors(kept)]
+        self.steps += [*named, *map(self.made.get, places)]
+        return {p: self.made[p] for p in places if p in self.made}
+
+
+def _place(tensor: Tensor) -> int:
+    """Where it begins in memory; 0 of one that has none."""
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # sparse, batched, a subclass
+        return 0
+
+
+def _tensors(values: Iterable) -> Iterable[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _tensors(value)
+
+
+def _roughly(number: Any) -> Any:
+    """What of a number can tell one way to compute from another: 0 switches a part off."""
+    if type(number) is int:
+        return number if abs(number) <= SMALL else int
+    special = number in (0, 1, -1) or not math.isfinite(abs(number))
+    return repr(number) if special else type(number)
+
+
+READING = "numpy", "tolist", "__array__", "__dlpack__"  # past what `Operations` sees
+
+
+class _Reading(TorchFunctionMode):
+    """Notes whether values are handed to Python otherwise."""
+
+    found = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.found |= getattr(func, "__name__", "") in READING
+        return func(*args, **(kwargs or {}))
+
+
+def reads_values(call: Callable) -> bool:
+    """Whether what is called decides by the values of tensors, or may do so."""
+    with Operations(()) as operations, _Reading() as reading:
+        call()
+    return operations.reads or reading.found
+
+
+@functools.cache
+def _reads_values(operation: Any) -> bool:
+    return any(tag in operation.tags for tag in VALUES)
