@@ -22,7 +22,6 @@ Nothing here keeps a Function, a tensor or an object of the user's alive.
 
 import enum
 import functools
-import inspect
 import numbers
 import threading
 import types
@@ -40,6 +39,7 @@ from double_backward.calls import Call, requires_grad
 from double_backward.check import is_symmetric
 from double_backward.containers import BUFFERS, contents
 from double_backward.names import argument_names
+from double_backward.operations import Did
 from double_backward.surroundings import EMPTY, is_the_users, names_in
 
 AGAIN = 4  # the next trial comes after so many times as many calls
@@ -90,23 +90,23 @@ class _Kinds:
 
     Attributes:
         exact: a kind -> what is known of it.
-        given: of these what was given, hashed.
+        given: what is seen at a glance of calls that need not be watched.
         alike: what calls have in common that did the same -> what is known of them.
         reads: True if a call has read values of tensors.
     """
 
     exact: dict = field(default_factory=dict)
-    given: set[int] = field(default_factory=set)
+    given: set[tuple] = field(default_factory=set)
     alike: dict = field(default_factory=dict)
     reads: bool = False
 
     def is_watched(self, call: Call) -> bool:
         if self.reads or len(self.exact) < SEVERAL:
             return self.reads
-        return hash(_given(call)) not in self.given
+        return _at_a_glance(call) not in self.given
 
-    def add(self, kind: tuple, given: tuple, known: Known) -> Known:
-        self.given.add(hash(given))
+    def add(self, call: Call, kind: tuple, known: Known) -> Known:
+        self.given.add(_at_a_glance(call))
         return self.exact.setdefault(kind, known)
 
 
@@ -126,33 +126,42 @@ def recall(
             call is tried.
     """
     kinds, did = _kinds(call.function), call.did_both
-    given = _given(call)
-    kind = (find, given, *_about(call, grad_outs))
-    if did is None or not (kinds.reads or did.reads):
+    kind = find, *kind_of(call, grad_outs)
+    if did is None:
         known = kinds.exact.get(kind)
+        unwatched = call.transformed or call.region is not None
+        if known is None and len(kinds.exact) < (MANY if unwatched else SEVERAL):
+            known = kinds.add(call, kind, Known())
         if known is not None:
             return known
-    unwatched = call.transformed or call.region is not None
-    if did is None and len(kinds.exact) < (MANY if unwatched else SEVERAL):
-        return kinds.add(kind, given, Known())
-    sizes = {n for x in call.given if isinstance(x, torch.Tensor) for n in x.shape if n > 1}
-    by_size = _without(kind, sizes, values=False)
-    nothing = _without(by_size, (), values=True)
-    if did is not None:
+        kinds.given.discard(_at_a_glance(call))
+    else:
         kinds.reads |= did.reads
-        known = kinds.alike.get((by_size, did.steps)) or kinds.alike.get((nothing, did.exactly))
-        if known is None and len(kinds.alike) < 2 * MANY:
-            known = kinds.alike[nothing, did.exactly] = Known()
+        known = _alike(kinds, call, kind, did)
         if known is not None:
-            if len(kinds.alike) < 3 * MANY:
-                kinds.alike.setdefault((by_size, did.steps), known)
             if len(kinds.exact) < MOST and not kinds.reads:
-                kinds.add(kind, given, known)
+                kinds.add(call, kind, known)
             return known
     if doubt is None or len(kinds.alike) > 4 * MANY:
         return Known()
     doubt(functools.partial(_what_differs, call, kinds))
-    return kinds.alike.setdefault((nothing, did and did.steps), Known())
+    anything = _without(kind, (), values=True)
+    return kinds.alike.setdefault((anything, did and did.steps), Known())
+
+
+def _alike(kinds: _Kinds, call: Call, kind: tuple, did: Did) -> Known | None:
+    """What is known of calls that did the same, or is to be found; None if these are too many."""
+    sizes = {n for x in call.given if isinstance(x, torch.Tensor) for n in x.shape if n > 1}
+    other_sizes = _without(kind, sizes, values=False), did.steps
+    known = kinds.alike.get(other_sizes)
+    if known is None:
+        other_numbers = _without(kind, (), values=True), did.exactly
+        known = kinds.alike.get(other_numbers)
+        if known is None and len(kinds.alike) < 2 * MANY:
+            known = kinds.alike[other_numbers] = Known()
+        if known is not None and len(kinds.alike) < 3 * MANY:
+            kinds.alike[other_sizes] = known
+    return known
 
 
 def watches(call: Call) -> bool:
@@ -200,7 +209,8 @@ def _codes(cls: type) -> list[int]:
 
 def _code(method: Any) -> Any:
     """The code of a method, below its decorators."""
-    method = inspect.unwrap(method)
+    while hasattr(method, "__wrapped__"):
+        method = method.__wrapped__
     return getattr(getattr(method, "__func__", method), "__code__", None)
 
 
@@ -221,19 +231,17 @@ class Numbers(tuple):
 
 def kind_of(call: Call, grad_outs: Iterable = ()) -> tuple:
     """What can make one call of a Function right and another wrong, as something to be compared."""
-    return _given(call), *_about(call, grad_outs)
-
-
-def _given(call: Call) -> tuple:
     args = tuple([_described(value) for value in call.given])
-    keywords = tuple((name, _described(value)) for name, value in sorted(call.kwargs.items()))
-    return args, keywords, _held_by_class(call.function)
+    keywords = tuple([(name, _described(value)) for name, value in sorted(call.kwargs.items())])
+    given = tuple([_layout(g) if isinstance(g, torch.Tensor) else None for g in grad_outs])
+    symmetric = tuple([_is_symmetric(x) for x in call.given if requires_grad(x)])
+    held = _held_by_class(call.function)
+    return args, keywords, held, given, symmetric, call.state.autocast, call.transformed
 
 
-def _about(call: Call, grad_outs: Iterable) -> tuple:
-    given = tuple(_layout(g) if isinstance(g, torch.Tensor) else None for g in grad_outs)
-    symmetric = tuple(_is_symmetric(x) for x in call.given if requires_grad(x))
-    return given, symmetric, call.state.autocast, call.transformed
+def _at_a_glance(call: Call) -> tuple:
+    return tuple([x.shape if isinstance(x, torch.Tensor) else x if type(x) in PLAIN else None
+                  for x in call.given])  # fmt: skip
 
 
 PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
@@ -414,8 +422,8 @@ def without_sizes(kind: Any) -> Any:
 
 def _what_differs(call: Call, kinds: _Kinds) -> str:
     """Which arguments have had other values than in this call, in words."""
-    args, keywords, held = without_sizes(_given(call))
-    others = [without_sizes(kind[1]) for kind in kinds.exact]
+    args, keywords, held, *_ = without_sizes(kind_of(call))
+    others = [without_sizes(kind[1:]) for kind in kinds.exact]
     names = argument_names(call.function)
     told = [
         names[place] if place < len(names) else f"argument {place + 1}"
