@@ -26,8 +26,8 @@ class Did(NamedTuple):
 
     Attributes:
         steps: which operations, on what; numbers among their arguments as far as they are 0, 1,
-            -1, small integers, or not finite.
-        exactly: the same with all numbers, but for sizes of the call's own tensors.
+            -1, small integers, or not finite, and no sizes of the call's own tensors.
+        exactly: the same with all numbers but those sizes.
         reads: True if something was decided, or a size made, by the values of tensors.
         kept: where that lies which forward returned and kept -> the operation that made it.
     """
@@ -95,8 +95,8 @@ class Operations(Watching):
             for each in value:
                 self._note(each)
         elif type(value) in NUMBERS:
-            note(_roughly(value))
-            size = type(value) is int and value in self.sizes
+            size = type(value) is int and value > 1 and value in self.sizes
+            note(int if size else _roughly(value))
             self.numbers.append("size" if size else repr(value))
         else:
             note(value)

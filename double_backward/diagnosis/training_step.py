@@ -4,7 +4,7 @@ import html
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,9 +30,10 @@ from double_backward.containers import anew
 from double_backward.failures import ToolFailure, raise_if_own
 from double_backward.lines import described, first_line
 from double_backward.methods import applied, matches, names_of, unmet
+from double_backward.operations import Did
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
-from double_backward.remedies.known import kind_of, without_sizes
+from double_backward.remedies.known import regardless
 from double_backward.surroundings import State, Surroundings
 from double_backward.trial import Trial, Unknown
 
@@ -43,8 +44,11 @@ from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, runs
 from .step_report import error_line, text_of
 from .time_limit import TookTooLong, limited
 
-KINDS = 3  # different ways of calling one Function that are diagnosed; the worst is shown
+KINDS = 3  # ways of calling one Function that are diagnosed whatever comes; the worst is shown
+SUSPECTS = 30  # further ones that are, since a trial does not find them right
+MOST = 1000  # ways of calling it that are kept, and calls that are watched
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
+ROOM = 4 * TOO_LARGE  # for those of all ways of calling one Function
 PATIENCE = 2.0  # seconds before it says what it is doing
 
 NO_TIME = "the script was stopped, and there was no time for it."
@@ -258,6 +262,9 @@ class _Kind:
     keywords: dict
     elements: int
     parameters: set[int]  # the places of those that are a module's
+    any_numbers: tuple = ()  # the kind, whatever the numbers that were handed over
+    did: Did | None = None  # what forward did
+    ways: set[int] = field(default_factory=set)  # what a recorded backward of such a call did, too
     order: int = 0
     recorded: bool = False  # a first derivative at least, for one more
     last: Any = None  # a weak reference to the last call of this kind
@@ -280,11 +287,47 @@ class _Uses:
     in_backward: bool = True
     called: Place | None = None
     kinds: dict[tuple, _Kind] = field(default_factory=dict)
-    beyond: int = 0  # how often calls of further kinds are differentiated
+    same: dict[tuple, _Kind] = field(default_factory=dict)  # whatever the numbers, and what it did
+    others: int = 0  # calls of further kinds
+    beyond: int = 0  # how often those are differentiated
     recorded: bool = False  # one of those
+
+    last: Any = None  # not looked at
 
     def differentiated(self, times: int) -> None:
         self.beyond = max(self.beyond, times)
+
+    def of_this_kind(self, call: Call, way: int = 0) -> "_Kind | _Uses":
+        """What is kept of such calls; itself where there are too many kinds, or it is too late.
+
+        Args:
+            way: what its backward did, where others of the kind have done something else.
+        """
+        did, plain = call.did, call.plain() if call.transformed else call
+        kind, any_numbers = regardless(plain)
+        key = plain.function, kind, did and did.steps, way
+        if key not in self.kinds:
+            room, size = _room(self.kinds), _elements(plain.given)
+            full = len(self.kinds) >= MOST or room < size <= LARGE
+            if call.inputs_changed or full:
+                self.others += 1
+                return self
+            self.kinds[key] = _kept(plain, room, any_numbers, did)
+        return self.kinds[key]
+
+    def has_run(self, call: Call, kind: "_Kind") -> "_Kind | _Uses":
+        """The kind of a call, now that its backward has run: what it did may be new; or what a call
+        with other numbers did, so that these make no difference."""
+        did = call.did_both
+        if did is None or did.steps in kind.ways:
+            return kind
+        if kind.ways:
+            return self.of_this_kind(call, did.steps)
+        kind.ways.add(did.steps)
+        same = self.same.setdefault((kind.any_numbers, did.exactly), kind)
+        if same is not kind:
+            self.kinds = {key: each for key, each in self.kinds.items() if each is not kind}
+        return same
 
     @property
     def order(self) -> int:
@@ -321,18 +364,13 @@ class Met(Listener):
             uses.called = calling()
         if not _can_be_asked(call):
             return
-        self._counted[call] = uses
-        if len(uses.kinds) == KINDS and not any(kind.is_idle for kind in uses.kinds.values()):
-            return
         with outside(call):
-            plain = call.plain() if call.transformed else call
-            known = plain.function, without_sizes(kind_of(plain))
-            if known not in uses.kinds and not call.inputs_changed:
-                _make_room(uses.kinds)
-                uses.kinds[known] = _kept(plain)
-        if known in uses.kinds:
-            self._counted[call] = kind = uses.kinds[known]
-            kind.last = weakref.ref(call)
+            self._counted[call] = kind = uses.of_this_kind(call)
+        kind.last = weakref.ref(call)
+
+    def watches(self, call: Call) -> bool:
+        uses = self.functions.get(call.function)
+        return uses is None or uses.calls < MOST
 
     def differentiated(self, call: Call, grad_outs: Any) -> None:
         if call in self._counted:
@@ -342,7 +380,14 @@ class Met(Listener):
 
     def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
         if call is not None and call in self._counted:
-            self._passes.recorded(self._counted[call], _times(), node, call.given, grads)
+            counted = self._counted[call]
+            if isinstance(counted, _Kind):
+                uses = self.functions[call.region or call.function]
+                self._counted[call] = counted = uses.has_run(call, counted)
+                counted.differentiated(_times())
+                counted.recorded = True
+                counted.last = weakref.ref(call)
+            self._passes.recorded(counted, _times(), node, call.given, grads)
         return grads
 
     def after_jvp(self, call: Call, tangents: Any) -> None:
@@ -416,26 +461,33 @@ def _times() -> int:
     return max(1, forward + reverse) + (in_forward_mode() and not forward)
 
 
-def _make_room(kinds: dict[tuple, _Kind]) -> None:
-    """For one more, if there are enough."""
-    if len(kinds) == KINDS:
-        del kinds[next(known for known, kind in kinds.items() if kind.is_idle)]
+def _elements(args: Sequence) -> int:
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    return sum(x.numel() for x in tensors if x.layout is torch.strided and not x.is_nested)
 
 
-def _kept(call: Call) -> _Kind:
+def _room(kinds: dict[tuple, _Kind]) -> int:
+    """For how many elements there is room."""
+    if len(kinds) >= MOST:
+        for key in [key for key, kind in kinds.items() if kind.is_idle]:
+            del kinds[key]
+    return ROOM - sum(kind.elements for kind in kinds.values() if kind.args)
+
+
+def _kept(call: Call, room: int, any_numbers: tuple, did: Did | None) -> _Kind:
     """Raises nothing: the step is running."""
     try:
-        return _copied(call)
+        kind = _copied(call, room)
     except Exception as error:  # of a class of tensors
         said = f"its inputs could not be copied: {described(error)}"
-        return _Kind(call.function, [], [], {}, 0, set(), refused=said)
+        kind = _Kind(call.function, [], [], {}, 0, set(), refused=said)
+    kind.any_numbers, kind.did = any_numbers, did
+    return kind
 
 
-def _copied(call: Call) -> _Kind:
-    args = list(call.given)
-    tensors = [arg for arg in args if isinstance(arg, Tensor)]
-    size = sum(x.numel() for x in tensors if x.layout is torch.strided and not x.is_nested)
-    kept = [] if size > TOO_LARGE else [as_leaf(arg) for arg in args]
+def _copied(call: Call, room: int) -> _Kind:
+    args, size = list(call.given), _elements(call.given)
+    kept = [] if size > min(room, TOO_LARGE) else [as_leaf(arg) for arg in args]
     smaller = [] if size <= LARGE else [(part, change_of(args, part)) for part in cut_down(args)]
     own = {p for p, arg in enumerate(args) if isinstance(arg, torch.nn.Parameter)}
     return _Kind(call.function, kept, smaller, dict(call.kwargs), size, own)
@@ -483,6 +535,8 @@ def _worst(
             return _not_checked(function, "the step takes no second derivative of it."), ()
         diagnosed = [(_in_time(function, kind, end), no_notes) for kind in kinds]
     else:
+        suspects = [kind for kind in kinds[KINDS:] if not _is_fine(kind)]
+        kinds = [*kinds[:KINDS], *suspects[:SUSPECTS]]
         diagnosed = [_diagnose(function, kind, options, end) for kind in kinds]
         if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
             text = (
@@ -490,12 +544,31 @@ def _worst(
                 "perhaps it takes a module's own parameters: hand `diagnose` a function of these."
             )
             return _not_checked(function, text), ()
+        left = len(suspects[SUSPECTS:]) + uses.others
+        if left:
+            text = f"{left} more calls, with other numbers or operations, were not judged."
+            if all(_is_right(d, k.order) for (d, _), k in zip(diagnosed, kinds, strict=True)):
+                return _not_checked(function, f"{text} Those that were are right."), ()
+            diagnosed = [(d, (*notes, text)) for d, notes in diagnosed]
 
     def goodness(number):
         order, diagnosis = kinds[number].order, diagnosed[number][0]
         return _is_right(diagnosis, order), -order, WORST_FIRST.index(diagnosis.verdict)
 
     return diagnosed[min(range(len(kinds)), key=goodness)]
+
+
+def _is_fine(kind: _Kind) -> bool:
+    """Whether a trial, which takes less than `diagnose`, finds all that is asked to be right."""
+    if kind.order > 2 or not kind.args:
+        return False
+    try:
+        truth = Trial(Call(kind.function, kind.args, kind.keywords, State.now()), None)
+        found = truth.judge()
+        wrong = found.wrong or found.error or found.unresolved
+        return not wrong and truth.tells() and truth.first() is Outcome.RIGHT
+    except Unknown:
+        return False
 
 
 def _is_right(diagnosis: Diagnosis, order: int) -> bool:
@@ -580,7 +653,10 @@ def _diagnose(
     with unheard(), around.unchanged():
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
-                return _asked(fn, smaller, options), (f"inputs cut down {change}.",)
+                found = _asked(fn, smaller, options)
+                if found.ok and not _does_that(fn, smaller, kind) and not _is_fine(kind):
+                    break
+                return found, (f"inputs cut down {change}.",)
         if kind.args:
             found = _asked(fn, args, options)
             if found.verdict is Verdict.NOT_CHECKED and around.beyond:
@@ -588,6 +664,22 @@ def _diagnose(
             return found, ()
     text = f"its inputs have {kind.elements:,} elements and could not be cut down."
     return _not_checked(function, text), ()
+
+
+def _does_that(fn: Any, args: list, kind: _Kind) -> bool:
+    """Whether forward does with less what it did with all, as far as that is known."""
+    done: list[Did | None] = []
+
+    class Watcher(Listener):
+        def watches(self, call: Call) -> bool:
+            return True
+
+        def called(self, call: Call) -> None:
+            done.append(call.did)
+
+    with listening_alone(Watcher()):
+        fn(*args)
+    return kind.did is None or any(d is not None and d.steps == kind.did.steps for d in done)
 
 
 def _asked(fn: Any, args: list, options: dict[str, Any]) -> Diagnosis:

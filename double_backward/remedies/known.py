@@ -10,8 +10,8 @@ from then on: `operations` notes what it does at each call of another kind. Wher
 did at a call that was tried, it is trusted; where that is new, it is tried.
 
     sizes differ           the same operations, on the same, with the same numbers handed over
-    numbers differ, too    the same operations with the same numbers in them, so nothing depends on it
-    else                   it is tried; after `MANY` such kinds, that is said, or each call is tried
+    numbers differ, too    the same operations, with the same numbers in them
+    else                   it is tried; after `MANY` such kinds that is said, or each call is tried
 
 It need not hold at other values of tensors (a clamp, `torch.where`), so each kind is tried again at
 its 4th, 16th, 64th … call; and at its 2nd, 4th, 8th … while what backward returns does not change
@@ -20,13 +20,15 @@ with the inputs, as where all is masked.
 Nothing here keeps a Function, a tensor or an object of the user's alive.
 """
 
+import collections
 import enum
 import functools
 import numbers
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -37,7 +39,7 @@ from torch.autograd import Function
 from double_backward._torch import plain
 from double_backward.calls import Call, requires_grad
 from double_backward.check import is_symmetric
-from double_backward.containers import BUFFERS, contents
+from double_backward.containers import BUFFERS, contents, slots_of
 from double_backward.names import argument_names
 from double_backward.operations import Did
 from double_backward.surroundings import EMPTY, is_the_users, names_in
@@ -115,9 +117,7 @@ _of_code: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
 _of_class: weakref.WeakKeyDictionary[type, tuple[tuple, _Kinds]] = weakref.WeakKeyDictionary()
 
 
-def recall(
-    find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | None = None
-) -> Known:
+def recall(find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | None = None) -> Known:
     """The `Known` of this kind of call, made where it is the first of its kind.
 
     Args:
@@ -151,8 +151,7 @@ def recall(
 
 def _alike(kinds: _Kinds, call: Call, kind: tuple, did: Did) -> Known | None:
     """What is known of calls that did the same, or is to be found; None if these are too many."""
-    sizes = {n for x in call.given if isinstance(x, torch.Tensor) for n in x.shape if n > 1}
-    other_sizes = _without(kind, sizes, values=False), did.steps
+    other_sizes = _without(kind, _sizes(call)), did.steps
     known = kinds.alike.get(other_sizes)
     if known is None:
         other_numbers = _without(kind, (), values=True), did.exactly
@@ -247,6 +246,7 @@ def _at_a_glance(call: Call) -> tuple:
 PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 NAMED = torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice
 METHODS = staticmethod, classmethod
+CONTAINERS = tuple, list, dict, set, frozenset
 
 
 def _described(value: Any, depth: int = DEPTH) -> Any:
@@ -273,19 +273,20 @@ def _described(value: Any, depth: int = DEPTH) -> Any:
 
 def _held(value: Any, depth: int) -> tuple | None:
     """A name and what it consists of, described; None for what has no parts."""
-    kind, parts = type(value), ()
+    kind = type(value)
+    parts: Iterable[Any]
     if isinstance(value, METHODS):
         return _described(value.__func__, depth)
     if isinstance(value, types.FunctionType):
         return _of_function(value, depth)
     if isinstance(value, types.MethodType):
         parts = value.__func__, value.__self__
-    elif isinstance(value, types.BuiltinMethodType):
+    elif isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
         parts = value.__name__, value.__self__
     elif isinstance(value, functools.partial):
         parts = value.func, *value.args, value.keywords
-    elif isinstance(value, (tuple, list)):
-        parts = value
+    elif isinstance(value, (tuple, list, collections.deque)):
+        parts = list(value)
     elif isinstance(value, (set, frozenset)):
         parts = sorted(value, key=str)
     elif isinstance(value, dict):
@@ -302,17 +303,25 @@ def _held(value: Any, depth: int) -> tuple | None:
 def _of_object(value: Any, depth: int) -> tuple | None:
     """Its own attributes; of a module no parameters and no modules in it."""
     held = getattr(value, "__dict__", None)
-    if not isinstance(held, dict):
+    slots = slots_of(type(value))
+    if isinstance(value, BUFFERS) or not (isinstance(held, dict) or slots):
         return None
+    held = dict(held or {})
+    for slot in slots:
+        with suppress(AttributeError):  # nothing is in it
+            held[slot.__name__] = slot.__get__(value)
     if isinstance(value, torch.nn.Module):
         held = {n: v for n, v in held.items() if type(v) in PLAIN}
     found = ((n, _of_held(v, depth - 1)) for n, v in held.items())
-    return Value((type(value).__qualname__, _this_one(value))), *found
+    # A namespace is handed over anew at each call.
+    itself = None if isinstance(value, types.SimpleNamespace) else _this_one(value)
+    return Value((type(value).__qualname__, itself)), *found
 
 
 def _of_held(value: Any, depth: int) -> Any:
     """The part of what is no argument: that may be as long as a data set, or grow at each call."""
-    if isinstance(value, (tuple, list, dict, set, frozenset)) and len(value) > LONG:
+    long = isinstance(value, (*CONTAINERS, collections.deque)) and len(value) > LONG
+    if long or isinstance(value, BUFFERS):
         return type(value).__qualname__
     return _described(value, depth)
 
@@ -331,7 +340,7 @@ def _inside(value: Any) -> Any:
     return value.__func__ if isinstance(value, METHODS) else value
 
 
-def _is_ours(value: Any) -> bool:
+def _is_ours(value: Any) -> Any:
     return getattr(type(value), "is_ours", False)
 
 
@@ -395,15 +404,29 @@ def _this_one(value: Any) -> Any:
         return None
 
 
-def _without(kind: Any, sizes: Iterable, values: bool) -> Any:
-    """The same without sizes: those that are 0 or 1, and which numbers are one, stay.
+def regardless(call: Call) -> tuple[tuple, tuple]:
+    """The kind of a call, whatever its sizes; and whatever its numbers, too.
+
+    Objects are told apart by what they hold.
+    """
+    kind, sizes = kind_of(call), _sizes(call)
+    return _without(kind, sizes, objects=True), _without(kind, (), values=True)
+
+
+def _sizes(call: Call) -> set[int]:
+    return {n for x in call.given if isinstance(x, torch.Tensor) for n in x.shape if n > 1}
+
+
+def _without(kind: Any, sizes: Collection, values: bool = False, objects: bool = False) -> Any:
+    """The same without sizes; those that are 0 or 1, and which numbers are one, stay.
 
     Args:
         sizes: that a number may be.
         values: leave out values, too, but that of a tensor that is one number.
+        objects: leave out which object it is.
     """
     if isinstance(kind, Value):
-        if values:
+        if values or objects and isinstance(kind[1], weakref.ref):
             return kind[0]
         return Value(("int", "size")) if kind[0] == "int" and kind[1] in sizes else kind
     if isinstance(kind, torch.Size):
@@ -411,19 +434,14 @@ def _without(kind: Any, sizes: Iterable, values: bool) -> Any:
     if isinstance(kind, Numbers):
         return None
     if isinstance(kind, tuple):
-        return tuple([_without(part, sizes, values) for part in kind])
+        return tuple([_without(part, sizes, values, objects) for part in kind])
     return kind
-
-
-def without_sizes(kind: Any) -> Any:
-    """The same without sizes and objects."""
-    return _without(kind, (), values=False)
 
 
 def _what_differs(call: Call, kinds: _Kinds) -> str:
     """Which arguments have had other values than in this call, in words."""
-    args, keywords, held, *_ = without_sizes(kind_of(call))
-    others = [without_sizes(kind[1:]) for kind in kinds.exact]
+    args, keywords, held, *_ = _without(kind_of(call), ())
+    others = [_without(kind[1:], ()) for kind in kinds.exact]
     names = argument_names(call.function)
     told = [
         names[place] if place < len(names) else f"argument {place + 1}"
