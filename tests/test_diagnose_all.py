@@ -4,6 +4,7 @@ import io
 import json
 import sys
 import threading
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -536,3 +537,90 @@ def test_a_function_inside_vmap():
     assert found["VmappedBatched"].said == "silently_wrong"
     with detect_intermediates(), pytest.raises(SecondDerivativeError, match="ctx.kept"):
         residual(torch.vmap(Batched.apply))()
+
+
+# What a kind of call is.
+
+
+def cube_by(keeps):
+    """A cube that keeps its square where keeps(x, *args)."""
+
+    def forward(ctx, x, *args):
+        ctx.more, ctx.kept = len(args), x * x if keeps(x, *args) else None
+        ctx.save_for_backward(x)
+        return x**3
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * g * (x * x if ctx.kept is None else ctx.kept), *[None] * ctx.more
+
+    return function(forward, backward)
+
+
+@dataclass
+class Degree:
+    degree: int
+
+
+WAYS = {  # when it keeps, and what it is handed in turn; the last is the wrong one
+    "integer": (lambda x, n: n == 3, [(x(4), 1), (x(4), 2), (x(4), 3)]),
+    "float": (lambda x, p: p == 2.5, [(x(4), 0.5), (x(4), 1.5), (x(4), 2.5)]),
+    "one of many": (lambda x, p: p == 40, [(x(4), p / 1) for p in range(41)]),
+    "in a dataclass": (lambda x, d: d.degree == 3, [(x(4), Degree(2)), (x(4), Degree(3))]),
+    "size": (lambda x: len(x) > 40, [(x(n),) for n in (3, 20, 30, 40, 50)]),
+    "large": (lambda x: len(x) > 40, [(x(30_000),)]),
+    "values": (lambda x: x.max() > 5, [(x(4),), (x(4).detach() * 9 + 9,)]),
+    "mask": (lambda x, m: m.all(), [(x(4), torch.arange(40) > 3), (x(4), torch.arange(40) >= 0)]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_each_kind_of_call_is_judged(way):
+    keeps, calls = WAYS[way]
+    f = cube_by(keeps)
+
+    def step(calls):
+        points = [(first.detach().requires_grad_(), *rest) for first, *rest in calls]
+        for first, *rest in points:
+            (g,) = grad((f.apply(first, *rest) ** 2).sum(), first, create_graph=True)
+            grad(g.sum(), first)
+
+    right, wrong = diagnose_all(lambda: step(calls[:-1])), diagnose_all(lambda: step(calls))
+    assert right.ok and not wrong.ok
+    assert wrong.rows[0].verdict is Verdict.SILENTLY_WRONG and wrong.rows[0].calls == len(calls)
+
+
+def test_a_branch_in_backward_is_another_kind_of_call():
+    def backward(ctx, g):
+        (x, square) = ctx.saved_tensors
+        return 3 * g * (square if len(g) > 40 else x * x)
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x, x * x)
+        return x**3
+
+    f = function(forward, backward)
+    for sizes in ((3, 4, 5), (3, 4, 50)):
+        table = diagnose_all(lambda sizes=sizes: [twice(f.apply(x(n))) for n in sizes])
+        assert table.ok is (50 not in sizes)
+
+
+def scaled_cube(ctx, x, p):
+    ctx.save_for_backward(x)
+    ctx.p = p
+    return p * x**3
+
+
+def test_what_there_were_too_many_kinds_for_is_not_called_right(monkeypatch):
+    monkeypatch.setattr(step_module, "MOST", 3)
+    scaled = function(scaled_cube, lambda ctx, g: (3 * ctx.p * g * ctx.saved_tensors[0] ** 2, None))
+    table = diagnose_all(lambda: [twice(scaled.apply(x(4), float(p))) for p in range(2, 9)])
+    assert not table.ok and table.rows[0].verdict is Verdict.NOT_CHECKED
+    said = "4 more calls, with other numbers or operations, were not judged."
+    assert f"{said} Those that were are right." in one_line(table)
+
+
+def test_numbers_that_make_no_difference_make_no_kinds(monkeypatch):
+    monkeypatch.setattr(step_module, "MOST", 3)
+    f = cube_by(lambda x, count: False)
+    assert diagnose_all(lambda: [twice(f.apply(x(4), float(p))) for p in range(9)]).ok

@@ -1,10 +1,16 @@
 """A Function is tried once for each kind of call, then trusted, and tried again now and then."""
 
 import gc
-import io
+import warnings
 import weakref
 from contextlib import nullcontext
 from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import partial
+from inspect import isfunction, signature
+from logging.handlers import BufferingHandler
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,19 +20,21 @@ from torch.autograd import grad
 
 from double_backward import (
     SecondDerivativeError,
+    UncheckedFunctionWarning,
     detect_intermediates,
+    diagnosis,
     recompute_intermediates,
 )
 from double_backward.remedies import known
 
-CALLS = io.StringIO()  # a file: what is written there by a trial, too, stays
+CALLS = BufferingHandler(10**9)  # what is logged by a trial, too, stays
 
 
 def counted(right=True):
     """A cube that counts the calls of its forward, wrong beyond 5 where `right` is "near"."""
 
     def forward(ctx, x, n=3):
-        CALLS.write("x")
+        CALLS.emit("x")
         ctx.save_for_backward(x)
         ctx.kept = x if right is True or (right == "near" and x.max() < 5) else x * 1
         ctx.n = n
@@ -37,14 +45,14 @@ def counted(right=True):
 
 def step(f, point, *args):
     """How often forward is called in a step."""
-    before = CALLS.tell()
+    before = len(CALLS.buffer)
     point = point.detach().requires_grad_()
     (first,) = grad((f.apply(point, *args) ** 2).sum(), point, create_graph=True)
     try:
         grad(first.sum(), point)
     except SecondDerivativeError:
         return "raises"
-    return CALLS.tell() - before
+    return len(CALLS.buffer) - before
 
 
 def point(*shape, dtype=torch.float64):
@@ -74,31 +82,55 @@ def test_each_kind_is_tried():
     with detect_intermediates():
         assert all(step(f, *kind) > 1 for kind in kinds)
         assert all(step(f, *kind) == 1 for kind in kinds)
-        later, before = point(6).requires_grad_(), CALLS.tell()
+        later, before = point(6).requires_grad_(), len(CALLS.buffer)
         grad(f.apply(later).sum(), later, create_graph=True)  # grad_out has no graph
-        assert CALLS.tell() - before > 1
+        assert len(CALLS.buffer) - before > 1
+
+
+def faded():
+    """A cube that keeps a constant beyond 5, without a branch: it does the same operations."""
+
+    def forward(ctx, x):
+        CALLS.emit("x")
+        ctx.save_for_backward(torch.where(x < 5, 1.0, 0.0), x * x, x)
+        return x**3
+
+    def backward(ctx, g):
+        near, square, x = ctx.saved_tensors
+        return 3 * g * (near * x * x + (1 - near) * square)
+
+    return function(forward, backward)
 
 
 def test_what_is_right_only_at_some_values_is_found_at_a_later_trial():
-    f = counted("near")
+    f = faded()
     with detect_intermediates():
         said = [step(f, point(6) * 3), *(step(f, point(6) * 20) for _ in range(3))]
     assert said[1:3] == [1, 1] and said[3] == "raises"
 
 
-def test_where_it_is_wrong_each_error_is_of_a_trial_there():
+@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
+def test_a_branch_by_values_is_found_at_once(remedy):
     f = counted("near")
+    with remedy():
+        said = [step(f, point(6) * size) for size in (1, 1, 1, 20, 1, 20)]
+    tried = said[3] == "raises" if remedy is detect_intermediates else said[3] > 10
+    assert tried and said[2] == said[4] == 1
+
+
+def test_where_it_is_wrong_each_error_is_of_a_trial_there():
+    f = faded()
     with detect_intermediates():
         assert step(f, point(6) * 20) == "raises"
         assert step(f, point(6)) > 1
         assert step(f, point(6) * 20) == 1  # trusted by now
 
 
-def test_many_sizes_are_not_all_tried():
+def test_of_many_sizes_few_are_tried():
     f = counted()
     with detect_intermediates():
         tried = [n for n in range(1, 120) if step(f, torch.linspace(0.5, 1, n)) > 1]
-    assert len(tried) < 40
+    assert 8 < len(tried) < 20
 
 
 def test_a_class_made_anew_at_each_call_is_known():
@@ -231,3 +263,225 @@ def test_what_tells_little_is_not_trusted_for_long(before):
         for mask in before:
             step(f, point(6), torch.tensor(float(mask), dtype=torch.float64))
         assert step(f, point(6), torch.tensor(1.0, dtype=torch.float64)) == "raises"
+
+
+# What a kind is.
+
+
+REMEDIES = detect_intermediates, recompute_intermediates
+KEEPS = SimpleNamespace(now=False)  # read as a global
+
+
+def cube_by(keeps, arithmetic=False):
+    """A cube that keeps its square where keeps(*args) is true: by a branch, or times a number."""
+
+    def forward(ctx, x, *args):
+        ctx.more, ctx.share = len(args), float(keeps(*args))
+        ctx.save_for_backward(x, x * x)
+        return x**3
+
+    def backward(ctx, g):
+        x, square = ctx.saved_tensors
+        share = ctx.share
+        if arithmetic:
+            slope = share * square + (1 - share) * x * x
+        else:
+            slope = share * square if share else x * x
+        return 3 * g * slope / (1 if arithmetic else share or 1), *[None] * ctx.more
+
+    return function(forward, backward)
+
+
+def second(f, x, *args):
+    x = x.detach().requires_grad_()
+    (first,) = grad(f.apply(x, *args).sum(), x, create_graph=True)
+    return grad(first.sum() + (x * 0).sum(), x)[0], 6 * x.detach()
+
+
+def outcome(f, x, *args):
+    """Whether a step raises, or the number that comes is right or wrong."""
+    try:
+        got, expected = second(f, x, *args)
+    except SecondDerivativeError:
+        return "raises"
+    return "right" if torch.allclose(got, expected) else "wrong"
+
+
+def expected(remedy, wrong):
+    return "raises" if wrong and remedy is detect_intermediates else "right"
+
+
+class Slotted:
+    __slots__ = ("p",)
+
+    def __init__(self, p):
+        self.p = p
+
+
+class Level(Enum):
+    LOW, HIGH = 0, 1
+
+
+@dataclass
+class Scaled:
+    p: float
+
+
+def returning(value):
+    return lambda: value
+
+
+PAIRS = {  # what is handed over in a right call, and in a wrong one
+    "float": (0.5, 2.5),
+    "integer": (2, 3),
+    "complex": (0.5j, 2.5j),
+    "string": ("good", "bad"),
+    "None": (1.0, None),
+    "something": (None, 1.0),
+    "flag, not 1": (1, True),
+    "float, not integer": (1, 1.0),
+    "below zero": (0.0, -0.0),
+    "nan": (0.5, float("nan")),
+    "fraction": (Fraction(1, 2), Fraction(5, 2)),
+    "NumPy": (np.float64(0.5), np.float64(2.5)),
+    "array": (np.array([0.5, 1]), np.array([2.5, 1])),
+    "enum": (Level.LOW, Level.HIGH),
+    "tuple": ((1, (0.5,)), (1, (2.5,))),
+    "list": ([[0.5]], [[2.5]]),
+    "dict": ({"p": [0.5]}, {"p": [2.5]}),
+    "set": ({0.5}, {2.5}),
+    "dataclass": (Scaled(0.5), Scaled(2.5)),
+    "namespace": (SimpleNamespace(p=0.5), SimpleNamespace(p=2.5)),
+    "slots": (Slotted(0.5), Slotted(2.5)),
+    "partial": (partial(max, key=0.5), partial(max, key=2.5)),
+    "closure": (returning(0.5), returning(2.5)),
+    "range": (range(2), range(5)),
+    "long": ((0.5,) * 300, (0.5,) * 299 + (2.5,)),
+    "tensor of one number": (torch.tensor(0.5), torch.tensor(2.5)),
+    "tensor in a dict": ({"t": torch.tensor(True)}, {"t": torch.tensor(False)}),
+}
+
+
+def told(value):
+    """What it is, also of a copy."""
+    value = value() if isfunction(value) else getattr(value, "p", value)
+    return type(value), repr(value)
+
+
+@pytest.mark.parametrize("arithmetic", [False, True])
+@pytest.mark.parametrize("remedy", REMEDIES)
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_all_that_is_handed_over_tells_calls_apart_by_its_value(pair, remedy, arithmetic):
+    good, bad = PAIRS[pair]
+    f = cube_by(lambda given: told(given) == told(bad), arithmetic)
+    for first, then in ((good, bad), (bad, good)):
+        known.forget()
+        with remedy():
+            for given in (first, then, first, then):
+                assert outcome(f, point(6), given) == expected(remedy, given is bad)
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+@pytest.mark.parametrize("where", ["class", "closure", "global", "object"])
+def test_what_a_function_reads_elsewhere_tells_calls_apart(where, remedy):
+    held = [False]
+    holder = SimpleNamespace(p=False)
+    reads = {
+        "class": lambda: f.keeps,
+        "closure": lambda: held[0],
+        "global": lambda: KEEPS.now,
+        "object": lambda: holder.p,
+    }
+    f = cube_by(reads[where], arithmetic=True)
+    with remedy():
+        for wrong in (False, True, False, True):
+            f.keeps = held[0] = KEEPS.now = holder.p = wrong
+            assert outcome(f, point(6)) == expected(remedy, wrong)
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+@pytest.mark.parametrize("limit", [5, 30, 90])
+@pytest.mark.parametrize("arithmetic", [False, True])
+def test_no_number_of_sizes_is_trusted_in_silence(arithmetic, limit, remedy):
+    def forward(ctx, x):
+        ctx.share = float(len(x) > limit)
+        ctx.save_for_backward(x, x * x)
+        return x**3
+
+    def backward(ctx, g):
+        x, square = ctx.saved_tensors
+        if arithmetic:
+            return 3 * g * (ctx.share * square + (1 - ctx.share) * x * x)
+        return 3 * g * (square if ctx.share else x * x)
+
+    f = function(forward, backward)
+    for n in (*range(20, 120), 10, 119, 20):
+        with remedy():  # what was found in one block holds in the next
+            assert outcome(f, torch.linspace(0.5, 1, n)) == expected(remedy, n > limit), n
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+@pytest.mark.parametrize("decides", [torch.all, lambda mask: all(mask.tolist())])
+def test_values_of_tensors_that_select_a_branch_tell_calls_apart(decides, remedy):
+    f = cube_by(lambda mask: bool(decides(mask)))
+    with remedy():
+        for n in (1, 2, 0, 3, 0, 1):
+            assert outcome(f, point(6), torch.arange(50) >= n) == expected(remedy, n == 0)
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_a_number_that_is_another_one_at_each_step(remedy):
+    """0 at first: what it switches on is found, and so is that these were too many to try each."""
+    f = cube_by(lambda share: max(share - 50, 0) / 100, arithmetic=True)
+    f.forward.__signature__ = signature(lambda ctx, x, share: None)
+    with remedy(), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for number in range(100):
+            assert outcome(f, point(6), number * 1.0) == expected(remedy, number > 50)
+    if remedy is recompute_intermediates:
+        assert said == []
+    else:
+        (warning,) = said
+        assert warning.category is UncheckedFunctionWarning
+        assert "has met forward with more than 32 values of share. From" in str(warning.message)
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_a_number_that_makes_no_difference_is_soon_not_tried(remedy):
+    f = counted()
+    f.forward, forward = staticmethod(lambda ctx, x, count: forward(ctx, x)), f.forward
+    with remedy(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tried = [number for number in range(100) if step(f, point(6), number) > 1]
+    assert len(tried) < 15
+
+
+# What an error costs.
+
+
+def chain(f, n):
+    """How often forward is called, and how often a cause is looked for, until the error."""
+    x = point(6).requires_grad_()
+    y, before = x, len(CALLS.buffer)
+    for _ in range(n):
+        y = 0.5 * f.apply(y).tanh()
+    (first,) = grad((y**2).sum(), x, create_graph=True)
+    with pytest.raises(SecondDerivativeError, match="ctx.kept"):
+        grad(first.sum(), x)
+    return len(CALLS.buffer) - before
+
+
+def test_a_cause_is_looked_for_once_a_kind(monkeypatch):
+    asked = []
+    diagnose = diagnosis.diagnose
+
+    def noted(fn, *args, **options):
+        asked.append(fn)
+        return diagnose(fn, *args, **options)
+
+    monkeypatch.setattr(diagnosis, "diagnose", noted)
+    f = counted(right=False)
+    with detect_intermediates():
+        assert chain(f, 3) > 100
+        assert chain(f, 43) < 200  # each is called once more, few are tried
+        assert len(asked) == 1

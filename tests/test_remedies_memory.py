@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+import warnings
 import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -309,3 +310,26 @@ def test_a_deep_graph_is_freed_without_an_overflow_of_the_stack():
         node = weakref.ref(y.grad_fn)
         del y
         assert node() is None
+
+
+def test_what_is_known_of_a_function_does_not_grow():
+    """However many numbers and sizes it is called with."""
+    f = function(lambda ctx, x, p: x * p, lambda ctx, g: (g, None)).apply  # nothing is kept
+
+    def steps(numbers):
+        for number in numbers:
+            x = torch.ones(2 + number % 40, dtype=torch.float64, requires_grad=True)
+            grad(f(x, number / 7).sum(), x, create_graph=True)
+
+    known.forget()
+    with detect_intermediates(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        steps(range(300))
+        gc.collect()
+        tracemalloc.start()
+        try:
+            steps(range(300, 900))
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] < 400_000  # a kind takes some kilobytes
+        finally:
+            tracemalloc.stop()

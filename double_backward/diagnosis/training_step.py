@@ -46,7 +46,8 @@ from .time_limit import TookTooLong, limited
 
 KINDS = 3  # ways of calling one Function that are diagnosed whatever comes; the worst is shown
 SUSPECTS = 30  # further ones that are, since a trial does not find them right
-MOST = 1000  # ways of calling it that are kept, and calls that are watched
+MOST = 1000  # ways of calling it that are kept
+WATCHED = 1000  # calls of a Function whose operations are noted
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
 ROOM = 4 * TOO_LARGE  # for those of all ways of calling one Function
 PATIENCE = 2.0  # seconds before it says what it is doing
@@ -370,7 +371,7 @@ class Met(Listener):
 
     def watches(self, call: Call) -> bool:
         uses = self.functions.get(call.function)
-        return uses is None or uses.calls < MOST
+        return uses is None or uses.calls < WATCHED
 
     def differentiated(self, call: Call, grad_outs: Any) -> None:
         if call in self._counted:
