@@ -234,6 +234,8 @@ def copied(tensor, like=None):
     if tensor.layout is not torch.strided:
         return tensor.clone()
     if like is None:
+        if tensor.layout is not torch.strided:
+            return tensor.clone()
         like = tensor
         for dim, stride in enumerate(tensor.stride()):
             if stride == 0 and tensor.shape[dim] > 1:

@@ -94,17 +94,18 @@ class _Kinds:
         exact: a kind -> what is known of it.
         given: what is seen at a glance of calls that need not be watched.
         alike: what calls have in common that did the same -> what is known of them.
-        reads: True if a call has read values of tensors.
+        always: True if it has to be watched at each call: values of tensors select what it does, or
+            kinds differ in what is not seen at a glance.
     """
 
     exact: dict = field(default_factory=dict)
     given: set[tuple] = field(default_factory=set)
     alike: dict = field(default_factory=dict)
-    reads: bool = False
+    always: bool = False
 
     def is_watched(self, call: Call) -> bool:
-        if self.reads or len(self.exact) < SEVERAL:
-            return self.reads
+        if self.always or len(self.exact) < SEVERAL:
+            return self.always
         return _at_a_glance(call) not in self.given
 
     def add(self, call: Call, kind: tuple, known: Known) -> Known:
@@ -134,12 +135,14 @@ def recall(find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | No
             known = kinds.add(call, kind, Known())
         if known is not None:
             return known
-        kinds.given.discard(_at_a_glance(call))
+        if not unwatched:
+            kinds.always |= _at_a_glance(call) in kinds.given
+            return Known()
     else:
-        kinds.reads |= did.reads
+        kinds.always |= did.reads
         known = _alike(kinds, call, kind, did)
         if known is not None:
-            if len(kinds.exact) < MOST and not kinds.reads:
+            if len(kinds.exact) < MOST and not kinds.always:
                 kinds.add(call, kind, known)
             return known
     if doubt is None or len(kinds.alike) > 4 * MANY:
@@ -170,7 +173,7 @@ def watches(call: Call) -> bool:
 
 def watch(function: Any) -> None:
     """It was seen to read values of tensors: from here on all that it does is noted."""
-    _kinds(function).reads = True
+    _kinds(function).always = True
 
 
 def forget() -> None:
@@ -451,5 +454,6 @@ def _what_differs(call: Call, kinds: _Kinds) -> str:
     ]
     told += [name for name, here in keywords if any((name, here) not in o[1] for o in others)]
     if told:
-        return "of " + ", ".join(told)
-    return "of what it reads besides its arguments" if any(o[2] != held for o in others) else ""
+        return "values of " + ", ".join(told)
+    elsewhere = any(other[2] != held for other in others)
+    return "values of what it reads besides its arguments" if elsewhere else "kinds of calls"

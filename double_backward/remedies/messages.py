@@ -72,7 +72,7 @@ def torchs_own(said, reason):
 def too_many_values(name, what):
     """What `detect_intermediates` says where it cannot try each kind of call."""
     return (
-        f"detect_intermediates() has met {name} with more than {MANY} values {what}. From here on, "
+        f"detect_intermediates() has met {name} with more than {MANY} {what}. From here on, "
         "it is not tried with each: only where it does other operations than it has done, and now "
         "and then. recompute_intermediates() checks each call"
     )

@@ -9,6 +9,10 @@ a right one, which both only have to check, and once one that keeps an intermedi
 `recompute_intermediates` mends. Plain, that one computes less than it should: the graph of the
 second derivative is missing. "of right" is the known step beside that of the right Function.
 
+Then a step whose size is another one each time, after its first steps, beside the same sizes plain:
+"known" is the median of the ratios, "with trials" all seconds beside all seconds. And a chain of
+wrong Functions, up to the error of `detect_intermediates`, and mended, beside the plain chain.
+
 Last, the memory of a process per application of a Function that is alive and that nobody
 differentiates, beside plain: of one that saves its input, and of one that saves nothing, where the
 input lives on only for the remedy.
@@ -20,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -190,6 +194,87 @@ def resident():
     return int(pages) * resource.getpagesize()
 
 
+class Sinh(Function):
+    """sinh with cosh kept: silently wrong at second order."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.cosh = x.cosh()
+        return x.sinh()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * ctx.cosh
+
+
+def jagged(function):
+    """A step of the network of `pinn` on as many points as it is told."""
+    network = layers(function, 1, 64, 64, 64, 1)
+
+    def step(n):
+        points = torch.linspace(0, 1, n)[:, None].requires_grad_()
+        u = network(points)
+        (u_x,) = grad(u.sum(), points, create_graph=True)
+        ((u_x - u) ** 2).mean().backward()
+        network.zero_grad()
+
+    return step
+
+
+def chain(function, n):
+    x = torch.tensor([0.5, 0.2], dtype=torch.float64, requires_grad=True)
+    y = x
+    for _ in range(n):
+        y = 0.98 * torch.tanh(function.apply(y))
+    (first,) = grad((y**2).sum(), x, create_graph=True)
+    with suppress(SecondDerivativeError):
+        grad(first.sum(), x)
+
+
+def timed(step, *args):
+    start = time.process_time()
+    step(*args)
+    return time.process_time() - start
+
+
+def other_sizes():
+    """Each size once plain and once inside, in turn."""
+    print(f"\n{'other size each time':20}{'':>12}{'detect':>24}{'recompute':>24}")
+    print(f"{'step':8}{'Function':12}" + f"{'known':>12}{'with trials':>12}" * 2)
+    for function in (Swish, SwishKept):
+        step, cells = jagged(function), []
+        for remedy in (detect_intermediates, recompute_intermediates):
+            if function is SwishKept and remedy is detect_intermediates:
+                cells += ["raises", ""]
+                continue
+            known.forget()
+            with remedy():
+                for n in range(100, 140):
+                    step(n)
+            pairs = []
+            for n in range(140, 260):
+                plain = timed(step, n)
+                with remedy():
+                    pairs.append((timed(step, n), plain))
+            cells.append(f"{statistics.median(a / b for a, b in pairs):.1f}")
+            cells.append(f"{sum(a for a, _ in pairs) / sum(b for _, b in pairs):.1f}")
+        print(f"{'jagged':8}{function.__name__:12}" + "".join(f"{c:>12}" for c in cells))
+
+
+def chains():
+    """The remedies have met the Function before: what an import takes is no part of it."""
+    print(f"\n{'chain of Sinh':20}{'plain':>12}{'detect':>16}{'recompute':>16}")
+    for n in (2, 50, 200):
+        plain = statistics.median(timed(chain, Sinh, n) for _ in range(5))
+        cells = []
+        for remedy in (detect_intermediates, recompute_intermediates):
+            known.forget()
+            with remedy():
+                cells.append(timed(chain, Sinh, n) / plain)
+        row = f"{n:<20}{plain * 1e3:>9.1f} ms"
+        print(row + "".join(f"{c:>16.1f}" for c in cells))
+
+
 def memory():
     """Each in a process of its own: memory that was freed does not go back."""
     print(f"\n{'bytes per application':24}{'plain':>8}{'detect':>8}{'ratio':>8}")
@@ -223,6 +308,8 @@ def main():
             row = f"{build.__name__:8}{function.__name__:12}{plain * 1e3:>9.1f} ms"
             cells = [*ratios(detected, plain), *ratios(mended, plain)]
             print(row + "".join(f"{c:>8}" for c in cells) + f"{mended[1] / right:>10.1f}")
+    other_sizes()
+    chains()
     memory()
 
 
