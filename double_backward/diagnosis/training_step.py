@@ -40,7 +40,7 @@ from double_backward.trial import Trial, Unknown
 from . import Diagnosis, Finding, Verdict, diagnose
 from .orders import Passes
 from .prepare import TOOL_FAILED
-from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, runs
+from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, few_moved, runs
 from .step_report import error_line, text_of
 from .time_limit import TookTooLong, limited
 
@@ -655,15 +655,21 @@ def _diagnose(
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
                 found = _asked(fn, smaller, options)
-                if found.ok and not _does_that(fn, smaller, kind) and not _is_fine(kind):
+                if not found.ok or _does_that(fn, smaller, kind):
+                    return found, (f"inputs cut down {change}.",)
+                if not kind.args:
                     break
-                return found, (f"inputs cut down {change}.",)
+                few, given, which = few_moved(fn, args)
+                note = f"with less in them it does something else, so {which} were moved."
+                return _asked(few, given, options), (note,)
         if kind.args:
             found = _asked(fn, args, options)
             if found.verdict is Verdict.NOT_CHECKED and around.beyond:
                 return _not_checked(function, f"{around.beyond}."), ()
             return found, ()
     text = f"its inputs have {kind.elements:,} elements and could not be cut down."
+    if any(runs(fn, smaller) for smaller, _ in kind.smaller):
+        text = f"its inputs have {kind.elements:,} elements, and with less it does something else."
     return _not_checked(function, text), ()
 
 

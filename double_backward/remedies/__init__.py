@@ -86,12 +86,14 @@ def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
     wrong, or not linear in grad_out, is for `diagnose`. What is cut off outside custom Functions is
     not seen.
 
-    A Function is tried at the first call of each kind (same code, dtypes, shapes, layouts, inputs
-    that require grad, integers and flags), then trusted, and tried again at the 4th, 16th, 64th …
-    call of that kind; at the 2nd, 4th, 8th … while its gradients do not change with the inputs,
-    which tells little. One that is wrong only at some values (behind a branch, a clamp) is missed
-    until a trial meets such a value; of one that is called with more than 32 sizes, further sizes
-    are trusted.
+    A Function is tried at the first call of each kind: same code, dtypes, sizes, layouts, inputs
+    that require grad, and the same numbers, strings and flags, by value, among the arguments and
+    in what those, the class and its closures hold. From some kinds on, and where it reads values of
+    tensors, what it does is noted: calls that do the same operations are one kind, whatever their
+    sizes. A kind is then trusted, and tried again at its 4th, 16th, 64th … call; at the 2nd, 4th,
+    8th … while its gradients do not change with the inputs, which tells little. One that does the
+    same operations and is wrong only at some values (`torch.where`, a clamp) is missed until a
+    trial meets such a value.
 
     A region that `torch.compile` has made is judged like a Function, and nothing is compiled anew:
     it raises where it would be silent on one of the ways to its inputs or to grad_out; where torch
@@ -121,7 +123,8 @@ def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
         UncheckedFunctionWarning: once for each Function that could not be called again, or not with
             the same result, or that ran before the `with`: its second derivative is torch's own.
             Also of one that is not called again because it may change what cannot be put back, such
-            as a generator (`yield`).
+            as a generator (`yield`); and of one that is called with more than 32 numbers that make
+            a difference: it is not tried with each from there on. The warning names the argument.
         UserWarning: at the end, for a name in `ignore` that no Function has that was applied, nor
             any other that is loaded.
     """
@@ -140,7 +143,8 @@ def recompute_intermediates() -> Iterator[None]:
     That is used only if the gradients are the same as the Function's own and their derivatives
     agree with finite differences. A right Function is left as it is; so is one whose backward is
     meant to be another derivative (straight-through), but if it is wrong, it raises. A Function is
-    tried as seldom as in `detect_intermediates`, and what that may miss is the same. Compiled
+    tried as seldom as in `detect_intermediates`, and what that may miss is the same; but where
+    there are too many numbers to try each kind, each call is tried. Compiled
     functions run as they were written (`torch.compiler.set_stance("force_eager")`), also those
     compiled before, and afterwards as compiled as they were. Under forward mode a Function is not
     repaired by its jvp: it is right, or it raises. Of threads holds what `detect_intermediates`
