@@ -462,7 +462,7 @@ class _Forward:
             out = handed_over(self.method, *args, **kwargs)
         if call is not None:
             with uncompiled():
-                call.did = watch and watch.did(ctx, out)
+                call.did = watch and watch.did(out, ctx)
                 skip = len(args) - len(call.given)  # ctx
                 call.forward_has_run(args[skip:], versions[skip:])
                 for listener in _once_each():
@@ -555,7 +555,7 @@ def _backward(method):
             return grads
         with uncompiled():
             if watch:
-                call.did_both = watch.did()
+                call.did_both = watch.did(grads)
             grads = grads if isinstance(grads, tuple) else (grads,)
             for listener in _once_each():
                 grads = listener.after_backward(self, call, given, grads)

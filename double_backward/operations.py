@@ -51,6 +51,7 @@ class Operations(Watching):
         tensors = list(_tensors(given))
         self.steps: list[Any] = [before and before.steps]
         self.numbers: list[Any] = [before and before.exactly]
+        self.in_backward = before is not None
         self.reads = before is not None and before.reads
         self.sizes = {n for t in tensors for n in (*t.shape, t.numel())}
         self.made = dict(before.kept) if before else {}
@@ -71,11 +72,14 @@ class Operations(Watching):
                 self._made(t)
         return result
 
-    def did(self, ctx: Any = None, result: Any = None) -> Did | None:
-        """What was noted, after forward has returned; None where that could not be followed."""
+    def did(self, result: Any, ctx: Any = None) -> Did | None:
+        """What was noted, with what was returned, and what forward has kept on ctx; None where that
+        could not be followed."""
         if self.error is not None:
             return None
         try:
+            for t in _tensors([result]):
+                self._note(t)
             kept = self._kept(ctx, result) if ctx is not None else {}
             steps = hash(tuple(self.steps))
         except Exception:  # of an argument that has no hash
@@ -89,7 +93,9 @@ class Operations(Watching):
     def _note(self, value: Any) -> None:
         note = self.steps.append
         if isinstance(value, Tensor):
-            note((self.made.get(_place(value)), value.requires_grad, value.dim(), value.dtype))
+            # In forward nothing is recorded, and what is a view says of itself what its base is.
+            follows = self.in_backward and value.requires_grad
+            note((self.made.get(_place(value)), follows, value.dim(), value.dtype))
         elif isinstance(value, (list, tuple)):
             note(len(value))
             for each in value:
@@ -133,7 +139,8 @@ def _roughly(number: Any) -> Any:
     return repr(number) if special else type(number)
 
 
-READING = "numpy", "tolist", "__array__", "__dlpack__"  # past what `Operations` sees
+# What hands values to Python past what `Operations` sees.
+READING = "numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "untyped_storage"
 
 
 class _Reading(TorchFunctionMode):

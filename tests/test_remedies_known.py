@@ -421,7 +421,26 @@ def test_no_number_of_sizes_is_trusted_in_silence(arithmetic, limit, remedy):
 
 
 @pytest.mark.parametrize("remedy", REMEDIES)
-@pytest.mark.parametrize("decides", [torch.all, lambda mask: all(mask.tolist())])
+def test_which_of_two_gradients_is_returned_is_part_of_what_was_done(remedy):
+    def forward(ctx, x):
+        ctx.save_for_backward(x, x * x)
+        return x**3
+
+    def backward(ctx, g):
+        x, square = ctx.saved_tensors
+        both = 3 * g * x * x, 3 * g * square
+        return both[len(x) > 60]
+
+    f = function(forward, backward)
+    with remedy():
+        for n in range(40, 80):
+            assert outcome(f, torch.linspace(0.5, 1, n)) == expected(remedy, n > 60)
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+@pytest.mark.parametrize(
+    "decides", [torch.all, lambda mask: all(mask.tolist()), lambda mask: np.asarray(mask).all()]
+)
 def test_values_of_tensors_that_select_a_branch_tell_calls_apart(decides, remedy):
     f = cube_by(lambda mask: bool(decides(mask)))
     with remedy():
