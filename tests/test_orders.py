@@ -319,7 +319,9 @@ def test_the_order_is_that_of_the_step_and_a_function_has_to_be_right_so_often(
     step, order, right_to
 ):
     table = diagnose_all(lambda: step(CUBES[right_to].apply))
-    (row,) = [row for row in table.rows if not row.in_backward]
+    torchs = "torch."  # up to 2.12 a checkpoint applies a Function of its own
+    rows = [row for row in table.rows if not row.function.__module__.startswith(torchs)]
+    (row,) = [row for row in rows if not row.in_backward]
     assert table.ok == row.ok == (right_to >= order)
     assert table.error or row.order == order
     if row.ok:
