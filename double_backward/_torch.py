@@ -32,6 +32,7 @@ NAMES = {  # -> what it is for
     "torch.autograd.function.BackwardCFunction.__init__": "where a call of a Function begins",
     "torch.autograd.function.BackwardCFunction.apply": "where its backward begins",
     "torch.autograd.function.BackwardCFunction.apply_jvp": "where its jvp begins",
+    "torch._C.DisableTorchFunctionSubclass": "operations of a subclass as those of a tensor",
     "torch._C._autograd._get_current_graph_task_keep_graph": "whether backward frees the graph",
     "torch._C._autograd._unsafe_set_version_counter": "to put a counter back",
     "torch._C._dispatch_keys": "whether a tensor is a batch of gradients",
@@ -224,6 +225,11 @@ def base_of(tensor: Tensor) -> Tensor | None:
 def element_count(tensor: Tensor) -> int:
     """How many elements are stored."""
     return tensor.numel() if tensor.layout == torch.strided else tensor._nnz()
+
+
+def as_plain_tensors() -> AbstractContextManager[None]:
+    """Inside, a subclass of Tensor is not asked what an operation does."""
+    return torch._C.DisableTorchFunctionSubclass()
 
 
 def unusual(tensor: Tensor) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 MOST = 20_000  # things that are looked at; beyond, nothing is made anew
-SIMPLE_CTYPES = ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData
+SIMPLE_CTYPES: tuple[Any, ...] = ctypes.Array, ctypes.Structure, ctypes.Union, ctypes.c_int.__base__
 BUFFERS = bytearray, array.array, memoryview, *SIMPLE_CTYPES, io.StringIO, io.BytesIO
 _PLAIN = {
     int, float, bool, complex, str, bytes, type(None), torch.nn.Parameter, torch.Size, torch.dtype,

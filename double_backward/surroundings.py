@@ -418,7 +418,7 @@ def _of_buffer(thing):
         kind = bytearray if isinstance(thing, bytearray) else array.array
         yield _Kept(bytes(thing), partial(bytes, thing), partial(_refill, kind, thing), operator.eq)
     elif isinstance(thing, (*SIMPLE_CTYPES, memoryview)):
-        memory = memoryview(thing)
+        memory = memoryview(thing)  # type: ignore[arg-type]  # all of these have one
         if not memory.readonly and memory.c_contiguous and memory.nbytes:
             memory = memory.cast("B")
             write = partial(memory.__setitem__, slice(None))
@@ -426,11 +426,9 @@ def _of_buffer(thing):
 
 
 def _refill(kind, thing, before):
-    kind.__delitem__(thing, slice(None))
-    if kind is bytearray:
-        bytearray.extend(thing, before)
-    else:
-        array.array.frombytes(thing, before)
+    """In place where it is of the same length: somebody may look at its memory."""
+    held = before if kind is bytearray else array.array(thing.typecode, before)
+    kind.__setitem__(thing, slice(None), held)
 
 
 def _state(setter, state):

@@ -14,7 +14,13 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node as AutogradNode
 
-from double_backward._torch import class_of, metadata_of, saved_attributes, unwrapped
+from double_backward._torch import (
+    as_plain_tensors,
+    class_of,
+    metadata_of,
+    saved_attributes,
+    unwrapped,
+)
 from double_backward.lines import first_line
 from double_backward.methods import is_once_differentiable
 
@@ -149,7 +155,7 @@ def owner_of(tensor: Tensor) -> AutogradNode:
     So whoever keeps a node keeps an operation of torch in front of it, as
     `torch.autograd.graph.get_gradient_edge` does, too.
     """
-    with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():  # else it is a node more
+    with torch.enable_grad(), as_plain_tensors():  # else it is a node more
         # A sparse tensor has no views.
         behind = tensor.view_as(tensor) if tensor.layout is torch.strided else tensor.clone()
     return cast(AutogradNode, behind.grad_fn)
