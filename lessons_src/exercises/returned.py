@@ -44,7 +44,7 @@ class _Recorded(Listener):
         self.found, self.stack = {}, ExitStack()
 
     def called(self, call):
-        if call.function not in self.found:
+        if call.function not in self.found and _has_backward(call.function):
             backward = self.stack.enter_context(recorded(call.function))
             self.found[call.function] = call.given, backward
 
@@ -66,9 +66,13 @@ def recorded(cls):
         yield calls
 
 
+def _has_backward(cls):
+    return cls.backward is not Function.backward or cls.vjp is not Function.vjp
+
+
 def _check_written(cls):
     """Has it a backward, under that name?"""
-    if cls.backward is Function.backward and cls.vjp is Function.vjp:
+    if not _has_backward(cls):
         own = [name for name in vars(cls) if not name.startswith("_")]
         near = get_close_matches("backward", own, n=1, cutoff=0.7)
         advice = Phrase("It has {}: is that meant?", near[0]) if near else ""
