@@ -298,6 +298,9 @@ class Here(Listener):
     def __init__(self, listener):
         self.listener, self.thread = listener, threading.get_ident()
 
+    def watches(self, call):
+        return threading.get_ident() == self.thread and self.listener.watches(call)
+
     def called(self, call):
         if threading.get_ident() == self.thread:
             self.listener.called(call)
