@@ -34,7 +34,9 @@ NAMES = {  # -> what it is for
     "torch.autograd.function.BackwardCFunction.apply_jvp": "where its jvp begins",
     "torch._C.DisableTorchFunctionSubclass": "operations of a subclass as those of a tensor",
     "torch._C._autograd._get_current_graph_task_keep_graph": "whether backward frees the graph",
+    "torch._C._autograd._top_saved_tensors_default_hooks": "whether what is saved is packed",
     "torch._C._autograd._unsafe_set_version_counter": "to put a counter back",
+    "torch._C._autocast_supported_devices": "for which devices there is autocast",
     "torch._C._dispatch_keys": "whether a tensor is a batch of gradients",
     "torch._C._dynamo.eval_frame._FrameAction": "what Dynamo does with code",
     "torch._C._dynamo.eval_frame._FrameExecStrategy": "the same",
@@ -47,6 +49,7 @@ NAMES = {  # -> what it is for
     "torch._C._functorch.is_functorch_wrapped_tensor": "whether a transform has",
     "torch._C._functorch.maybe_get_bdim": "along which dimension",
     "torch._C._get_dispatch_mode": "whether what runs is traced",
+    "torch._C._is_any_autocast_enabled": "whether autocast is on",
     "torch._C._set_grad_enabled": "a no_grad inside backward",
     "torch._C._TorchDispatchModeKey.FAKE": "whether what runs is traced",
     "torch._C._vmapmode_decrement_nesting": "to step out of batched gradients",
@@ -252,6 +255,22 @@ def _has_memory(tensor: Tensor) -> bool:
         return False
 
 
+# What is set for all that runs.
+
+
+def autocast_now() -> tuple[tuple[str, torch.dtype], ...]:
+    """(device type, dtype) for each device for which it is on."""
+    if not torch._C._is_any_autocast_enabled():
+        return ()
+    devices = filter(torch.is_autocast_enabled, torch._C._autocast_supported_devices())
+    return tuple((device, torch.get_autocast_dtype(device)) for device in devices)
+
+
+def has_saving_hooks() -> bool:
+    """Whether `saved_tensors_hooks` are active."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 # Transforms.
 
 
@@ -269,16 +288,26 @@ def levels() -> tuple[int, int]:
     return keys.count(TransformType.Jvp), keys.count(TransformType.Grad)
 
 
+class NoNumbers(Exception):
+    """A batch of gradients inside a transform of another kind: nobody can look into it."""
+
+
 def plain(value: Any) -> Any:
-    """The tensor behind `torch.func`'s wrappers; anything else as it is."""
+    """The tensor behind `torch.func`'s wrappers; anything else as it is. May raise `NoNumbers`."""
     if not isinstance(value, Tensor):
         return value
+    dims = []  # all wrappers off first: with their levels over, or cleared, no operation takes one
     while is_functorch_wrapped_tensor(value):
-        batched = maybe_get_bdim(value) if is_batchedtensor(value) else None
+        dims += [maybe_get_bdim(value)] if is_batchedtensor(value) else []
         value = get_unwrapped(value)
-        if batched is not None:
-            value = value.select(batched, 0)
-    return unbatched(value).detach().clone()
+    for dim in reversed(dims):
+        value = value.select(dim, 0)
+    try:
+        return unbatched(value).detach().clone()
+    except RuntimeError as error:
+        if "Batching rule" not in str(error):
+            raise
+        raise NoNumbers from error
 
 
 def unwrapped(tensor: Tensor) -> Tensor:
@@ -286,6 +315,15 @@ def unwrapped(tensor: Tensor) -> Tensor:
     while is_functorch_wrapped_tensor(tensor):
         tensor = get_unwrapped(tensor)
     return tensor
+
+
+def is_followed(value: Any) -> bool:
+    """Whether a gradient by it is asked for, at one of the levels of `torch.func` or outside."""
+    if not isinstance(value, Tensor):
+        return False
+    while not value.requires_grad and is_functorch_wrapped_tensor(value):
+        value = get_unwrapped(value)
+    return value.requires_grad
 
 
 def unbatched(value: Any) -> Any:
@@ -297,6 +335,18 @@ def unbatched(value: Any) -> Any:
             break
         value = torch._remove_batch_dim(value, level, 1, 0)[0]
     return value
+
+
+def behind_vmap(function: Any) -> Any:
+    """The Function of which `torch.vmap` has made this class; any other as it is."""
+    while function.__name__.startswith("Vmapped"):
+        cells = getattr(function.forward, "__closure__", None) or ()
+        inside = (cell.cell_contents for cell in cells)
+        behind = [f for f in inside if isinstance(f, type) and issubclass(f, Function)]
+        if not behind:
+            break
+        function = behind[0]
+    return function
 
 
 @contextmanager

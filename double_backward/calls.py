@@ -26,6 +26,7 @@ from ._torch import (
     class_of,
     functions,
     graph_is_kept,
+    is_followed,
     is_traced,
     metadata_of,
     not_for_dynamo,
@@ -120,7 +121,7 @@ class Call:
             them is alive anyway. In the place of what forward writes into, a copy from before, or
             an alias with the graph from before; in that of a container, one from before.
         kwargs: dict.
-        state: autocast as it was when forward began, and the generators if forward draws.
+        state: what was set when forward began, and the generators if forward draws.
         draws: True if forward draws random numbers, or if that is not known.
         transformed: True if the inputs are those of a `torch.func` transform.
         in_backward: True if a backward applied the Function.
@@ -142,7 +143,7 @@ class Call:
         self._inputs: dict | None = None
         self._version: int | None = 0  # None where what forward was given is lost
         if transformed:
-            self._inputs = {p: x for p, x in enumerate(self.given) if requires_grad(x)}
+            self._inputs = {p: x for p, x in enumerate(self.given) if is_followed(x)}
 
     def forward_has_run(self, args, before):
         """With these arguments, which had these versions before."""
@@ -192,7 +193,7 @@ class Call:
 
     def again(self, inputs):
         """Call the Function once more, with other tensors for its inputs; a tuple."""
-        with torch.enable_grad():
+        with self.state.as_then(), torch.enable_grad():
             args, kwargs = self.arguments(inputs)
             return applied(self.function, *args, **kwargs)
 
@@ -287,8 +288,9 @@ class Listener:
         """The gradients to go on with, a tuple; only where backward is itself recorded."""
         return grads
 
-    def after_jvp(self, call, tangents):
-        """jvp has run: a forward-mode derivative."""
+    def after_jvp(self, call, tangents, outs):
+        """jvp has run, a forward-mode derivative; the tangents to go on with."""
+        return outs
 
 
 class Here(Listener):
@@ -583,7 +585,7 @@ def _forward_mode(method):
         if call is not None and not is_traced() and _is_heard(self):
             with uncompiled():
                 for listener in _once_each():
-                    listener.after_jvp(call, tangents)
+                    outs = listener.after_jvp(call, tangents, outs)
         return outs
 
     return not_for_dynamo(apply_jvp)

@@ -20,11 +20,17 @@ from .methods import (
     without_guard,
 )
 
+OWN = (
+    "needs_input_grad", "handed_over", "saved_tensors", "non_differentiable", "outputs",
+    "materializes",
+)  # fmt: skip
+
 
 class Notepad:
     """Stands in for ctx: keeps what it is given as it is, with its graph.
 
-    `handed_over` is what forward was called with, in which what it keeps may lie.
+    `handed_over` is what forward was called with, in which what it keeps may lie, `outputs` what it
+    returned.
     """
 
     is_ours = True
@@ -33,6 +39,8 @@ class Notepad:
         self.needs_input_grad, self.handed_over = needs_input_grad, handed_over
         self.saved_tensors = ()
         self.non_differentiable = ()
+        self.outputs = ()
+        self.materializes = True
 
     def save_for_backward(self, *tensors):
         self.saved_tensors = tensors
@@ -47,7 +55,7 @@ class Notepad:
         self.non_differentiable = tensors
 
     def set_materialize_grads(self, value):
-        pass
+        self.materializes = value
 
     def maybe_clear_saved_tensors(self):
         pass
@@ -55,8 +63,7 @@ class Notepad:
     @property
     def attributes(self):
         """What forward has hung on it, by name."""
-        own = "needs_input_grad", "handed_over", "saved_tensors", "non_differentiable"
-        return {name: value for name, value in vars(self).items() if name not in own}
+        return {name: value for name, value in vars(self).items() if name not in OWN}
 
     def kept(self, place):
         """What is kept at a place: a number in saved_tensors, or the name of an attribute."""
@@ -96,12 +103,14 @@ def forward_again(call, inputs):
     args, kwargs = call.arguments(inputs)
     ctx = Notepad(tuple(place in call.inputs for place in range(len(args))), args)
     function = call.function
-    if has_setup_context(function):
-        out = handed_over(function.forward, *args, **kwargs)
-        handed_over(function.setup_context, ctx, tuple(args), out)
-    else:
-        out = handed_over(function.forward, ctx, *args, **kwargs)
-    return ctx, out if isinstance(out, tuple) else (out,)
+    with call.state.as_then():
+        if has_setup_context(function):
+            out = handed_over(function.forward, *args, **kwargs)
+            handed_over(function.setup_context, ctx, tuple(args), out)
+        else:
+            out = handed_over(function.forward, ctx, *args, **kwargs)
+    ctx.outputs = out if isinstance(out, tuple) else (out,)
+    return ctx, ctx.outputs
 
 
 def backward_again(call, inputs, grad_outs, ctx, decorated=True):
@@ -110,6 +119,12 @@ def backward_again(call, inputs, grad_outs, ctx, decorated=True):
     backward = getattr(function, backward_method(function))
     backward = without_guard(backward) if decorated else inspect.unwrap(backward)
     boxed = getattr(function, "boxed_grads_call", False)
+    if ctx.materializes:  # as the engine does
+        pairs = zip(grad_outs, ctx.outputs, strict=True)
+        grad_outs = [
+            torch.zeros_like(y) if g is None and isinstance(y, torch.Tensor) else g
+            for g, y in pairs
+        ]
     given = (list(grad_outs),) if boxed else tuple(grad_outs)
     grads = handed_over(backward, ctx, *given)
     grads = grads if isinstance(grads, tuple) else (grads,)

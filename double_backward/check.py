@@ -68,6 +68,7 @@ TINIEST = 1e-300
 BESIDE = 1e-3  # one of the steps that differences take
 SMALLEST = 1e-6  # of the size of the others: an element that is known to so much counts so much
 SMALL = 1e-8  # absolute: what changes by less does not change
+MASK = 1e4  # so large an element says nothing of the size of the others: -1e9, -inf
 ORDINARY = 1e-3, 1e3  # sizes that need no unit of their own
 SHARE = 0.5  # of the elements must be known, or nothing is
 # Relative: an element of G whose change is known less precisely is left out.
@@ -405,7 +406,8 @@ def _weights(g, by_input, dtype):
     counts = torch.where(by_itself, size, torch.maximum(size, least)).clamp(min=TINIEST)
     draw = signed(g, torch.Generator().manual_seed(3))
     still = (g == 0) & (by_input.value == 0)
-    share = (known | still).double().mean().item() if len(g) else 1.0
+    finite = g.isfinite()
+    share = (known | still)[finite].double().mean().item() if finite.any() else float(not len(g))
     return torch.where(known, draw / counts, torch.zeros_like(g)), share
 
 
@@ -502,7 +504,8 @@ def _ask(line, probes, tie, rated=True):
 
     def tied(outs):
         h.append(_product(tie, line.given(outs)))
-        return line.grad_outs(lambda u, e: u + (h[0] * e).to(u.dtype))
+        # What stands still has no path to h: a NaN that comes along it would be one of all.
+        return line.grad_outs(lambda u, e: torch.where(e == 0, u, u + (h[0] * e).to(u.dtype)))
 
     try:
         # All inside one block: what forward leaves outside of ctx is there until the end.
@@ -552,8 +555,8 @@ def _terms(scalar, steps):
         wanted = [x for x, _ in steps]
         found = torch.autograd.grad(scalar, wanted, retain_graph=True, allow_unused=True)
     return [
-        flat([step]) * (0.0 if w is None else flat([w]))
-        for w, (_, step) in zip(found, steps, strict=True)
+        torch.where(step == 0, 0.0, step * (0.0 if w is None else flat([w])))
+        for w, step in zip(found, (flat([step]) for _, step in steps), strict=True)
     ]
 
 
@@ -632,15 +635,21 @@ def _worst(rows):
 
 
 def _compared(expected, change, v, terms):
-    right, error = v * change.value, (v * change.error).norm()
+    right, error = _weighed(v, change.value), _weighed(v, change.error).norm()
     got = terms.sum()
     size = right.norm() + terms.norm()
-    allowed = expected.rtol * size + 5 * error + 1e-8 * (v * expected.g).norm() + expected.atol
+    least = 1e-8 * _weighed(v, expected.g).norm()
+    allowed = expected.rtol * size + 5 * error + least + expected.atol
     about = right.sum().item(), got.item(), error.item()
     if not got.isfinite():
         return Compared(Outcome.NOT_FINITE, *about)
     wrong = (right.sum() - got).abs() > allowed
     return Compared(Outcome.WRONG if wrong else Outcome.RIGHT, *about)
+
+
+def _weighed(v, change):
+    """v * change, and 0 where v is 0: what is left out may be anything, also not finite."""
+    return torch.where(v == 0, 0.0, v * change)
 
 
 def _same(expected, got, rtol):
@@ -671,11 +680,11 @@ def first(expected: Expected, rtol: float = 0.0) -> Compared:
 
 def _first(expected, u, g, rtol):
     dy, d = expected.y, flat(expected.line.d)
-    right, own = u * dy.value, g * d
+    right, own = _weighed(u, dy.value), _weighed(d, g)
     error = (u * dy.error.clamp(max=1 / TINIEST)).norm()
     size = right.norm() + own.norm()
     about = right.sum().item(), own.sum().item(), error.item()
-    nothing = SMALL + 1e-2 * expected.rtol * (u * expected.values).norm()
+    nothing = SMALL + 1e-2 * expected.rtol * _weighed(u, expected.values).norm()
     if not error.isfinite() or error > 0.1 * size + nothing:
         return Compared(Outcome.UNCLEAR, *about)
     allowed = (rtol or expected.rtol) * size + 5 * error + expected.atol
@@ -717,11 +726,17 @@ def signed(like: Tensor, generator: torch.Generator, symmetric: bool = False) ->
 
 
 def size(x: Tensor) -> Tensor:
-    """By how much each element may be moved: in proportion to itself; a zero, to the others."""
+    """By how much each element may be moved: in proportion to itself; a zero, to the others, those
+    of a mask aside. What is not finite stands still, and what would not be if it were moved."""
     sizes = x.detach().abs()
+    still = ~(sizes < torch.finfo(sizes.dtype).max / 4)
     if not sizes.any():
         return torch.ones_like(sizes)
-    return torch.where(sizes > 0, sizes, 1e-3 * sizes.nan_to_num(0.0, 0.0, 0.0).mean())
+    sizes = torch.where(still, 0.0, sizes)
+    ordinary = sizes[(sizes > 0) & (sizes < MASK)]
+    others = ordinary if len(ordinary) else sizes
+    typical = others.mean() if others.any() else torch.ones_like(others).mean()
+    return torch.where((sizes > 0) | still, sizes, 1e-3 * typical)
 
 
 def unit(x: Tensor) -> float:

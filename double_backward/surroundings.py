@@ -18,7 +18,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,7 +27,13 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
-from ._torch import is_functorch_wrapped_tensor, set_version, version
+from ._torch import (
+    autocast_now,
+    has_saving_hooks,
+    is_functorch_wrapped_tensor,
+    set_version,
+    version,
+)
 from .containers import BUFFERS, SIMPLE_CTYPES, slots_of
 
 MOST = 20_000  # objects looked at
@@ -78,23 +84,33 @@ class Draws:
 
 @dataclass(frozen=True)
 class State:
-    """Autocast at one moment, and the random generators if somebody draws from there on."""
+    """What was set for all that runs, at one moment, and the random generators if somebody draws
+    from there on.
 
-    autocast: tuple  # (device type, enabled, dtype) for each
+    Attributes:
+        key: equal for two moments at which the same was set: autocast of each device, and what
+            `SETTINGS` has.
+    """
+
+    key: tuple
     draws: Draws | None = None  # 40 KB
 
     @classmethod
     def now(cls, draws=True):
-        autocast = tuple(_autocast(d) for d in (["cpu", "cuda"] if _uses_cuda() else ["cpu"]))
-        return cls(autocast, Draws.now()) if draws else _without_draws(autocast)
+        return cls(_set_now(), Draws.now()) if draws else _without_draws(_set_now())
+
+    @property
+    def autocast(self):
+        """(device type, dtype) for each device for which it was on."""
+        return self.key[0]
 
     def without_draws(self):
-        return _without_draws(self.autocast)
+        return _without_draws(self.key)
 
     @contextmanager
-    def again(self, draws=True):
-        """Inside, as it was then; afterwards the generators are as if nothing had been called.
-        Gives the `Draws` at the start.
+    def drawn_again(self, draws=True):
+        """Inside, the generators go on from where they were; afterwards they are as if nothing had
+        been called. Gives the `Draws` at the start.
 
         Args:
             draws: False if what is called is not known to draw. The generators are then left alone
@@ -104,34 +120,79 @@ class State:
         if self.draws is not None:
             self.draws.put_back()
         try:
-            with self.cast_again():
-                yield self.draws or now
+            yield self.draws or now
         finally:
             if draws or self.draws is not None or threading.active_count() == 1:
                 now.put_back()
 
     @contextmanager
-    def cast_again(self):
-        """Inside, autocast is as it was then."""
-        with ExitStack() as stack:
-            for each in self.autocast:
-                device, enabled, dtype = each
-                if each != _autocast(device):
-                    stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
+    def as_then(self):
+        """Inside, all is set as it was then, and nobody packs what is saved: what hooks of saved
+        tensors do with it is done to the caller's own tensors, and not by the Function."""
+        now, then, grad = _set_now(), self.key, torch.is_grad_enabled()
+        mode = torch.inference_mode(False)  # which switches grad mode on
+        with mode, torch.set_grad_enabled(grad), no_packing(), ExitStack() as stack:
+            if now != then:
+                stack.enter_context(_autocast_as(then[0], now[0]))
+                stack.callback(_set, then[1], now[1])
+                _set(now[1], then[1])
             yield
 
 
+# What may be set besides autocast -> how it is set.
+SETTINGS: dict[Callable[[], Any], Callable[[Any], Any]] = {
+    torch.get_default_dtype: torch.set_default_dtype,
+    torch.is_autocast_cache_enabled: torch.set_autocast_cache_enabled,
+    torch.get_deterministic_debug_mode: torch.set_deterministic_debug_mode,
+    torch.get_float32_matmul_precision: torch.set_float32_matmul_precision,
+    torch.backends.cuda.math_sdp_enabled: torch.backends.cuda.enable_math_sdp,
+    torch.backends.cuda.flash_sdp_enabled: torch.backends.cuda.enable_flash_sdp,
+    torch.backends.cuda.mem_efficient_sdp_enabled: torch.backends.cuda.enable_mem_efficient_sdp,
+    torch.backends.cuda.cudnn_sdp_enabled: torch.backends.cuda.enable_cudnn_sdp,
+}
+
+
+def _set_now():
+    """Autocast, (device type, dtype) where it is on; and the others, in the order of SETTINGS."""
+    return autocast_now(), tuple([get() for get in SETTINGS])
+
+
+def _set(before, after):
+    for put, old, new in zip(SETTINGS.values(), before, after, strict=True):
+        if new != old:
+            put(new)
+
+
+@contextmanager
+def _autocast_as(then, now):
+    with ExitStack() as stack:
+        for device, dtype in now:
+            if device not in dict(then):
+                stack.enter_context(torch.autocast(device, dtype=dtype, enabled=False))
+        for device, dtype in then:
+            if (device, dtype) not in now:
+                stack.enter_context(torch.autocast(device, dtype=dtype))
+        yield
+
+
+def no_packing():
+    """Inside, tensors are saved as they are."""
+    if not has_saving_hooks():
+        return nullcontext()
+    return torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
+
+
+def _as_it_is(tensor):
+    return tensor
+
+
 @functools.cache
-def _without_draws(autocast):
-    return State(autocast)  # one for all calls
+def _without_draws(key):
+    return State(key)  # one for all calls
 
 
 def _uses_cuda():
     return torch.cuda.is_available() and torch.cuda.is_initialized()
-
-
-def _autocast(device):
-    return device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
 
 class Surroundings:

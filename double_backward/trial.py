@@ -12,12 +12,22 @@ from operator import is_
 import torch
 from torch.autograd import forward_ad
 
-from double_backward._torch import forward_mode, in_forward_mode, tree_leaves, unusual
+from double_backward._torch import (
+    forward_mode,
+    in_forward_mode,
+    is_followed,
+    tree_leaves,
+    unbatched,
+    unusual,
+    unwrapped,
+)
 from double_backward.calls import copied, is_continuous, unheard
 from double_backward.change import forward_again
 from double_backward.check import (
     LOST,
+    PARTS,
     ROUGH,
+    RTOL,
     SHARE,
     SIXTEEN_BITS,
     TELLS,
@@ -37,8 +47,10 @@ from double_backward.differences import NONE, apart, flat
 from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
 from double_backward.operations import reads_values
-from double_backward.surroundings import Surroundings
+from double_backward.phrases import Phrase
+from double_backward.surroundings import Surroundings, no_packing
 
+CURED = 0.1  # less than this share of what was off is left
 BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
 
 
@@ -50,6 +62,12 @@ class LeftAlone(Unknown):
     """To call the Function again could change something of the user's that is not put back."""
 
 
+NOT_FINITE = "its gradients are not finite where it was called"
+LOST_IN_CAST = Phrase(
+    "It is right in float64, and not in the precision in which it was called: forward or backward "
+    "uses a copy that is made where autograd does not record (autocast, custom_fwd, .to, .float). "
+    "Convert the input before apply, and save what apply gets."
+)
 ANOTHER_RESULT = "it gives another result when it is called again"
 
 
@@ -70,6 +88,24 @@ def tangents_out(call, inputs, tangents):
         found = {i: forward_ad.unpack_dual(out).tangent for i, out in enumerate(outs)
                  if isinstance(out, torch.Tensor)}  # fmt: skip
     return {i: tangent for i, tangent in found.items() if tangent is not None}
+
+
+def only_used(grad_outs):
+    """The grad_outs, with None for a constant 0, which torch hands over for an output that nobody
+    uses; where there is nothing else, as they are."""
+    if len(grad_outs) < 2 or in_forward_mode():
+        return list(grad_outs)
+    used = [None if _is_nothing(g) else g for g in grad_outs]
+    return used if any(isinstance(g, torch.Tensor) for g in used) else list(grad_outs)
+
+
+def _is_nothing(grad_out):
+    if not isinstance(grad_out, torch.Tensor) or is_followed(grad_out):
+        return False
+    known = unwrapped(grad_out)  # all of a batch
+    if known.layout is not torch.strided or unbatched(known) is not known:
+        return False
+    return not known.any()
 
 
 def _refuse_unusual(tensors):
@@ -94,19 +130,20 @@ class Trial:
         way: how the Function itself is asked; `tangents_out`, with tangents for grad_outs.
         dtype: the precision in which the Function computes, as in `check.measure`.
         anyway: make the call again also where what it changes cannot be put back.
+        outputs: the numbers of those that are given one where grad_outs is None; None for all.
 
     Raises:
         Unknown: with a reason that can be read after "because".
     """
 
-    def __init__(self, call, grad_outs, way=plainly, dtype=None, anyway=False):
-        self.call, self.way, self.dtype = call, way, dtype
+    def __init__(self, call, grad_outs, way=plainly, dtype=None, anyway=False, outputs=None):
+        self.call, self.way, self.dtype, self.lost_in_cast = call, way, dtype, False
         _refuse_unusual([*call.inputs.values(), *(grad_outs or ())])
         held = [arg for arg in call.args if not isinstance(arg, torch.Tensor)]
         self.around = Surroundings(call.function, *held, call.kwargs)
         if self.around.beyond and not anyway:
             raise LeftAlone(self.around.beyond)
-        self.grad_outs = self._one_each() if grad_outs is None else grad_outs
+        self.grad_outs = self._one_each(outputs) if grad_outs is None else grad_outs
         kinds = [x.dtype for x in call.inputs.values()]
         self.double = all(d in (torch.float64, torch.complex128) for d in kinds)
         precisions = [torch.float64] if self.double else [torch.float64, torch.float32]
@@ -115,7 +152,7 @@ class Trial:
             precisions = precisions[-1:]
         for precision in precisions:
             try:
-                line = Line.of(self._inside_the_domain(self._subject(precision)))
+                line = _where_finite(Line.of(self._inside_the_domain(self._subject(precision))))
                 self.expected = measure(line, dtype=dtype)
                 break
             except Exception as error:  # of the Function
@@ -123,8 +160,11 @@ class Trial:
                 reason = error
         else:
             raise Unknown(f"calling it again raises {first_line(reason)}") from reason
-        if dtype is None and not self.depends() and self._keeps_16_bits():
-            self.expected = measure(self.line, dtype=torch.bfloat16)  # it stood still over a step
+        lost = not self.depends() or self.expected.known < SHARE
+        if dtype is None and lost and self._keeps_16_bits():
+            self.expected = measure(self.line, dtype=torch.bfloat16)  # it moves in large steps
+        if not self.expected.g.isfinite().any():
+            raise Unknown(NOT_FINITE)
         if self.expected.known < SHARE:
             raise Unknown("its gradients jump where its inputs are moved a little")
 
@@ -136,7 +176,7 @@ class Trial:
             return any(isinstance(t, torch.Tensor) and t.dtype in SIXTEEN_BITS for t in kept)
         return False
 
-    def _one_each(self):
+    def _one_each(self, outputs):
         try:
             with _apart(self.call, self.around):
                 outs = self.call.again(self.call.inputs)
@@ -144,8 +184,9 @@ class Trial:
             raise_if_own(error)
             raise Unknown(f"calling it again raises {first_line(error)}") from error
         draw, found = torch.Generator().manual_seed(4), []
-        for y in outs:
+        for number, y in enumerate(outs):
             known = isinstance(y, torch.Tensor) and is_continuous(y)
+            known = known and (outputs is None or number in outputs)
             found.append(signed(y.detach(), draw).requires_grad_() if known else None)
         return found
 
@@ -187,7 +228,17 @@ class Trial:
             return tuple(self.line.given(subject.function(list(x))))
 
         with subject.around():
-            return ask(function, *self.line.x())
+            return ask(function, *self._where_all_is_finite())
+
+    def _where_all_is_finite(self):
+        """The inputs here; if some outputs or gradients are not finite, in the place of all that
+        stands still an element that does not."""
+        outs, grads = self.line.both()
+        if all(t.isfinite().all() for t in (*outs, *grads)):
+            return self.line.x()
+        pairs = zip(self.line.x(), self.line.d, strict=True)
+        found = [torch.where(d == 0, x[d != 0][:1], x) if d.any() else x for x, d in pairs]
+        return [x.detach().requires_grad_() for x in found]
 
     def _inside_the_domain(self, subject):
         """After a step to the other side where this one has no values, as arcosh at 1."""
@@ -225,6 +276,10 @@ class Trial:
         """Whether what it gives changes with the inputs."""
         return bool(self.expected.by_input.value.any())
 
+    def left_out(self):
+        """How many elements of its gradients are not finite, and of how many."""
+        return int((~self.expected.g.isfinite()).sum()), len(self.expected.g)
+
     def tells(self):
         """The same, so much that something that is lost would show."""
         change, g = self.expected.by_input, self.expected.g
@@ -257,8 +312,9 @@ class Trial:
             if way is not self.way or not self._repeats():
                 raise Unknown(ANOTHER_RESULT)
             wrong = set(self.places)
-        elif not wrong and not self.double and self.expected.dtype is torch.float64:
+        elif not wrong and not self.double and self.expected.dtype is not torch.bfloat16:
             wrong = self._lost_in_cast(way)
+            self.lost_in_cast = bool(wrong)
         return replace(found, wrong=tuple(wrong))
 
     def _without_rounding(self):
@@ -278,9 +334,49 @@ class Trial:
             way: in which the gradients are computed.
             place: the number of the only input that moves.
         """
-        line = self.line
+        line, vjp = self.line, vjp_of(self.call, way or self.way)
         expected = self.expected if place is None else self._measured(line.by_input_only(place))
-        return check(expected, vjp_of(self.call, way or self.way))
+        found = check(expected, vjp)
+        if found.bad and self._is_raised():
+            found = self._in_its_own_precision(expected, vjp, found)
+        return found
+
+    def _is_raised(self):
+        """Whether it computes in another precision than it was called in."""
+        pairs = zip(self.line.subject.x, self.call.inputs.values(), strict=True)
+        return any(x.dtype is not given.dtype for x, given in pairs)
+
+    def _in_its_own_precision(self, expected, vjp, found):
+        """`found`, or what is found as it was called, where nothing is wrong then: `.float()` of
+        float32 makes no copy. What is as wrong there stays wrong, whatever its digits are."""
+        inputs = self.call.inputs.values()
+        own = replace(expected, line=self._narrowed(expected.line), rtol=max(map(_rtol, inputs)))
+        if found.error is not None:
+            try:
+                return check(measure(own.line), vjp)
+            except Exception as error:  # of the Function
+                raise_if_own(error)
+                return found
+        for place in found.wrong:
+            wide, narrow = (check(_at(each, place), vjp) for each in (expected, own))
+            if narrow.bad or not _is_cured(wide, narrow):
+                return found
+        narrow = check(own, vjp)
+        return found if narrow.bad else narrow
+
+    def _narrowed(self, line):
+        """The same line, in the dtypes of the call."""
+
+        def narrowed(parts, like):
+            pairs = zip(parts, like, strict=True)
+            return tuple(t if t is None else copied(t.to(to.dtype), like=to) for t, to in pairs)
+
+        inputs = list(self.call.inputs.values())
+        subject = line.subject
+        own = replace(subject, x=narrowed(subject.x, inputs), u=narrowed(subject.u, self.grad_outs))
+        return replace(
+            line, subject=own, d=narrowed(line.d, inputs), e=narrowed(line.e, self.grad_outs)
+        )
 
     def without_graph(self):
         """From here on grad_out is a constant."""
@@ -330,7 +426,8 @@ class Trial:
         return not apart(self.line.gradients(), self.expected.g, NONE).any()
 
     def first(self, size=1.0, output=None, place=None):
-        """How the first derivative compares with that of forward, to some digits.
+        """How the first derivative compares with that of forward, to some digits, as far as it is
+        finite.
 
         An output whose grad_out is 0 is not asked: what backward returns for it may be ignored.
 
@@ -346,11 +443,16 @@ class Trial:
         if all(u is None for u in asked):
             return Outcome.NOT_ASKED
         if size == 1 and place is None and all(map(is_, asked, self.line.subject.u)):
-            return first(self.expected, ROUGH).outcome  # as it was measured
+            return _first(self.expected)  # as it was measured
         u = tuple(None if u is None else size * u for u in asked)
-        line = Line.of(replace(self.line.subject, u=u)).with_constants()
+        line = _where_finite(Line.of(replace(self.line.subject, u=u))).with_constants()
         line = line if place is None else line.by_input_only(place)
-        return first(self._measured(line), ROUGH).outcome
+        return _first(self._measured(line))
+
+
+def _first(expected):
+    finite = expected.g.nan_to_num(0.0, 0.0, 0.0)
+    return first(replace(expected, g=finite), ROUGH).outcome
 
 
 def _outputs(call, x):
@@ -373,10 +475,27 @@ def vjp_of(call, way):
     return gradients
 
 
+def _where_finite(line):
+    """The same line, on which that stands still which is not finite, or whose output or gradient is
+    not: elements are known by their place, as far as shapes agree."""
+    outs, grads = line.both()
+    known: dict[torch.Size, torch.Tensor] = {}
+    for t in (*line.subject.x, *outs, *grads):
+        known[t.shape] = known.get(t.shape, True) & t.isfinite()
+
+    def still(steps):
+        steps = [(s, None if s is None else known.get(s.shape)) for s in steps]
+        return tuple(s if k is None else torch.where(k, s, 0.0) for s, k in steps)
+
+    return replace(line, d=still(line.d), e=still(line.e))
+
+
 @contextmanager
 def _apart(call, around):
-    """Nobody listens, nothing stays changed, and random draws are those of the call."""
-    with unheard(), around.unchanged(), call.state.again(call.draws) as before:
+    """Nobody listens, nothing stays changed, no hook packs what is saved, and random draws are
+    those of the call."""
+    drawn = call.state.drawn_again(call.draws)
+    with unheard(), no_packing(), around.unchanged(), drawn as before:
         yield
         around.drew |= not before.are_as_now()
 
@@ -391,6 +510,22 @@ def _weight(grad_out, precision, generator):
 
 def _cast(t, precision):
     return t.to(torch.promote_types(t.dtype, precision)) if precision is torch.float64 else t
+
+
+def _rtol(x):
+    return RTOL[torch.bfloat16 if x.dtype in SIXTEEN_BITS else torch.float32]
+
+
+def _at(expected, place):
+    """The same, of the gradient at this place alone."""
+    weights = expected.probes.get(place, torch.zeros_like(expected.weights))
+    return replace(expected, weights=weights)
+
+
+def _is_cured(wide, narrow):
+    """Whether what is off in the one is not off in the other: by far less, not by fewer digits."""
+    pairs = [(getattr(wide, part), getattr(narrow, part)) for part in PARTS]
+    return all(abs(b.expected - b.got) < CURED * abs(a.expected - a.got) for a, b in pairs if a.bad)
 
 
 def _has_lost(expected, got):

@@ -91,7 +91,8 @@ def in_float32(measured: Measured, given: Target) -> dict[Setting, Row]:
 
 def _size_inside(probe: Probe) -> float:
     """Of the numbers that fn computes with: of its outputs, of its inputs or 1."""
-    largest = max([1.0, *(x.abs().max().item() for x in probe.target.point if x.numel())])
+    point = [x[x.isfinite()] for x in probe.target.point]  # without a mask of -inf
+    largest = max([1.0, *(x.abs().max().item() for x in point if x.numel())])
     each = zip(probe.w, probe.y0, strict=True)
     sizes = [
         v.abs().max().item() * max(y.abs().max().item(), largest) for v, y in each if y.numel()

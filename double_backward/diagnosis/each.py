@@ -29,7 +29,7 @@ from double_backward.lines import first_line
 from double_backward.names import argument_names
 from double_backward.phrases import Phrase
 from double_backward.surroundings import held_by
-from double_backward.trial import Trial, Unknown
+from double_backward.trial import Trial, Unknown, only_used
 from double_backward.untracked_steps import LEAVING, Step, Watch, watched
 
 from .formulas import Row, Setting
@@ -82,7 +82,7 @@ class _Met(Listener):
 
     def after_backward(self, node, call, grad_outs, grads):
         if call is not None and not call.in_backward:
-            self.grad_outs[call] = [unbatched(g) for g in grad_outs]
+            self.grad_outs[call] = [unbatched(g) for g in only_used(grad_outs)]
             self.inner[call], self._since = self._since, []
         return grads
 
@@ -224,7 +224,9 @@ def _explained(custom, truth, inner, dtype):
 
 
 def _extra(saved, truth):
-    """None where backward has the right part for the gradient of this output."""
+    """None where backward has the right part for the gradient of this output, which may come in the
+    second backward only."""
+    truth = Trial(truth.call, None, dtype=truth.dtype, anyway=True)
     if truth.first(output=saved.position) is not Outcome.WRONG:
         return None
     line = truth.line

@@ -176,7 +176,7 @@ class Target:
         operation returns. Raises whatever fn raises.
         """
         if leaves and self.takes_leaves and not bent:
-            moved = self.point_at(shaped(flat(self.point) * 0 + shift, self.point))
+            moved = self.point_at(shaped(torch.zeros_like(flat(self.point)) + shift, self.point))
             made = [x.detach().clone().requires_grad_() for x in moved]
             return Evaluation(made, made, self.tensors(made))
         zeros = [torch.zeros_like(x) for x in self.point]

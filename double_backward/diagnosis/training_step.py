@@ -6,13 +6,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from double_backward._torch import in_forward_mode, levels
+from double_backward._torch import in_forward_mode, levels, unusual
 from double_backward.arguments import HIGHEST, asked, listed
 from double_backward.calls import (
     Call,
@@ -24,7 +24,7 @@ from double_backward.calls import (
     outside,
     unheard,
 )
-from double_backward.check import Outcome
+from double_backward.check import SIXTEEN_BITS, Checked, Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.containers import anew
 from double_backward.failures import ToolFailure, raise_if_own
@@ -35,7 +35,7 @@ from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
 from double_backward.remedies.known import regardless
 from double_backward.surroundings import State, Surroundings
-from double_backward.trial import Trial, Unknown
+from double_backward.trial import LOST_IN_CAST, Trial, Unknown, only_used
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .orders import Passes
@@ -57,6 +57,8 @@ NEVER, ONCE = "not differentiated", "differentiated once"
 AT_FIRST = "right at first order"
 UP_TO_SECOND = "right up to second order"  # of the step, where a backward applies it
 
+LEFT_OUT = "{} of {} elements of its gradient are not finite with these inputs, and were left out."
+STILL = "{} of {} elements of its inputs are not finite, and were not moved."
 WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # nobody hears it
 
 
@@ -261,6 +263,7 @@ class _Kind:
     args: list  # copies; none where they are too large to be kept
     smaller: list[tuple[list, str]]  # the same cut down, and how; only where they are large
     keywords: dict
+    state: State  # what was set then
     elements: int
     parameters: set[int]  # the places of those that are a module's
     any_numbers: tuple = ()  # the kind, whatever the numbers that were handed over
@@ -287,6 +290,7 @@ class _Uses:
     calls: int = 0
     in_backward: bool = True
     called: Place | None = None
+    outputs: set[int] = field(default_factory=set)  # those for which a gradient came; {}: unknown
     kinds: dict[tuple, _Kind] = field(default_factory=dict)
     same: dict[tuple, _Kind] = field(default_factory=dict)  # whatever the numbers, and what it did
     others: int = 0  # calls of further kinds
@@ -374,6 +378,9 @@ class Met(Listener):
         return uses is None or uses.calls < WATCHED
 
     def differentiated(self, call: Call, grad_outs: Any) -> None:
+        uses = self.functions.get(call.region or call.function)
+        if uses is not None:
+            uses.outputs |= {i for i, g in enumerate(only_used(grad_outs)) if g is not None}
         if call in self._counted:
             counted = self._counted[call]
             counted.differentiated(_times())
@@ -391,8 +398,9 @@ class Met(Listener):
             self._passes.recorded(counted, _times(), node, call.given, grads)
         return grads
 
-    def after_jvp(self, call: Call, tangents: Any) -> None:
+    def after_jvp(self, call: Call, tangents: Any, outs: Any) -> Any:
         self.differentiated(call, ())
+        return outs
 
     def _counted_ones(self) -> Iterator["_Uses | _Kind"]:
         for uses in self.functions.values():
@@ -481,7 +489,7 @@ def _kept(call: Call, room: int, any_numbers: tuple, did: Did | None) -> _Kind:
         kind = _copied(call, room)
     except Exception as error:  # of a class of tensors
         said = f"its inputs could not be copied: {described(error)}"
-        kind = _Kind(call.function, [], [], {}, 0, set(), refused=said)
+        kind = _Kind(call.function, [], [], {}, call.state, 0, set(), refused=said)
     kind.any_numbers, kind.did = any_numbers, did
     return kind
 
@@ -491,7 +499,8 @@ def _copied(call: Call, room: int) -> _Kind:
     kept = [] if size > min(room, TOO_LARGE) else [as_leaf(arg) for arg in args]
     smaller = [] if size <= LARGE else [(part, change_of(args, part)) for part in cut_down(args)]
     own = {p for p, arg in enumerate(args) if isinstance(arg, torch.nn.Parameter)}
-    return _Kind(call.function, kept, smaller, dict(call.kwargs), size, own)
+    state = call.state.without_draws()
+    return _Kind(call.function, kept, smaller, dict(call.kwargs), state, size, own)
 
 
 # Each Function by itself.
@@ -505,6 +514,8 @@ def _row(
     region = isinstance(function, Region)
     if diagnosis.verdict is Verdict.NOT_CHECKED and order > region:
         notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
+    if diagnosis.ok:
+        notes += tuple(f.message for f in diagnosis.findings if f.code == "not_finite_here")
     if uses.in_backward and not diagnosis.ok:
         notes += ("applied in backward only. Its second derivative is a third one of the step.",)
     if order > HIGHEST:
@@ -538,7 +549,7 @@ def _worst(
     else:
         suspects = [kind for kind in kinds[KINDS:] if not _is_fine(kind)]
         kinds = [*kinds[:KINDS], *suspects[:SUSPECTS]]
-        diagnosed = [_diagnose(function, kind, options, end) for kind in kinds]
+        diagnosed = [_diagnose(function, kind, uses.outputs, options, end) for kind in kinds]
         if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
             text = (
                 "its output does not change with the tensors that it was handed, at these values; "
@@ -598,7 +609,7 @@ def _of_region(region: Region, kind: _Kind) -> Diagnosis:
         return _not_checked(region, text)
     given = [x.detach() if p in kind.parameters else x for p, x in enumerate(kind.args)]
     for args in (given, kind.args) if kind.parameters else (given,):
-        call = Call(kind.function, args, kind.keywords, State.now())
+        call = Call(kind.function, args, kind.keywords, kind.state)
         call.region = region
         if not call.inputs:
             continue
@@ -634,7 +645,11 @@ def _left(end: float | None) -> float | None:
 
 
 def _diagnose(
-    function: Any, kind: _Kind, options: dict[str, Any], end: float | None
+    function: Any,
+    kind: _Kind,
+    outputs: set[int],
+    options: dict[str, Any],
+    end: float | None,
 ) -> tuple[Diagnosis, tuple[str, ...]]:
     if end is not None:
         options = {**options, "timeout": _left(end)}
@@ -642,7 +657,9 @@ def _diagnose(
 
     def fn(*args):
         handed, keywords = anew(args, kind.keywords)
-        return applied(function, *handed, **keywords)
+        with kind.state.as_then():
+            outs = applied(function, *handed, **keywords)
+        return tuple(y for i, y in enumerate(outs) if not outputs or i in outputs)
 
     fn.__name__ = function.__name__
     if kind.refused:
@@ -654,19 +671,19 @@ def _diagnose(
     with unheard(), around.unchanged():
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
-                found = _asked(fn, smaller, options)
+                found = _as_given(fn, smaller, kind, outputs, options)
                 if not found.ok or _does_that(fn, smaller, kind):
-                    return found, (f"inputs cut down {change}.",)
+                    return found, (f"inputs cut down {change}.", *_not_moved(smaller))
                 if not kind.args:
                     break
                 few, given, which = few_moved(fn, args)
                 note = f"with less in them it does something else, so {which} were moved."
                 return _asked(few, given, options), (note,)
         if kind.args:
-            found = _asked(fn, args, options)
+            found = _as_given(fn, args, kind, outputs, options)
             if found.verdict is Verdict.NOT_CHECKED and around.beyond:
                 return _not_checked(function, f"{around.beyond}."), ()
-            return found, ()
+            return found, _not_moved(args)
     text = f"its inputs have {kind.elements:,} elements and could not be cut down."
     if any(runs(fn, smaller) for smaller, _ in kind.smaller):
         text = f"its inputs have {kind.elements:,} elements, and with less it does something else."
@@ -687,6 +704,57 @@ def _does_that(fn: Any, args: list, kind: _Kind) -> bool:
     with listening_alone(Watcher()):
         fn(*args)
     return kind.did is None or any(d is not None and d.steps == kind.did.steps for d in done)
+
+
+def _not_moved(args):
+    numbers = [a for a in args if isinstance(a, Tensor) and a.requires_grad and not unusual(a)]
+    still = sum(int((~x.detach().isfinite()).sum()) for x in numbers)
+    return (STILL.format(still, sum(x.numel() for x in numbers)),) if still else ()
+
+
+def _as_given(
+    fn: Callable, args: list, kind: _Kind, outputs: set[int], options: dict[str, Any]
+) -> Diagnosis:
+    """`diagnose`, which computes in float64 where it can, and needs numbers. What is not found
+    wrong there, and was called in 16 bits or under autocast, is asked by itself in its own
+    precision; what has no finite output or input here, as far as it is finite."""
+    found = _asked(fn, args, options)
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    narrow = kind.state.autocast or any(x.dtype in SIXTEEN_BITS for x in tensors)
+    undecided = found.verdict is Verdict.NOT_CHECKED
+    broken = [f for f in found.findings if f.code == "not_finite_here"]
+    if _not_moved(args):
+        broken += [f for f in found.findings if found.verdict is Verdict.NOT_FINITE]
+    if not broken and not (narrow and (found.ok or undecided)):
+        return found
+    call = Call(kind.function, args, kind.keywords, kind.state)
+    try:
+        truth = Trial(call, None, outputs=outputs or None)
+        judged = truth.judge()
+        if broken:
+            return _as_far_as_it_is_finite(found, truth, judged, kind.order, options)
+    except Unknown:
+        return found
+    if judged.wrong and truth.lost_in_cast:
+        lost = Finding("input_copy_saved", LOST_IN_CAST, 1, True, function=found.name)
+        return replace(found, verdict=Verdict.SILENTLY_WRONG, findings=[lost])
+    return found
+
+
+def _as_far_as_it_is_finite(
+    found: Diagnosis, truth: Trial, judged: Checked, order: int, options: dict[str, Any]
+) -> Diagnosis:
+    once = order == 1  # the step asks for no second derivative
+    if judged.wrong and not once:
+        elsewhere = truth.alone(diagnose)  # where all is finite
+        causes = [f for f in elsewhere.findings if f.severity == "error"]
+        return replace(found, verdict=Verdict.SILENTLY_WRONG, findings=causes or found.findings)
+    if options["order"] > 2 or not once and (judged.error or judged.unresolved):
+        return found
+    if truth.first() is not Outcome.RIGHT:
+        return found
+    note = Finding("not_finite_here", LEFT_OUT.format(*truth.left_out()), 1, severity="note")
+    return replace(found, verdict=Verdict.SUPPORTED, findings=[note])
 
 
 def _asked(fn: Any, args: list, options: dict[str, Any]) -> Diagnosis:

@@ -147,7 +147,8 @@ def _keeper(graph: Graph, node: Node, named: list[Tensor]) -> Keeper:
     others = {id(kept.tensor): kept for kept in _kept(node, walk.INPUT, walk.OUTPUT)}
     own_lines = {key: _line([kept.tensor]) for key, kept in others.items()}
     inputs, known = _inputs(graph, node, named) if made else ([], True)
-    call, line, draws = Call(node.custom, inputs, {}, None), _line(inputs), Draws.now()
+    call = Call(node.custom, inputs, {}, State.now(draws=False))
+    line, draws = _line(inputs), Draws.now()
 
     @functools.cache
     def at(h: float) -> Instead:
@@ -359,7 +360,7 @@ def _compare(
 def _nothing_changes(*functions: Any) -> Iterator[None]:
     """Functions are called inside; outside nothing is seen of it: no state, no text, no warning."""
     with (
-        State.now().again(),
+        State.now().drawn_again(),
         Surroundings(*functions).unchanged(),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),

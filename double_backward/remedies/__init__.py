@@ -16,6 +16,8 @@ import torch
 from torch.autograd import Function
 
 from double_backward._torch import (
+    NoNumbers,
+    behind_vmap,
     class_of,
     in_forward_mode,
     levels,
@@ -23,6 +25,7 @@ from double_backward._torch import (
     plain,
     unbatched,
     unusual,
+    unwrapped,
 )
 from double_backward.arguments import listed
 from double_backward.calls import (
@@ -44,7 +47,14 @@ from double_backward.lines import first_line, wrapped
 from double_backward.methods import is_named, is_once_differentiable, loaded, names_of
 from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
-from double_backward.trial import ANOTHER_RESULT, LeftAlone, Trial, Unknown, tangents_out
+from double_backward.trial import (
+    ANOTHER_RESULT,
+    LeftAlone,
+    Trial,
+    Unknown,
+    only_used,
+    tangents_out,
+)
 
 from . import messages
 from .known import SOON, Known, recall, watch, watches
@@ -98,8 +108,13 @@ def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
     A region that `torch.compile` has made is judged like a Function, and nothing is compiled anew:
     it raises where it would be silent on one of the ways to its inputs or to grad_out; where torch
     refuses on all of them, torch's own error comes. A derivative of a Function's jvp raises where
-    it would be wrong, at once; so does forward mode over forward mode, which torch itself gets
-    wrong for every Function that is not linear.
+    it would be wrong: at once under `torch.func`, else when somebody asks for it. So does forward
+    mode over forward mode, which torch itself gets wrong for every Function that is not linear.
+
+    A trial makes the call again with what was set when its forward began (autocast, the default
+    dtype, deterministic algorithms), outside of `torch.func`, in float64 and, before an error, in
+    the dtype in which it came. An output whose gradient is None or a constant 0 is not judged, nor
+    are elements that are not finite, such as those of a mask of -inf.
 
     Nothing of yours is changed by a trial: memory, running statistics, random numbers, gradients,
     and the objects that a Function changes (a cache, a counter, a tree) are put back, also where
@@ -190,7 +205,7 @@ class _Wait(Function):
     @staticmethod
     def jvp(ctx, *tangents):
         given, ahead = tangents[2 : 2 + ctx.count], tangents[2 + ctx.count :]
-        moved = [t is not None and bool(plain(t).any()) for t in (*given, *ahead)]
+        moved = [t is not None and _is_something(t) for t in (*given, *ahead)]
         every = range(ctx.count)
         ctx.error(every if any(moved[ctx.count :]) else [i for i in every if moved[i]])
         return tuple(given)
@@ -198,7 +213,10 @@ class _Wait(Function):
 
 def _is_something(grad):
     """Whether it is not all 0; of a tensor that cannot say that, yes."""
-    return bool(unusual(grad)) or plain(grad).any()
+    try:
+        return bool(unusual(grad) or plain(grad).any())
+    except NoNumbers:
+        return True
 
 
 def _same(tensor):
@@ -221,7 +239,7 @@ def _wait(text, call, grad_outs, grads, node=None):
     if call is None or not call.transformed:
         ahead += [g for g in grad_outs if isinstance(g, torch.Tensor) and g.requires_grad]
     error, given = partial(_raise, text, places), [grads[p] for p in places]
-    if any(unbatched(g) is not g for g in given):
+    if any(unbatched(g) is not g for g in map(unwrapped, given)):
         error(range(len(places)))  # the graph of what waits would be lost
         return grads
     if not given or not (ahead or any(g.requires_grad for g in given)):
@@ -257,12 +275,13 @@ class _Remedy(Listener):
         for notes in self.notes:
             notes.setdefault(outcome, {})[messages.name_of(function, call, full=True)] = reason
 
-    def after_jvp(self, call, tangents):
-        """A derivative of a jvp by the inputs, in either mode: right, or an error at once."""
+    def after_jvp(self, call, tangents, outs):
+        """A derivative of a jvp by the inputs, in either mode: right, or an error; at once, unless
+        it can wait outside of `torch.func`."""
         forward, reverse = levels()
         nested = forward > 1
         if not (nested or reverse or call.inputs):
-            return
+            return outs
         with outside(call), outside_batches():
             own = call.plain(every=True)
             memory = recall(_wrong_in_forward_mode, own, [plain(tangents[p]) for p in own.inputs])
@@ -270,7 +289,13 @@ class _Remedy(Listener):
                 if memory.is_due():
                     memory.outcome = _wrong_in_forward_mode(own, tangents)
         if memory.outcome == "wrong" or (memory.outcome == "depends" and nested):
-            raise SecondDerivativeError(messages.forward_mode(call.function, nested))
+            text = messages.forward_mode(call.function, nested)
+            if nested or reverse:
+                raise SecondDerivativeError(text)
+            several = outs if isinstance(outs, tuple) else (outs,)
+            several = _wait(text, call, tangents, several)
+            return several if isinstance(outs, tuple) else several[0]
+        return outs
 
 
 def _wrong_in_forward_mode(call, tangents):
@@ -306,14 +331,16 @@ class _Detect(_Remedy):
             messages.warn(messages.UNKNOWN.format(name), UserWarning)
 
     def ignores(self, function):
+        function = behind_vmap(function)
         ignored = [each for names in tuple(self.ignored) for each in names]
         here = [each for each in ignored if is_named(function, [each])]
         self.met.update(here)
         return bool(here)
 
-    def after_jvp(self, call, tangents):
-        if not self.ignores(call.function):
-            super().after_jvp(call, tangents)
+    def after_jvp(self, call, tangents, outs):
+        if self.ignores(call.function):
+            return outs
+        return super().after_jvp(call, tangents, outs)
 
     def after_backward(self, node, call, grad_outs, grads):
         function = class_of(node) if call is None else call.function
@@ -423,7 +450,7 @@ def _found(find, call, grad_outs, doubt=None):
 
     Raises `Unknown` where nothing could be found.
     """
-    grad_outs = [unbatched(g) for g in grad_outs]
+    grad_outs = [unbatched(g) for g in only_used(grad_outs)]
     memory = recall(find, call, grad_outs, doubt)
     with memory.lock:
         asked = _Asked(call, grad_outs, memory, memory.outcome, False)
@@ -550,6 +577,8 @@ def _again(call, grad_outs, grads, objections, memory):
             try:
                 with _as_then(call, memory):
                     return _put_in(way(call, call.inputs, grad_outs), grads, call)
+            except NoNumbers:
+                reasons.append("its gradients come in a batch of another kind than its inputs")
             except Unknown as reason:
                 reasons.append(str(reason))
             except Exception as error:  # of the Function
@@ -560,12 +589,11 @@ def _again(call, grad_outs, grads, objections, memory):
 
 @contextmanager
 def _as_then(call, memory):
-    """As it was when the call was made, and afterwards as before. What takes time, the generators
+    """As it was when the call was made, and afterwards as before. That takes time: the generators
     and all that a Function can reach, only where a trial has seen it draw, or change something."""
     with ExitStack() as stack:
-        stack.enter_context(
-            call.state.again(call.draws) if memory.draws else call.state.cast_again()
-        )
+        if memory.draws:
+            stack.enter_context(call.state.drawn_again(call.draws))
         if memory.touches:
             held = Surroundings(call.function, *call.args, call.kwargs)
             stack.enter_context(held.unchanged())

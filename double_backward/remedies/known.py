@@ -238,7 +238,7 @@ def kind_of(call: Call, grad_outs: Iterable = ()) -> tuple:
     given = tuple([_layout(g) if isinstance(g, torch.Tensor) else None for g in grad_outs])
     symmetric = tuple([_is_symmetric(x) for x in call.given if requires_grad(x)])
     held = _held_by_class(call.function)
-    return args, keywords, held, given, symmetric, call.state.autocast, call.transformed
+    return args, keywords, held, given, symmetric, call.state.key, call.transformed
 
 
 def _at_a_glance(call: Call) -> tuple:

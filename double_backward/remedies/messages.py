@@ -7,6 +7,7 @@ import warnings
 from double_backward.compiled import KEEPS, NOT_COMPILED, is_region
 from double_backward.lessons import lesson_named
 from double_backward.phrases import Phrase, translation
+from double_backward.trial import LOST_IN_CAST
 
 from .known import MANY
 
@@ -98,6 +99,8 @@ def _cause(truth):
     """What `diagnose` says of this call alone, and its lesson."""
     from double_backward.diagnosis import diagnose  # which imports this package
 
+    if truth.lost_in_cast:
+        return LOST_IN_CAST, 1
     cause = truth.alone(diagnose).cause
     if cause is None:
         unseen = Phrase(
