@@ -72,6 +72,41 @@ def tangent_of_gradient(f):
         return forward_ad.unpack_dual(first).tangent
 
 
+def by_a_weight(transform):
+    """A derivative by a weight outside of what `torch.func` transforms."""
+
+    def second(f):
+        w = torch.tensor([0.9, 1.1], dtype=torch.float64, requires_grad=True)
+        return grad((transform(lambda x: f(w * x)) ** 2).sum(), w)[0]
+
+    return second
+
+
+class Net(torch.nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f, self.weight = f, torch.nn.Parameter(POINT.clone())
+
+    def forward(self, x):
+        return self.f(self.weight * x).sum()
+
+
+def functional_call(f):
+    """The gradient of a penalty on each sample's gradient, by the weights."""
+    net = Net(f)
+
+    def penalty(weight):
+        def value(x):
+            return func.functional_call(net, {"weight": weight}, (x,))
+
+        return func.vmap(func.grad(value))(BATCH).square().sum()
+
+    return func.grad(penalty)(POINT)
+
+
+BATCH = torch.stack([POINT, 2 * POINT])
+
+
 def summed(f):
     return lambda x: f(x).sum()
 
@@ -88,6 +123,13 @@ FORMS = {
     "is_grads_batched": batched,
     "reverse of tangent": reverse_of_tangent,
     "tangent of gradient": tangent_of_gradient,
+    "vmap(jacrev), by a weight": by_a_weight(lambda f: func.vmap(func.jacrev(f))(BATCH)),
+    "vmap(vmap), by a weight": by_a_weight(
+        lambda f: func.vmap(lambda x: func.jacrev(func.vmap(f))(x[None]))(BATCH)),
+    "jacrev(vmap(jacrev))": lambda f: func.jacrev(func.vmap(func.jacrev(f)))(BATCH),
+    "jacfwd, by a weight": by_a_weight(lambda f: func.jacfwd(f)(POINT)),
+    "jvp, by a weight": by_a_weight(lambda f: func.jvp(f, (POINT,), (POINT,))[1]),
+    "functional_call": lambda f: functional_call(f),
     "vmap(grad(grad))": lambda f: func.vmap(func.grad(func.grad(f)))(POINT),
 }  # fmt: skip
 REMEDIES = [detect_intermediates, recompute_intermediates]
@@ -123,6 +165,27 @@ def test_right_functions(name, remedy):
     else:
         with remedy():
             assert torch.equal(second(square_of(Right.apply)), plain)
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_a_batch_inside_a_batch_of_another_kind_is_an_error_of_the_verbs_own(remedy):
+    def step():
+        def bent(x):
+            return hessian(summed(square_of(Keeps.apply)), x, create_graph=True, vectorize=True)
+
+        return func.jacrev(bent)(POINT)
+
+    with remedy(), pytest.raises(SecondDerivativeError, match="Keeps"):
+        step()
+
+
+def test_a_wrong_jvp_waits_for_whoever_differentiates_it():
+    w = POINT.clone().requires_grad_()
+    with detect_intermediates():
+        _, tangent = func.jvp(lambda x: Keeps.apply(w * x), (POINT,), (POINT,))
+        assert torch.equal(tangent, (w * POINT).cosh() * w * POINT)
+        with pytest.raises(SecondDerivativeError, match="of its jvp"):
+            grad(tangent.sum(), w)
 
 
 def test_first_derivatives_by_forward_mode():
