@@ -317,7 +317,8 @@ class _Uses:
             if call.inputs_changed or full:
                 self.others += 1
                 return self
-            self.kinds[key] = _kept(plain, room, any_numbers, did)
+            with torch.inference_mode(False):  # where a copy could not be differentiated
+                self.kinds[key] = _kept(plain, room, any_numbers, did)
         return self.kinds[key]
 
     def has_run(self, call: Call, kind: "_Kind") -> "_Kind | _Uses":
