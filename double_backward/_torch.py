@@ -179,6 +179,11 @@ def graph_is_kept() -> bool:
     return torch._C._autograd._get_current_graph_task_keep_graph()
 
 
+def saves_by_hooks() -> bool:
+    """Whether what is saved now goes through `saved_tensors_hooks`, as in a checkpoint."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 # Nodes.
 
 

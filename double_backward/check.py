@@ -1,16 +1,20 @@
 """Is what backward returns the derivative, and is its own derivative right?
 
 backward is a map G(x, u): what comes back for the inputs x and for grad_out u. Along x + h d, and
-along u + k e, finite differences know how y and G change; autograd says what the vjp of G is. Twice
-differentiable means that they agree:
+along u + k e, y and G change; autograd says what the vjp of G is. Twice differentiable means that
+they agree:
 
     first        <u, dy>  = <G, d>
     by_input     <v, dG>  = <vjp of v by x, d>       along x + h d
     by_grad_out  <v, dG>  = <vjp of v by u, e>       along u + k e
     tied         both together, where grad_out is made from y: a path counted twice shows here
 
-`measure` takes the differences once, at several calls; `check` asks autograd, at two, and says how
-they agree. The same backward, computed in another way, is only asked again.
+How G changes is known exactly, by tangents, where the code can be followed and differences agree
+roughly; else by differences. Tangents acquit: they share formulas with autograd, so that
+differences are asked before anything is called wrong. How y changes, differences alone say.
+
+`measure` takes both once, at several calls; `check` asks autograd, at two, and says how they agree.
+The same backward, computed in another way, is only asked again.
 """
 
 import math
@@ -18,17 +22,20 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
+from operator import attrgetter
 
 import torch
 from torch import Tensor
 
-from .differences import Slope, apart, flat, real, slope
+from . import tangents
+from .differences import STEPS, Slope, apart, flat, real, slope
 from .failures import raise_if_own
 from .lines import first_line
 
 # Relative; a path that is lost is off by far more. bfloat16: of whatever computes in 16 bits.
 RTOL = {torch.float64: 1e-4, torch.float32: 5e-3, torch.bfloat16: 1e-1}
+FOLLOWED = {torch.float64: 1e-5, torch.float32: 1e-4}  # the same where the truth is exact
 EXACT = {torch.float64: 2e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # of a closed formula
 SLIGHT = 1e-2  # times EXACT: a first derivative that is off by less speaks for all of fn
 INEXACT = {torch.float64: 2e-3, torch.float32: 4e-3}  # no closed formula is further off
@@ -55,11 +62,19 @@ BENDS = {  # steps of second differences
 OTHER_CODE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
 BESIDE_FIRST = 1e-2
 TELLS = 1e-6  # in proportion to a gradient: with a change below this nothing is found that is lost
+NOTHING = 1e-12  # of the largest: what is smaller is what rounding leaves of 0
 LOST = 1e-3  # less than this share of what there was in float64 is as good as nothing
+TOLD = 1e-3  # a resolution worse than this is told
+TOO_ROUGH = 0.02  # with one worse than this nothing is called right, unless its caller says so
+FAR = 1e-2  # relative: what is off by more, to tangents and to differences, is not rounding
 COARSE = 1e-3  # what its caller calls as inexact as this is looked at as 16 bits are
 ATOL = 1e-10
+COUNTS = 0.05  # of the largest: what changes by less is lost beside it
+DRAWS = 16  # of signs, of which those are taken that hide least in a sum
+ROUGHLY = 0.1, 0.02  # of itself, of the others: what one difference may be off a change by tangents
 # Of two answers of autograd, one beside the other.
-ROUNDED = 10.0  # times what rounding inside fn leaves, they may differ
+ROUNDED = 10.0  # times what rounding inside leaves, they may differ
+SCATTER = 2.0  # times what it makes of autograd's answer in a few runs
 BY_TORCH_FUNC = 10.0, 1e-2  # times the tolerance: relative, and in proportion to the first one
 SAME_NUMBER = 1e-6  # relative, of one number before and after something was changed
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
@@ -159,6 +174,22 @@ class Compared:
     got: float = 0.0
     error: float = 0.0  # what `expected` may be off by
     text: str = ""  # first line of the error that autograd raises
+    allowed: float = 0.0  # by how much the two could differ unseen
+    least: float = 0.0  # the smallest of the terms of `expected` that counts
+    other: float | None = None  # by differences, where these and tangents disagree
+
+    @property
+    def resolution(self) -> float:
+        """The relative error common to all elements that would have been missed; 0 where nothing
+        was compared, or nothing but 0."""
+        if self.outcome is not Outcome.RIGHT or not self.expected or not self.least:
+            return 0.0
+        return self.allowed / abs(self.expected)
+
+    @property
+    def resolution_of_one(self) -> float:
+        """The same of an error in one element alone."""
+        return self.allowed / self.least if self.resolution else 0.0
 
     @property
     def bad(self) -> bool:
@@ -179,6 +210,7 @@ class Compared:
 NOT_ASKED = Compared(Outcome.NOT_ASKED)
 
 
+FOLLOWING = "by_input", "tied"  # whose truth is by tangents, where these can be had
 PARTS = "by_input", "by_grad_out", "tied", "recorded", "constant"
 
 
@@ -308,6 +340,39 @@ class Expected:
     atol: float
     rounding: Tensor | None = None  # what it leaves in values and G, if that was looked at
     linear: bool = True  # G in u; else a clipped gradient, say, and no u that is tied tells more
+    again: Callable[[], "Expected"] | None = None  # by differences; None: it is by these already
+    lost: str = ""  # why tangents could not be followed
+
+    @property
+    def exact(self) -> bool:
+        """Whether `by_input` is known by tangents."""
+        return self.again is not None
+
+    def by_differences(self) -> "Expected":
+        """The same by differences alone."""
+        if self.again is None:
+            return self
+        found = self.again()
+        rtol = max(self.rtol, RTOL[found.dtype])
+        return replace(found, line=self.line, rtol=rtol, atol=self.atol)
+
+    def followed_again(self) -> Tensor:
+        """The change of G by tangents, once more. Raises `Lost`."""
+        return _followed(self.line).of_g
+
+    def answers(self) -> Tensor:
+        """What autograd says, a number for each probe."""
+        found = ask(self.line.with_constants(), self.probes.values())
+        if found.error is not None:
+            raise found.error
+        return torch.stack([terms.sum() for terms in found.by_input])
+
+    def with_rounding(self, of_change: Tensor, of_answers: Tensor) -> "Expected":
+        """The same, where rounding leaves so much in the change of G and in what autograd says."""
+        change = self.by_input
+        error = torch.maximum(change.error, ROUNDED * of_change)
+        unsure = self.atol + SCATTER * of_answers.max().item()
+        return replace(self, by_input=change._replace(error=error), atol=unsure)
 
     @property
     def tie(self) -> Tensor:
@@ -347,8 +412,100 @@ def measure(
             bits; None: that of its tensors, or less where its numbers show that.
         rounding: what it leaves in the outputs and G, flat, where that is more than last digits.
     """
-    outs, grads = line.both()
+    with tangents.looked_at() as seen:
+        outs, grads = line.both()
     here, n = flat([*outs, *grads]), len(flat(outs))
+    lost = seen.reason
+    if rounding is None and dtype is not torch.bfloat16 and not lost:
+        try:
+            return _by_tangents(line, rtol, atol, dtype, here, n, grads)
+        except tangents.Lost as reason:
+            lost = str(reason)
+    return _by_differences(line, rtol, atol, dtype, rounding, here, n, grads, lost)
+
+
+def _followed(line):
+    return tangents.changes(line.subject, line.x(), line.u(), line.d, line.given)
+
+
+def _by_tangents(line, rtol, atol, dtype, here, n, grads):
+    """With the change of G by tangents, if one difference agrees roughly. Raises `Lost`."""
+    found = _followed(line)
+    values, g = here[:n], here[n:]
+    if not tangents.agree(found, values, g):
+        raise tangents.Lost("another result with tangents")
+    up, down = (_or_nan(line, h, here) for h in (BESIDE, -BESIDE))
+    dtype = dtype or _precision(line, up[up != here])
+    if dtype is torch.float32:
+        step = STEPS[dtype][0][0]
+        up, down = (_or_nan(line, h, here) for h in (step, -step))
+    else:
+        step = BESIDE
+    change = found.of_g
+    if not _is_rough(change, g, up[n:], down[n:], step, dtype):
+        raise tangents.Lost("differences say otherwise")
+    known_at = {0.0: values, step: up[:n], -step: down[:n]}
+    sizes = _sizes(values)
+    y = slope(
+        lambda h: (known_at[h] if h in known_at else _values_or_nan(line, h, values)) / sizes,
+        dtype,
+        1.0,
+    )
+    error = 64 * torch.finfo(dtype).eps * change.abs()
+    by_input = Slope(change, error, error)
+    by_grad_out, linear = _by_grad_out(line, g, dtype)
+    places = tuple(real(grad).numel() for grad in grads)
+    weights, share = _weights(g, by_input, by_grad_out, places, dtype)
+    return Expected(
+        line,
+        Slope(*(part * sizes for part in y)),
+        by_input,
+        by_grad_out,
+        g,
+        values,
+        places,
+        weights,
+        share,
+        dtype,
+        rtol or _least(y, dtype),
+        atol,
+        None,
+        linear,
+        cache(lambda: _by_differences(line, rtol, atol, dtype, None, here, n, grads)),
+    )
+
+
+def _least(y, dtype):
+    """What may differ from the change by tangents: more where the outputs are noisy, as those of an
+    iteration are, whose tangents end elsewhere than its values."""
+    if dtype is torch.float32:
+        return FOLLOWED[dtype]
+    noise = 10 * y.error.norm() / y.value.norm().clamp(min=TINIEST)
+    return min(RTOL[dtype], max(FOLLOWED[dtype], noise.nan_to_num(1.0).item()))
+
+
+def _is_rough(change, g, up, down, h, dtype):
+    """Whether one central difference is near a change by tangents, and its sides near each other:
+    not at a kink or a jump, nor where a tangent was lost without a word, as in a bisection."""
+    there, kink = (up - down) / (2 * h), (up + down - 2 * g) / h
+    own, beside = ROUGHLY
+    rounded = 64 * torch.finfo(dtype).eps * (g.abs() + g.abs().mean()) / h
+    typical = change.abs().mean() + there.abs().nanmean()
+    allowed = own * (change.abs() + there.abs()) + beside * typical + rounded
+    near = ((there - change).abs() <= allowed) & (kink.abs() <= allowed)
+    return bool((near | ~g.isfinite()).all())
+
+
+def _values_or_nan(line, h, like):
+    try:
+        with line.subject.around():
+            return flat(line.given(line.subject.function(line.x(h))))
+    except Exception as error:  # of the callable, outside its domain
+        raise_if_own(error)
+        return torch.full_like(like, torch.nan)
+
+
+def _by_differences(line, rtol, atol, dtype, rounding, here, n, grads, lost=""):
     beside = _or_nan(line, BESIDE, here)
     dtype = dtype or _precision(line, beside[beside != here])
     sizes = torch.cat([_sizes(here[:n]), _sizes(here[n:])])  # small elements count as much
@@ -364,24 +521,26 @@ def measure(
     g = here[n:]
     by_grad_out, linear = _by_grad_out(line, g, dtype)
     if rounding is not None:
-        lost = torch.maximum(by_grad_out.error, rounding[n:])
-        by_grad_out = by_grad_out._replace(error=lost)
-    weights, share = _weights(g, by_input, dtype)
-    rtol = rtol or RTOL[dtype]
-    slopes = y, by_input, by_grad_out
+        lost_digits = torch.maximum(by_grad_out.error, rounding[n:])
+        by_grad_out = by_grad_out._replace(error=lost_digits)
+    places = tuple(real(grad).numel() for grad in grads)
+    weights, share = _weights(g, by_input, by_grad_out, places, dtype)
     return Expected(
         line,
-        *slopes,
+        y,
+        by_input,
+        by_grad_out,
         g,
         here[:n],
-        tuple(real(grad).numel() for grad in grads),
+        places,
         weights,
         share,
         dtype,
-        rtol,
+        rtol or RTOL[dtype],
         atol,
         rounding,
         linear,
+        lost=lost,
     )
 
 
@@ -394,7 +553,7 @@ def _precision(line, numbers):
     return torch.float32 if single or narrow else torch.float64
 
 
-def _weights(g, by_input, dtype):
+def _weights(g, by_input, by_grad_out, sizes, dtype):
     """v, in proportion to the size of each element, 0 where its change is not known; and the share
     of the elements where it is."""
     size = torch.maximum(g.abs(), by_input.value.abs())
@@ -404,11 +563,27 @@ def _weights(g, by_input, dtype):
     known = by_itself | (by_input.error <= KNOWN[dtype] * least)
     known &= (size > 0) & g.isfinite()
     counts = torch.where(by_itself, size, torch.maximum(size, least)).clamp(min=TINIEST)
-    draw = signed(g, torch.Generator().manual_seed(3))
     still = (g == 0) & (by_input.value == 0)
     finite = g.isfinite()
     share = (known | still)[finite].double().mean().item() if finite.any() else float(not len(g))
-    return torch.where(known, draw / counts, torch.zeros_like(g)), share
+    v = torch.where(known, 1 / counts, torch.zeros_like(g))
+    changes = [_weighed(v, change.value) for change in (by_input, by_grad_out)]
+    parts = (_telling(list(part)) for part in zip(*(c.split(sizes) for c in changes), strict=True))
+    return v * torch.cat([*parts, g.new_zeros(0)]), share
+
+
+def _telling(changes):
+    """Numbers of either sign, such that the sum of each of these changes hides little."""
+    generator = torch.Generator().manual_seed(3)
+    best, most = signed(changes[0], generator), -1.0
+    for draw in [best, *(signed(best, generator) for _ in range(DRAWS))]:
+        sums = [((draw * c).sum() / (draw * c).norm()).abs() for c in changes if c.any()]
+        told = min((s.item() for s in sums), default=1.0)
+        if told > most:
+            best, most = draw, told
+        if most >= 0.99 * len(best) ** 0.5:
+            break
+    return best
 
 
 def _sizes(here):
@@ -434,7 +609,8 @@ def _by_grad_out(line, g, dtype):
     up, down = line.gradients(k=1.0), line.gradients(k=-1.0)
     if ((up + down - 2 * g).abs() > RTOL[dtype] * (up.abs() + down.abs())).any():
         return slope(lambda k: line.gradients(k=k), dtype, 1.0), False
-    error = 16 * torch.finfo(dtype).eps * (up.abs() + down.abs())
+    digits = 2 if dtype is torch.bfloat16 else 16
+    error = digits * torch.finfo(dtype).eps * (up.abs() + down.abs())
     return Slope((up - down) / 2, error, error), True
 
 
@@ -561,7 +737,61 @@ def _terms(scalar, steps):
 
 
 def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
-    """What autograd says of backward, or of another `vjp` in its place, beside the differences."""
+    """What autograd says of backward, or of another `vjp` in its place, beside the truth: what
+    tangents find wrong, differences have to confirm."""
+    found = _checked(expected, vjp)
+    bad = [part for part in FOLLOWING if getattr(found, part).outcome is Outcome.WRONG]
+    if not (expected.exact and bad):
+        return found
+    other = _checked(expected.by_differences(), vjp)
+    clear = all(
+        getattr(other, part).outcome is Outcome.WRONG and getattr(found, part).off > FAR
+        for part in bad
+    )
+    near = [] if clear else [_checked(one, vjp) for one in _nearby(expected)]
+    settled = {
+        part: _settled(*(getattr(one, part) for one in (found, other, *near))) for part in bad
+    }
+    if any(one.outcome is Outcome.WRONG for one in settled.values()):
+        return replace(found, **settled)
+    return replace(other, **settled)
+
+
+def _nearby(expected):
+    """The same a few last digits beside, where rounding is another; without tangents, nothing."""
+    line = expected.line
+    for h in (ROUNDING[expected.dtype][0], -ROUNDING[expected.dtype][0]):
+        there = replace(line, subject=line.subject.at([x.detach() for x in line.x(h)]))
+        with suppress(tangents.Lost):
+            found = _followed(there)
+            by_input = expected.by_input._replace(value=found.of_g)
+            yield replace(expected, line=there, by_input=by_input, g=found.g)
+
+
+def _settled(followed: Compared, other: Compared, *near: Compared) -> Compared:
+    """What is wrong by tangents, where differences say something else, or as much as they can; and
+    the same a few digits beside: what comes and goes there is rounding."""
+    off = [one.got - one.expected for one in (followed, *near)]
+    stays = all(one.outcome is Outcome.WRONG for one in near)
+    stays &= min(off) * max(off) > 0 and 3 * min(map(abs, off)) > max(map(abs, off))
+    apart = abs(followed.expected - other.expected)
+    if other.outcome is Outcome.WRONG:
+        if 2 * apart > max(abs(off[0]), abs(other.got - other.expected)):
+            return replace(followed, outcome=Outcome.UNCLEAR, other=other.expected)
+        allowed = max(followed.allowed, *map(abs, off))
+        return followed if stays else replace(followed, outcome=Outcome.RIGHT, allowed=allowed)
+    if other.outcome is Outcome.RIGHT:
+        if apart > 2 * other.allowed:
+            if other.expected:
+                return other
+            return replace(followed, outcome=Outcome.UNCLEAR, other=other.expected)
+        return followed if stays and near else other
+    if other.outcome is Outcome.UNCLEAR:
+        return followed if stays and near else other
+    return other
+
+
+def _checked(expected, vjp):
     line = expected.line if vjp is None else expected.line.asking(vjp)
     probes = expected.probes
     answer, tied = ask(line, probes.values()), None
@@ -584,7 +814,7 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
         _worst(by_input) if probes else Compared(Outcome.UNCLEAR),
         _worst(by_grad_out),
         _worst(together),
-        _same(expected.g, answer.g, expected.rtol),
+        _same(expected.g, answer.g, max(expected.rtol, RTOL[expected.dtype])),
         wrong=tuple(sorted({place for place, row in rows if row.bad})),
         unresolved=bool(expected.by_input.value.any())
         and not any(t.any() for t in answer.by_input),
@@ -597,10 +827,20 @@ def _is_homogeneous(expected):
     line = expected.line
     u = tuple(None if u is None else 2 * u for u in line.subject.u)
     twice = replace(line, subject=replace(line.subject, u=u)).gradients()
-    return not apart(twice, 2 * expected.g, expected.rtol).any()
+    rtol = max(expected.rtol, RTOL[expected.dtype])
+    return not apart(twice, 2 * expected.g, rtol).any()
 
 
 def symmetric(expected: Expected) -> Compared:
+    """`_symmetric`; what tangents find wrong, differences have to confirm."""
+    found = _symmetric(expected)
+    if not expected.exact or found.outcome is not Outcome.WRONG:
+        return found
+    near = map(_symmetric, _nearby(expected))
+    return _settled(found, _symmetric(expected.by_differences()), *near)
+
+
+def _symmetric(expected):
     """What autograd says of <G, d>, beside the change of G along d: element by element the same,
     where G is the first derivative beside the point, too. grad_out has no graph.
     """
@@ -608,7 +848,7 @@ def symmetric(expected: Expected) -> Compared:
     answer = ask(expected.line.with_constants(), [d])
     if answer.error is not None:
         return Compared(Outcome.RAISES, text=first_line(answer.error))
-    draw = signed(d, torch.Generator().manual_seed(5))
+    draw = _telling([d * change.value]) / d.abs().mean().clamp(min=TINIEST)
     return _compared(expected, change, draw * d, draw * answer.by_input[0])
 
 
@@ -631,20 +871,37 @@ def by_place(expected: Expected) -> dict[int, Compared]:
 
 
 def _worst(rows):
-    return next((row for row in rows.values() if row.bad), next(iter(rows.values()), NOT_ASKED))
+    """The first that is bad; else the one that would have missed most."""
+    bad = next((row for row in rows.values() if row.bad), None)
+    return bad or max(rows.values(), key=attrgetter("resolution"), default=NOT_ASKED)
 
 
 def _compared(expected, change, v, terms):
     right, error = _weighed(v, change.value), _weighed(v, change.error).norm()
     got = terms.sum()
     size = right.norm() + terms.norm()
-    least = 1e-8 * _weighed(v, expected.g).norm()
-    allowed = expected.rtol * size + 5 * error + least + expected.atol
+    usual = min(expected.rtol, RTOL[expected.dtype]) * size
+    asked = torch.maximum(usual, expected.rtol * right.sum().abs())  # more excuses nothing larger
+    digits = min(1e-8, 64 * torch.finfo(expected.dtype).eps) if expected.exact else 1e-8
+    floor = digits * _weighed(v, expected.g).norm() + expected.atol
+    allowed = asked + 5 * error + floor
     about = right.sum().item(), got.item(), error.item()
     if not got.isfinite():
         return Compared(Outcome.NOT_FINITE, *about)
+    counting = right.abs()[right.abs() > COUNTS * right.abs().max()] if len(right) else right
+    by_grad_out = change is expected.by_grad_out and expected.linear
+    digits_of_0 = (10 if expected.exact or by_grad_out else 1) * error
+    tells = right.norm() > 100 * floor + digits_of_0 and _tells(expected.g, change.value, v)
+    least = counting.min().item() if tells else 0.0
     wrong = (right.sum() - got).abs() > allowed
-    return Compared(Outcome.WRONG if wrong else Outcome.RIGHT, *about)
+    outcome = Outcome.WRONG if wrong else Outcome.RIGHT
+    return Compared(outcome, *about, allowed=allowed.item(), least=least)
+
+
+def _tells(g, change, v):
+    """Whether there is a change to get wrong, and not only what rounding leaves of 0."""
+    sizes = torch.maximum(g.abs(), change.abs())
+    return bool(sizes[v != 0].max() > NOTHING * sizes[sizes.isfinite()].max())
 
 
 def _weighed(v, change):
@@ -684,12 +941,14 @@ def _first(expected, u, g, rtol):
     error = (u * dy.error.clamp(max=1 / TINIEST)).norm()
     size = right.norm() + own.norm()
     about = right.sum().item(), own.sum().item(), error.item()
-    nothing = SMALL + 1e-2 * expected.rtol * _weighed(u, expected.values).norm()
+    least = 1e-2 * max(expected.rtol, RTOL[expected.dtype])
+    nothing = SMALL + least * _weighed(u, expected.values).norm()
     if not error.isfinite() or error > 0.1 * size + nothing:
         return Compared(Outcome.UNCLEAR, *about)
-    allowed = (rtol or expected.rtol) * size + 5 * error + expected.atol
+    rtol = rtol or max(expected.rtol, RTOL[expected.dtype])
+    allowed = rtol * size + 5 * error + expected.atol
     off = (right.sum() - own.sum()).abs() > allowed
-    return Compared(Outcome.WRONG if off else Outcome.RIGHT, *about)
+    return Compared(Outcome.WRONG if off else Outcome.RIGHT, *about, allowed=allowed.item())
 
 
 def _with_known(line, known):

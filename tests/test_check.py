@@ -134,7 +134,7 @@ def test_complex_numbers_and_several_outputs():
     assert not check(measured(fn, torch.tensor([0.5 + 0.2j, -1.0 + 1j]).to(torch.complex128))).bad
 
 
-def test_a_square_takes_nine_calls():
+def test_a_square_takes_ten_calls():
     expected = measured(Square.apply)
     check(expected)
-    assert len(expected.line.subject.calls) == 9
+    assert len(expected.line.subject.calls) == 10

@@ -30,6 +30,7 @@ ASIDE = {
     "seed_fixed",
     "computes_in_float32",
     "computes_in_16_bits",
+    "judged_roughly",
 }
 TORCHS = re.compile("view size is .* instead")  # words of its own, which stay English
 

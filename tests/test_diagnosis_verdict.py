@@ -44,6 +44,10 @@ VERDICTS = [
     ("supported", seen(measured(second=nothing_but_zero))),
     ("not_checked", seen(measured(second=unclear_alone))),
     ("not_checked", seen(measured(UNCLEAR))),
+    ("supported", seen(measured(second=rows(resolution=0.01)))),
+    ("not_checked", seen(measured(second=rows(resolution=0.03)))),
+    ("not_checked", seen(measured(second=rows(resolution=0.12), rtol=0.05))),
+    ("supported", seen(measured(second=rows(resolution=0.03), rtol=0.05))),
     ("not_checked", seen(compiled=Compiled((), rows(UNCLEAR)))),
     ("not_checked", seen(measured(WRONG, second=rows(UNCLEAR)), functions=(sound(meant=True),))),
     # Two at once: the worse, or what the other follows from.

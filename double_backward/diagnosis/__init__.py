@@ -66,6 +66,10 @@ class Diagnosis:
     functions: tuple[str, ...] = ()  # the custom Functions in fn
     meant: tuple[str, ...] = ()  # those whose first derivative is another one, by ignore=
     cut_down: str = ""  # "cut down (1000, 1000) to (22, 22)", where large inputs had less in them
+    # Where all is right: the relative error of the second derivative that would have been missed,
+    # in every element, and in one alone; 0 where nothing was compared.
+    resolution: float = 0.0
+    resolution_of_one: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -130,6 +134,8 @@ class Diagnosis:
             "meant": list(self.meant),
             "torch_func": self.torch_func,
             "cut_down": self.cut_down,
+            "resolution": self.resolution,
+            "resolution_of_one": self.resolution_of_one,
         }
 
     def __str__(self):
@@ -282,6 +288,8 @@ def _answer(name, evidence, **more):
         torch_func=evidence.torch_func,
         functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
         meant=() if verdict in OF_THE_FIRST else evidence.meant,
+        resolution=evidence.measured.resolution,
+        resolution_of_one=evidence.measured.resolution_of_one,
         **more,
     )
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from double_backward._torch import base_of, checkpoints_allowed, tree_leaves, unbatched
 from double_backward.calls import Call, Listener, call_of, listening_alone
 from double_backward.change import Notepad, backward_again, forward_again, keep_again, unguarded
-from double_backward.check import SAME_NUMBER, Outcome
-from double_backward.differences import close, flat, same
+from double_backward.check import SAME_NUMBER, Outcome, first, measure
+from double_backward.differences import close, flat, same, shaped
 from double_backward.graphs import walk
 from double_backward.lines import first_line
 from double_backward.names import argument_names
@@ -243,10 +243,19 @@ def _seconds(call, dtype):
         with subject.around(), torch.no_grad():
             grads = subject.vjp(subject.function, x, truth.line.u())
         for number, (place, grad) in enumerate(zip(call.inputs, grads, strict=True)):
-            if truth.first(place=number) is Outcome.WRONG:
+            if _first_is_wrong(truth, number, dtype):
                 wrong = Phrase("a wrong gradient")
                 returned = "None" if grad is None else wrong if grad.any() else "0"
                 yield Second(call.function.__name__, returned, _name(call, place))
+
+
+def _first_is_wrong(truth, number, dtype):
+    """Whether the first derivative by one input is wrong, in a direction that hides nothing."""
+    line = truth.line.with_constants().by_input_only(number)
+    d = flat(line.d)
+    d = torch.where(line.gradients() * d < 0, -d, d)
+    line = replace(line, d=tuple(shaped(d, line.d)))
+    return first(measure(line, dtype=dtype)).outcome is Outcome.WRONG
 
 
 def _cut(truth):

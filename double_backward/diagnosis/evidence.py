@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from double_backward.check import INEXACT, Outcome
+from double_backward.check import INEXACT, TOO_ROUGH, Outcome
 from double_backward.untracked_steps import Step
 
 from .as_called import Compiled
@@ -68,6 +68,11 @@ class Evidence:
         if m.dtype is torch.bfloat16:
             return bool(self.functions)
         return m.first.relative > INEXACT[m.dtype]
+
+    @property
+    def too_rough(self) -> bool:
+        """What looks right was compared too roughly to be called that."""
+        return self.measured.resolution > max(TOO_ROUGH, 2 * (self.measured.rtol or 0.0))
 
     @property
     def meant(self) -> tuple[str, ...]:

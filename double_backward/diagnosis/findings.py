@@ -553,7 +553,14 @@ BESIDES = {
         (1, "gradcheck"),
         lambda e: (
             e.verdict is Verdict.NOT_CHECKED
-            and not (e.raises_beside or e.inexact or e.not_apart or e.measured.drowned or e.unasked)
+            and not (
+                e.too_rough
+                or e.raises_beside
+                or e.inexact
+                or e.not_apart
+                or e.measured.drowned
+                or e.unasked
+            )
         ),
         "Finite differences can be trusted at no element: around this point fn or its derivative "
         "jumps, has a kink or is not finite, or is noisy. Hand in another point, or a fn without "
@@ -574,9 +581,16 @@ BESIDES = {
     ),
     "computes_in_float32": Rule(
         (1, "float32"),
-        lambda e: e.measured.dtype is torch.float32 and e.measured.tolerance,
-        "fn computes in float32, so it was judged to {:.1%} only.",
+        lambda e: e.measured.dtype is torch.float32,
+        "fn computes in float32, so that its last digits tell nothing.",
         severity=NOTE,
+    ),
+    "judged_roughly": Rule(
+        (1, "gradcheck"),
+        words.judged_roughly,
+        "Not seen are errors of less than {every} in every element of the second derivative, or of "
+        "less than {one} in one alone.{ends}{rough}",
+        severity=lambda e: ERROR if e.too_rough else NOTE,
     ),
     "computes_in_16_bits": Rule(
         (1, "bfloat16"),

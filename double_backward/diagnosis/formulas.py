@@ -74,6 +74,8 @@ class Row:
     elements: int = 0  # all of them
     of_backward: bool = False  # not compared: the first derivative is not that of forward
     uncertain: float = 0.0  # what `expected` may be off by
+    resolution: float = 0.0  # an error of less in every element, relative, would have been missed
+    resolution_of_one: float = 0.0  # the same of an error in one element alone
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, for JSON."""

@@ -53,6 +53,8 @@ class _Moved(Watching):
     def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
         self.precisions |= {t.dtype for t in tree_leaves(result) if _is_rounded(t)}
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        if any(t.is_meta for t in given):  # by which forward mode asks for layouts
+            return result
         random = torch.Tag.nondeterministic_seeded in operation.tags
         name = operation.overloadpacket.__name__
         if not given or returns_a_view(operation) or random or name in EXACT:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from double_backward._torch import EDITED
-from double_backward.check import EXACT, SURROGATE, Outcome
+from double_backward.check import EXACT, SURROGATE, TOLD, TOO_ROUGH, Outcome
 from double_backward.phrases import Phrase, joined
 from double_backward.untracked_steps import HOOKS, Step, told
 
@@ -482,5 +482,22 @@ def elements_not_checked(e: Evidence) -> Filled:
 def computes_in_16_bits(e: Evidence) -> Filled:
     if e.measured.dtype is not torch.bfloat16:
         return None
-    rtol = Phrase("If it is meant to, pass rtol=0.02. ") if e.inexact else ""
-    return {"least": percent(e.measured.tolerance), "rtol": rtol}
+    least = _rounded_up(max(TOO_ROUGH, e.measured.resolution / 2))
+    rtol = Phrase("If it is meant to, pass rtol={}. ", least) if e.inexact else ""
+    return {"least": percent(e.measured.resolution or e.measured.tolerance), "rtol": rtol}
+
+
+def judged_roughly(e: Evidence) -> Filled:
+    m = e.measured
+    if m.resolution <= TOLD and m.resolution_of_one <= TOO_ROUGH:
+        return None
+    if e.inexact or m.drowned or not m.telling:
+        return None
+    ends = Phrase(" Tangents, which are exact, end at {}, so that differences judge.", m.lost)
+    rough = Phrase(" That is too much to call it right: hand in fewer elements, or float64.")
+    return {
+        "every": percent(m.resolution),
+        "one": percent(m.resolution_of_one),
+        "ends": ends if m.lost else "",
+        "rough": rough if e.too_rough else "",
+    }
