@@ -37,7 +37,7 @@ from ._torch import (
 )
 from .compiled import is_region
 from .differences import close, flat
-from .failures import raise_if_own
+from .failures import handed_over
 from .methods import has_setup_context, is_once_differentiable
 from .places import is_own, line_of_code
 from .untracked_steps import DATA
@@ -253,7 +253,7 @@ def _unwritten(method, notes):
     def run(*args, **kwargs):
         tensors = [a for a in tree_leaves(args) if isinstance(a, Tensor)]
         before = [version(t) for t in tensors]
-        out = method(*args, **kwargs)
+        out = handed_over(method, *args, **kwargs)
         if before != [version(t) for t in tensors]:
             notes.lost("an argument is written into")
         return out
@@ -411,7 +411,6 @@ def changes(
     except Lost:
         raise
     except Exception as error:  # of the callable, or an operation without a formula
-        raise_if_own(error)
         raise Lost(str(error).partition("\n")[0]) from error
     if notes.reason:
         raise Lost(notes.reason)
