@@ -37,7 +37,7 @@ from ._torch import (
 )
 from .compiled import is_region
 from .differences import close, flat
-from .failures import handed_over
+from .failures import by_itself, handed_over
 from .methods import has_setup_context, is_once_differentiable
 from .places import is_own, line_of_code
 from .untracked_steps import DATA
@@ -304,6 +304,8 @@ def _carried(notes: Notes) -> Iterator[None]:
 
     def apply(method):
         def hooked(self, *grads):
+            if threading.get_ident() != here:  # of somebody else, or on another device
+                return method(self, *grads)
             once = is_once_differentiable(class_of(self))  # its guard would drop the tangents
             guard = torch.no_grad() if once else nullcontext()
             with carry.everywhere(), forward_mode(), guard:
@@ -380,7 +382,7 @@ class _Applied:
         return run
 
 
-AVAILABLE = not missing()
+AVAILABLE = not by_itself(missing)  # whatever is active where this is imported
 
 
 def changes(
