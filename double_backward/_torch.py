@@ -11,9 +11,11 @@ All of them are in torch 2.9 to 2.15. A new torch that has moved one is told in 
     dispatch        each operation as it runs, and nested containers
 """
 
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
+from importlib import import_module
 from pkgutil import resolve_name
 from typing import Any
 
@@ -285,6 +287,15 @@ def in_forward_mode() -> bool:
 
 def forward_mode() -> AbstractContextManager:
     return forward_ad._set_fwd_grad_enabled(True)
+
+
+@cache
+def load_formulas() -> None:
+    """Those that torch imports with the first tangent, by way of what it calls deprecated itself:
+    no reader should be warned of that."""
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore")
+        import_module("torch._decomp.decompositions_for_jvp")
 
 
 def levels() -> tuple[int, int]:

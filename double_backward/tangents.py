@@ -28,6 +28,7 @@ from ._torch import (
     get_interpreter_stack,
     in_forward_mode,
     is_traced,
+    load_formulas,
     metadata_of,
     missing,
     not_for_dynamo,
@@ -394,6 +395,7 @@ def changes(
     """
     if not AVAILABLE or in_forward_mode():
         raise Lost("forward mode is in use")
+    load_formulas()
     notes, outputs = Notes(), list[Any]()
 
     def noting(x):

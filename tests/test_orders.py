@@ -432,3 +432,37 @@ def test_a_step_that_raises_is_judged_as_if_it_came_to_what_it_had_recorded():
         table = diagnose_all(lambda recorded=recorded: step(recorded))
         assert (table.rows[0].order, table.rows[0].ok) == (1 + recorded, not recorded)
         assert not table.ok
+
+
+class SlopeOfTwo(torch.autograd.Function):
+    """x sigma**2, whose gradient holds a constant: no way leads from it to sigma."""
+
+    @staticmethod
+    def forward(ctx, x, sigma):
+        ctx.square = sigma**2
+        ctx.save_for_backward(x, sigma)
+        return x**2 * ctx.square
+
+    @staticmethod
+    def backward(ctx, g):
+        x, sigma = ctx.saved_tensors
+        return g * 2 * x * ctx.square, (g * 2 * x**2 * sigma).sum()
+
+
+def test_a_gradient_that_is_fitted_counts_where_the_way_to_the_weight_is_missing():
+    """`.backward(inputs=[sigma])` runs no node of the gradient then: the weight gets nothing."""
+    x, sigma = leaf(3), leaf()
+
+    def fitted():
+        (force,) = grad(SlopeOfTwo.apply(x, sigma).sum(), x, create_graph=True)
+        (force**2 + sigma**2).sum().backward(inputs=[sigma])
+
+    found = diagnose_all(fitted)
+    assert [r.order for r in found.rows] == [2] and not found.ok
+
+    def beside():  # a weight that the Function has nothing to do with
+        w = leaf()
+        (force,) = grad(SlopeOfTwo.apply(x, sigma).sum(), x, create_graph=True)
+        (force**2 * w).sum().backward(inputs=[w])
+
+    assert [r.order for r in diagnose_all(beside).rows] == [1]

@@ -9,6 +9,10 @@ Where a backward returned something without a graph, nobody can be seen to come 
 the pass counts that comes along the results; and where these have no graph either, one whose
 result was made afterwards, which may hold them.
 
+A pass that is told by which inputs to differentiate runs no further than to these. It counts for a
+gradient that it holds, all the same, if the Function was applied to what these lead to: where the
+way from there is cut, the derivative is missing, and nobody comes along.
+
 Passes are met where torch's own `grad` and `backward` enter the engine. One that is started
 elsewhere counts as one that nothing follows.
 """
@@ -23,9 +27,11 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from double_backward._torch import engine_replaced, number_of, unwrapped
+from double_backward._torch import engine_replaced, metadata_of, number_of, unwrapped
 from double_backward.calls import is_unheard
 from double_backward.graphs.walk import walk
+
+RECORDED = "double_backward.recorded"  # in a node's metadata: (a Function's node, whom to tell)
 
 
 class Counted(Protocol):
@@ -83,6 +89,7 @@ class Passes:
 
     def __init__(self) -> None:
         self._running: list[Pass] = []
+        self._any_recorded = False
         # Results without a graph: their pass, what it went through, and a number below those of all
         # nodes that are made afterwards.
         self._lost: list[tuple[Pass, list[Through], int]] = []
@@ -116,8 +123,11 @@ class Passes:
         before = [x.grad_fn for x in inputs if x.grad_fn is not None]
         made = {g.grad_fn for g in grads if g.grad_fn is not None and g.grad_fn not in before}
         met = Through(counted, times)
+        self._any_recorded |= bool(made)
         for own in made:
-            _when_met(own, functools.partial(self._follow, this, [met]))
+            follow = functools.partial(self._follow, this, [met])
+            _when_met(own, follow)
+            metadata_of(own).setdefault(RECORDED, []).append((node, follow))
         if any(g.grad_fn not in made for g in grads) and any(x.requires_grad for x in inputs):
             this.goes_through(met._replace(node=node))
 
@@ -137,6 +147,8 @@ class Passes:
             self._may_hold_lost(this, t_outputs)
             self._running.append(this)
             try:
+                if this.inputs:
+                    self._follow_all(t_outputs, this.inputs)
                 results = engine(t_outputs, *args, **kwargs)
             finally:
                 self._running.remove(this)
@@ -146,6 +158,14 @@ class Passes:
             return results
 
         return run
+
+    def _follow_all(self, t_outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """What was recorded of Functions that these inputs lead to, and the outputs hold."""
+        tensors = [t for t in t_outputs if isinstance(t, Tensor) and t.grad_fn is not None]
+        for node in walk(*tensors).nodes if self._any_recorded and tensors else ():
+            for applied, follow in list(metadata_of(node.fn).get(RECORDED, ())):
+                if _leads_to(applied, inputs):
+                    follow()
 
     def _await(self, this: Pass, t_outputs: Sequence[Any], results: Sequence[Any] | None) -> None:
         """Notice whoever differentiates the results of a pass; None: they are in `.grad`."""
@@ -175,6 +195,22 @@ class Passes:
             if elsewhere or any(node is None or number_of(node) > number for node in nodes):
                 this.follows(earlier, met)
                 self._lost.remove(lost)
+
+
+def _leads_to(node: Any, ends: Sequence[Any]) -> bool:
+    """Whether a node was applied to what one of these tensors leads to."""
+    wanted = [end.grad_fn for end in ends if isinstance(end, Tensor) and end.grad_fn is not None]
+    todo, seen = [node], set[Any]()
+    while todo:
+        here = todo.pop()
+        if here is None or here in seen:
+            continue
+        seen.add(here)
+        leaf = getattr(here, "variable", None)
+        if here in wanted or any(leaf is end for end in ends if leaf is not None):
+            return True
+        todo += [source for source, _ in here.next_functions]
+    return False
 
 
 def _when_met(node: Any, follow: Callable[[], None]) -> None:

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch.autograd import Function
 
-from double_backward._torch import plain
+from double_backward._torch import plain, unusual
 from double_backward.calls import Call, requires_grad
 from double_backward.check import is_symmetric
 from double_backward.containers import BUFFERS, contents, slots_of
@@ -384,9 +384,9 @@ def _layout(value: torch.Tensor) -> tuple:
 
 def _numbers(value: torch.Tensor) -> tuple:
     """Of a small tensor that nothing is differentiated by: of a single one, as of a number."""
-    if value.requires_grad or value.numel() > FEW or value.layout is not torch.strided:
+    if value.requires_grad or unusual(value) or value.numel() > FEW:
         return ()
-    found = plain(value).flatten().tolist() if value.device.type != "meta" else []
+    found = plain(value).flatten().tolist()
     return (repr(found[0]),) if len(found) == 1 else (Numbers(map(repr, found)),)
 
 
