@@ -31,14 +31,14 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "MATRIX.md"
 QUICK = [f"tests/test_{name}.py" for name in ("derivatives", "plots", "same_outputs")]
 LESSONS = ["notebooks", *QUICK]
-# What the tool does depends on torch more than on anything else: on another one, all of its tests,
-# those of `make check`, too.
+# What the tool does depends on torch more than on anything else: on another one, all of its quick
+# tests.
 TOOL = (
     "calls check compiled decision_table diagnos* draw_backward failures graph* handed_again "
     "ignore main orders pytest_plugin remedies* smaller_inputs symmetric_inputs tangents "
     "tensor_kinds torch_hooks untracked_steps"
 )
-OF_THE_TOOL = ["-m", "slow or not slow"] + sorted(
+OF_THE_TOOL = sorted(
     path.relative_to(ROOT).as_posix()
     for name in TOOL.split()
     for path in ROOT.glob(f"tests/test_{name}.py")

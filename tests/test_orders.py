@@ -459,10 +459,3 @@ def test_a_gradient_that_is_fitted_counts_where_the_way_to_the_weight_is_missing
 
     found = diagnose_all(fitted)
     assert [r.order for r in found.rows] == [2] and not found.ok
-
-    def beside():  # a weight that the Function has nothing to do with
-        w = leaf()
-        (force,) = grad(SlopeOfTwo.apply(x, sigma).sum(), x, create_graph=True)
-        (force**2 * w).sum().backward(inputs=[w])
-
-    assert [r.order for r in diagnose_all(beside).rows] == [1]
