@@ -200,11 +200,25 @@ def test_an_environment_for_another_machine_is_found_by_what_it_is(monkeypatch):
         matrix.given(platform.machine(), here)
 
 
+SMALL = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "small"
+version = "1"
+dependencies = ["iniconfig", "packaging"]
+"""
+
+
 @pytest.mark.slow
 def test_an_environment_is_made_with_what_is_asked_for(tmp_path, monkeypatch):
     """Without torch, which takes gigabytes: what goes before the constraints does so for any."""
     monkeypatch.setattr(torch_environment, "HOME", tmp_path / "torch")
-    monkeypatch.setattr(torch_environment, "COURSE", "iniconfig")
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "pyproject.toml").write_text(SMALL)
+    monkeypatch.setattr(torch_environment, "COURSE", str(tmp_path / "small"))
     python = torch_environment.make_environment(None, {"packaging": "25"})
     program = "from importlib.metadata import version as v; print(v('packaging'), v('iniconfig'))"
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
