@@ -88,6 +88,9 @@ assert not [name for name in sys.modules if name.startswith("torch._dynamo")]
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(
+    reason="torch asks for it at the first tangent through an operation", strict=True
+)
 def test_the_first_diagnose_of_a_wrong_function_imports_no_dynamo():
     """Which takes seconds."""
     subprocess.run([sys.executable, "-c", WITHOUT_DYNAMO], cwd=ROOT, check=True)
