@@ -73,24 +73,3 @@ def test_outline_dot_svg_and_diagnosis_are_the_same_and_the_import_is_light(
     assert imported == []
     assert len(shown) == 13 and all(len(text) > 100 for text in shown)
     assert shown == shown_here
-
-
-WITHOUT_DYNAMO = """
-import sys
-import torch
-from double_backward import diagnose
-from lessons_src.what_not_to_do import SinhBad
-
-x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
-assert diagnose(SinhBad.apply, x).verdict == "silently_wrong"
-assert not [name for name in sys.modules if name.startswith("torch._dynamo")]
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.xfail(
-    reason="torch asks for it at the first tangent through an operation", strict=True
-)
-def test_the_first_diagnose_of_a_wrong_function_imports_no_dynamo():
-    """Which takes seconds."""
-    subprocess.run([sys.executable, "-c", WITHOUT_DYNAMO], cwd=ROOT, check=True)

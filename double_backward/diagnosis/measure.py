@@ -241,12 +241,13 @@ def _with_doubts(probe, line, expected):
     _, first, second = found
     wrong = first.outcome is Outcome.WRONG or (second.bad and second.error is None)
     unclear = Outcome.UNCLEAR in (first.outcome, second.by_input.outcome)
-    if not (wrong or unclear or second.bad or first.relative > SLIGHT * EXACT[expected.dtype]):
+    inexact = (probe.target.rtol or 0.0) >= check.COARSE
+    slightly = first.relative > SLIGHT * EXACT[expected.dtype]
+    if not (wrong or unclear or second.bad or slightly or inexact):
         return *found, False
     plain = torch.cat([expected.values, expected.g])
     noise = scatter(lambda: flat(sum(line.both(), [])), plain)
-    coarse = (probe.target.rtol or 0.0) >= check.COARSE and (wrong or unclear)
-    if noise.in_16_bits or coarse:
+    if noise.in_16_bits or (inexact and (wrong or unclear)):
         fitted = check.measure(line, atol=expected.atol, dtype=torch.bfloat16)
         least = None if noise.in_16_bits else probe.target.rtol
         fitted, first, second = _judged(probe, fitted, least)
