@@ -32,6 +32,7 @@ from . import tangents
 from .differences import STEPS, Slope, apart, flat, real, slope
 from .failures import raise_if_own
 from .lines import first_line
+from .phrases import Phrase
 
 # Relative; a path that is lost is off by far more. bfloat16: of whatever computes in 16 bits.
 RTOL = {torch.float64: 1e-4, torch.float32: 5e-3, torch.bfloat16: 1e-1}
@@ -173,10 +174,9 @@ class Compared:
     expected: float = 0.0
     got: float = 0.0
     error: float = 0.0  # what `expected` may be off by
-    text: str = ""  # first line of the error that autograd raises
+    text: str = ""  # first line of the error that autograd raises; why it is unclear
     allowed: float = 0.0  # by how much the two could differ unseen
     least: float = 0.0  # the smallest of the terms of `expected` that counts
-    other: float | None = None  # by differences, where these and tangents disagree
 
     @property
     def resolution(self) -> float:
@@ -442,7 +442,8 @@ def _by_tangents(line, rtol, atol, dtype, here, n, grads):
     else:
         step = BESIDE
     change = found.of_g
-    if not _is_rough(change, g, up[n:], down[n:], step, dtype):
+    by_differences = cache(lambda: _by_differences(line, rtol, atol, dtype, None, here, n, grads))
+    if not _is_confirmed(change, g, up[n:], down[n:], step, dtype, by_differences):
         raise tangents.Lost("differences say otherwise")
     known_at = {0.0: values, step: up[:n], -step: down[:n]}
     sizes = _sizes(values)
@@ -471,7 +472,7 @@ def _by_tangents(line, rtol, atol, dtype, here, n, grads):
         atol,
         None,
         linear,
-        cache(lambda: _by_differences(line, rtol, atol, dtype, None, here, n, grads)),
+        by_differences,
     )
 
 
@@ -484,16 +485,25 @@ def _least(y, dtype):
     return min(RTOL[dtype], max(FOLLOWED[dtype], noise.nan_to_num(1.0).item()))
 
 
-def _is_rough(change, g, up, down, h, dtype):
+def _is_confirmed(change, g, up, down, h, dtype, by_differences):
     """Whether one central difference is near a change by tangents, and its sides near each other:
-    not at a kink or a jump, nor where a tangent was lost without a word, as in a bisection."""
+    not at a kink or a jump, nor where a tangent was lost without a word, as in a bisection. Where
+    it is not as near as it mostly is, whether all differences are, by what these know."""
     there, kink = (up - down) / (2 * h), (up + down - 2 * g) / h
-    own, beside = ROUGHLY
+    off, sizes = (there - change).abs(), change.abs() + there.abs()
     rounded = 64 * torch.finfo(dtype).eps * (g.abs() + g.abs().mean()) / h
-    typical = change.abs().mean() + there.abs().nanmean()
-    allowed = own * (change.abs() + there.abs()) + beside * typical + rounded
-    near = ((there - change).abs() <= allowed) & (kink.abs() <= allowed)
-    return bool((near | ~g.isfinite()).all())
+    own, beside = ROUGHLY
+    allowed = own * sizes + beside * sizes.nanmean() + rounded
+    near = (off <= allowed) & (kink.abs() <= allowed)
+    if not (near | ~g.isfinite()).all():
+        return False
+    nearer = off <= RTOL[dtype] * sizes + rounded
+    if (nearer | ~g.isfinite()).all():
+        return True
+    closer = by_differences().by_input
+    off = (closer.value - change).abs()
+    nearer |= ~(off > 5 * closer.error + RTOL[dtype] * sizes + rounded)
+    return bool((nearer | ~g.isfinite()).all())
 
 
 def _values_or_nan(line, h, like):
@@ -777,18 +787,25 @@ def _settled(followed: Compared, other: Compared, *near: Compared) -> Compared:
     apart = abs(followed.expected - other.expected)
     if other.outcome is Outcome.WRONG:
         if 2 * apart > max(abs(off[0]), abs(other.got - other.expected)):
-            return replace(followed, outcome=Outcome.UNCLEAR, other=other.expected)
+            return _unclear(followed, other)
         allowed = max(followed.allowed, *map(abs, off))
         return followed if stays else replace(followed, outcome=Outcome.RIGHT, allowed=allowed)
     if other.outcome is Outcome.RIGHT:
         if apart > 2 * other.allowed:
             if other.expected:
                 return other
-            return replace(followed, outcome=Outcome.UNCLEAR, other=other.expected)
+            return _unclear(followed, other)
         return followed if stays and near else other
     if other.outcome is Outcome.UNCLEAR:
         return followed if stays and near else other
     return other
+
+
+def _unclear(followed, other):
+    """Tangents and differences disagree about the truth: both numbers, and that of autograd."""
+    numbers = (f"{number:.4g}" for number in (followed.expected, other.expected, followed.got))
+    text = Phrase("tangents give {}, differences {}, autograd {}", *numbers)
+    return replace(followed, outcome=Outcome.UNCLEAR, text=text)
 
 
 def _checked(expected, vjp):

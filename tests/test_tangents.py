@@ -93,6 +93,34 @@ def test_a_bisection_is_judged_by_differences():
     assert diagnose(Root.apply, x(0.5, 1.0, 7.0).requires_grad_()).ok
 
 
+STAIRS = {  # x to nine digits, in steps of which tangents and autograd both say that they are flat
+    "round": lambda x: x.round(decimals=9),
+    "floor": lambda x: (x * 2**30).floor() / 2**30,
+    "whole numbers": lambda x: (x * 2**30).long().to(x.dtype) / 2**30,
+    "remainder": lambda x: x.detach() - torch.remainder(x.detach(), 2**-30),
+}
+
+
+@pytest.mark.parametrize("name", STAIRS)
+@pytest.mark.parametrize("share", [0.003, 0.03, 0.15])
+def test_what_is_flat_by_tangents_and_rises_by_differences_is_no_truth(name, share):
+    """A share of the second derivative is lost on the way through it."""
+
+    class Stairs(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            part = 6 * share
+            return g * x * ((3 - part) * x + part * STAIRS[name](x))
+
+    assert diagnose(Stairs.apply, x(0.5, 1.3, -0.7).requires_grad_()).verdict == "silently_wrong"
+
+
 def second_times(factor, only=None):
     """x**3, of which backward applies a second Function that is off by a factor."""
 

@@ -114,7 +114,7 @@ def outcome_text(row: Row) -> str:
         return f"{column}not the derivative of what backward returns"
     if row.outcome is Outcome.RIGHT and row.text:
         return f"{column}(0; autograd raises: no input matters there)"
-    if row.outcome in (Outcome.NOT_ASKED, Outcome.RAISES):
+    if row.text and row.outcome in (Outcome.NOT_ASKED, Outcome.RAISES, Outcome.UNCLEAR):
         return f"{word}: {row.text}"
     if row.outcome is Outcome.NOT_FINITE:
         return f"{word.upper()} at {row.where}" if row.where else word.upper()
