@@ -292,10 +292,12 @@ def forward_mode() -> AbstractContextManager:
 @cache
 def load_formulas() -> None:
     """Those that torch imports with the first tangent, by way of what it calls deprecated itself:
-    no reader should be warned of that."""
+    no reader should be warned of that. The compiler comes with the first tangent that is 0; here,
+    so that its second or two are not taken for a call of fn."""
     with warnings.catch_warnings(), suppress(ImportError):
         warnings.simplefilter("ignore")
         import_module("torch._decomp.decompositions_for_jvp")
+        import_module("torch._dynamo")
 
 
 def levels() -> tuple[int, int]:
