@@ -62,6 +62,7 @@ NAMES = {  # -> what it is for
     "torch.utils._python_dispatch.TorchDispatchMode": "to see each operation",
     "torch.utils._pytree.tree_flatten": "tensors in nested containers",
 }
+INSTEAD_OF = "_double_backward_instead_of"  # an attribute of what `_replaced` puts there
 OF_A_NODE = {  # of a custom Function -> what it is for
     "_forward_cls": "its class",
     "_input_metadata": "the shapes of its grad_outs",
@@ -86,10 +87,17 @@ def missing() -> list[str]:
 
 
 def hooks() -> list[Any]:
-    """What the private names stand for now: another object where one has been replaced, None where
-    one is gone."""
+    """What the private names stand for now: another object where one has been replaced by somebody
+    else, None where one is gone."""
     there = [vars(owner).get(name) for owner, name in _owners()]
-    return [vars(Function)["apply"], *there]
+    return [vars(Function)["apply"], *map(_behind_ours, there)]
+
+
+def _behind_ours(hook: Any) -> Any:
+    """What stood there before `_replaced`."""
+    while hasattr(hook, INSTEAD_OF):
+        hook = getattr(hook, INSTEAD_OF)
+    return hook
 
 
 @cache
@@ -168,6 +176,7 @@ def checkpoints_allowed() -> AbstractContextManager[None]:
 def _replaced(name: str, by: Callable[[Callable], Callable]) -> Iterator[None]:
     before = getattr(torch.autograd, name)
     now = by(before)
+    setattr(now, INSTEAD_OF, before)
     setattr(torch.autograd, name, now)
     try:
         yield

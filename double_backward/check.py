@@ -754,10 +754,7 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
     if not (expected.exact and bad):
         return found
     other = _checked(expected.by_differences(), vjp)
-    clear = all(
-        getattr(other, part).outcome is Outcome.WRONG and getattr(found, part).off > FAR
-        for part in bad
-    )
+    clear = all(_is_clear(getattr(found, part), getattr(other, part)) for part in bad)
     near = [] if clear else [_checked(one, vjp) for one in _nearby(expected)]
     settled = {
         part: _settled(*(getattr(one, part) for one in (found, other, *near))) for part in bad
@@ -765,6 +762,11 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
     if any(one.outcome is Outcome.WRONG for one in settled.values()):
         return replace(found, **settled)
     return replace(other, **settled)
+
+
+def _is_clear(followed, other):
+    """Whether what is wrong by tangents is so by differences, and by more than is ever rounding."""
+    return other.outcome is Outcome.WRONG and followed.off > FAR
 
 
 def _nearby(expected):
@@ -853,8 +855,9 @@ def symmetric(expected: Expected) -> Compared:
     found = _symmetric(expected)
     if not expected.exact or found.outcome is not Outcome.WRONG:
         return found
-    near = map(_symmetric, _nearby(expected))
-    return _settled(found, _symmetric(expected.by_differences()), *near)
+    other = _symmetric(expected.by_differences())
+    near = [] if _is_clear(found, other) else map(_symmetric, _nearby(expected))
+    return _settled(found, other, *near)
 
 
 def _symmetric(expected):
