@@ -11,6 +11,8 @@ All of them are in torch 2.9 to 2.15. A new torch that has moved one is told in 
     dispatch        each operation as it runs, and nested containers
 """
 
+import functools
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -62,7 +64,7 @@ NAMES = {  # -> what it is for
     "torch.utils._python_dispatch.TorchDispatchMode": "to see each operation",
     "torch.utils._pytree.tree_flatten": "tensors in nested containers",
 }
-INSTEAD_OF = "_double_backward_instead_of"  # an attribute of what `_replaced` puts there
+INSTEAD_OF = "_double_backward_instead_of"  # an attribute of what `replaced` puts there
 OF_A_NODE = {  # of a custom Function -> what it is for
     "_forward_cls": "its class",
     "_input_metadata": "the shapes of its grad_outs",
@@ -94,7 +96,7 @@ def hooks() -> list[Any]:
 
 
 def _behind_ours(hook: Any) -> Any:
-    """What stood there before `_replaced`."""
+    """What stood there before `replaced`."""
     while hasattr(hook, INSTEAD_OF):
         hook = getattr(hook, INSTEAD_OF)
     return hook
@@ -164,25 +166,85 @@ except ImportError as error:
 
 def engine_replaced(by: Callable[[Callable], Callable]) -> AbstractContextManager[None]:
     """Inside, each pass goes through `by(engine)` instead; in every thread."""
-    return _replaced("_engine_run_backward", by)
+    return replaced(torch.autograd, {"_engine_run_backward": by})
 
 
 def checkpoints_allowed() -> AbstractContextManager[None]:
     """Inside, a reentrant checkpoint does not refuse `torch.autograd.grad`."""
-    return _replaced("_is_checkpoint_valid", lambda refuses: lambda: True)
+    return replaced(torch.autograd, {"_is_checkpoint_valid": lambda refuses: lambda: True})
+
+
+def of_nodes_replaced(
+    made: Callable, jvp: Callable | None, apply: Callable
+) -> AbstractContextManager[None]:
+    """Inside, `made` stands around the making of a node, `jvp` around forward mode through it, and
+    `apply` around its backward; in every thread."""
+    node = functions.BackwardCFunction
+    by = {"__init__": made, "apply": apply} | ({"apply_jvp": jvp} if jvp else {})
+    if hasattr(node, "apply_boxed"):
+        by["apply_boxed"] = apply
+    return replaced(node, by)
+
+
+class _Replaced:
+    """What stands around one attribute, the innermost first, whoever comes and goes in between."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name = owner, name
+        self.is_own = name in vars(owner)
+        self.before = self.now = getattr(owner, name)
+        self.around: list[list[Callable]] = []  # of one each, so that two that are equal are two
+
+        @functools.wraps(self.before)
+        def hook(*args: Any, **kwargs: Any) -> Any:
+            return self.now(*args, **kwargs)
+
+        self.hook = not_for_dynamo(hook)
+        setattr(hook, INSTEAD_OF, self.before)
+        setattr(owner, name, hook)
+
+    def set_anew(self) -> None:
+        self.now = self.before
+        for (by,) in self.around:
+            self.now = not_for_dynamo(by(self.now))
+        if self.around or vars(self.owner).get(self.name) is not self.hook:
+            return  # in the second case somebody has put something else there since
+        if self.is_own:
+            setattr(self.owner, self.name, self.before)
+        else:
+            delattr(self.owner, self.name)
+
+
+_attributes: dict[tuple[int, str], _Replaced] = {}  # of these owners, by id, which live for ever
+_replacing = threading.RLock()
+
+
+def is_anything_replaced() -> bool:
+    """Whether torch is now another than it was imported."""
+    return bool(_attributes)
 
 
 @contextmanager
-def _replaced(name: str, by: Callable[[Callable], Callable]) -> Iterator[None]:
-    before = getattr(torch.autograd, name)
-    now = by(before)
-    setattr(now, INSTEAD_OF, before)
-    setattr(torch.autograd, name, now)
+def replaced(owner: Any, by: dict[str, Callable[[Callable], Callable]]) -> Iterator[None]:
+    """Inside, each attribute of a module or class is what `by[name]` makes of what it was; in every
+    thread. Whoever else does so, and ends sooner or later than this, is not touched."""
+    places, wrappers = [(id(owner), name) for name in by], [[wrapper] for wrapper in by.values()]
+    with _replacing:
+        for place, name, wrapper in zip(places, by, wrappers, strict=True):
+            known = _attributes.get(place) or _Replaced(owner, name)
+            _attributes[place] = known
+            known.around.append(wrapper)
+            known.set_anew()
     try:
         yield
     finally:
-        if getattr(torch.autograd, name) is now:  # nobody has put something else there since
-            setattr(torch.autograd, name, before)
+        with _replacing:
+            for place, wrapper in zip(places, wrappers, strict=True):
+                known = _attributes[place]
+                known.around = [each for each in known.around if each is not wrapper]
+                known.set_anew()
+                if not known.around:
+                    del _attributes[place]
 
 
 def graph_is_kept() -> bool:

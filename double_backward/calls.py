@@ -16,7 +16,7 @@ on them, so that a torch that has moved one of them is an error in words.
 import functools
 import threading
 import weakref
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -26,12 +26,14 @@ from ._torch import (
     class_of,
     functions,
     graph_is_kept,
+    is_anything_replaced,
     is_followed,
     is_traced,
     metadata_of,
-    not_for_dynamo,
+    of_nodes_replaced,
     outside_batches,
     plain,
+    replaced,
     temporarily_clear_interpreter_stack,
     transforms,
     uncompiled,
@@ -57,7 +59,7 @@ LEFT_ALONE = (
 _lock = threading.RLock()
 _listeners: list["Listener"] = []
 _pending: dict[int, "_Forward"] = {}  # id of a class -> the _Forward that it has at the moment
-_replaced: list[tuple] = []  # (owner, name, what was there, what is there now)
+_hooks = ExitStack()  # closed where nobody listens
 _drawing_nothing: "weakref.WeakSet[type]" = weakref.WeakSet()
 _MISSING = object()
 _NO_KEYWORDS: dict[str, Any] = {}  # one for all calls that have none
@@ -324,11 +326,7 @@ def listening(listener):
         rehearsed("listening to Functions", _hears, "met 2 times", "met 2 times")
     with _lock:
         if not _listeners:
-            try:
-                _put_hooks()
-            except BaseException:
-                _take_hooks()
-                raise
+            _put_hooks()
         if listener not in _listeners:
             listener.begins()
         _listeners.append(listener)
@@ -356,6 +354,11 @@ def listening_alone(listener):
 def is_listening(listener):
     """Whether it is told of what this thread calls."""
     return listener in (_listeners if _thread.only is None else [_thread.only])
+
+
+def is_anything_hooked():
+    """Whether torch, or a class, is now another than it was; in any thread."""
+    return bool(_listeners or _pending or is_anything_replaced())
 
 
 @contextmanager
@@ -389,28 +392,14 @@ def is_left_alone(cls):
 
 
 def _put_hooks():
-    node = functions.BackwardCFunction
-    _replace(node, "__init__", _made)
-    _replace(node, "apply_jvp", _forward_mode)
-    _replace(node, "apply", _backward)
-    if hasattr(node, "apply_boxed"):
-        _replace(node, "apply_boxed", _backward)
-    _replace(transforms, "generate_single_level_function", _generate)
+    _hooks.enter_context(of_nodes_replaced(_made, _forward_mode, _backward))
+    _hooks.enter_context(replaced(transforms, {"generate_single_level_function": _generate}))
 
 
 def _take_hooks():
-    while _replaced:
-        owner, name, before, now = _replaced.pop()
-        if vars(owner).get(name) is now:  # nobody has put something else there since
-            _put(owner, name, before)
+    _hooks.close()
     for hook in list(_pending.values()):
         hook.take_away()
-
-
-def _replace(owner, name, hook):
-    hooked = hook(getattr(owner, name))
-    _replaced.append((owner, name, vars(owner).get(name, _MISSING), hooked))
-    _put(owner, name, hooked)
 
 
 def _put(owner, name, value):
@@ -430,7 +419,7 @@ def _made(init):
             with uncompiled():
                 _hook_forward(cls, self)
 
-    return not_for_dynamo(hooked)
+    return hooked
 
 
 def _hook_forward(cls, ctx):
@@ -566,7 +555,7 @@ def _backward(method):
                 grads = listener.after_backward(self, call, given, grads)
         return grads
 
-    return not_for_dynamo(apply)
+    return apply
 
 
 def _let_go(node):
@@ -588,7 +577,7 @@ def _forward_mode(method):
                     outs = listener.after_jvp(call, tangents, outs)
         return outs
 
-    return not_for_dynamo(apply_jvp)
+    return apply_jvp
 
 
 def _is_heard(node):

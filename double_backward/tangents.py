@@ -24,14 +24,13 @@ from ._torch import (
     class_of,
     engine_replaced,
     forward_mode,
-    functions,
     get_interpreter_stack,
     in_forward_mode,
     is_traced,
     load_formulas,
     metadata_of,
     missing,
-    not_for_dynamo,
+    of_nodes_replaced,
     saves_by_hooks,
     tree_leaves,
     version,
@@ -179,28 +178,13 @@ def _recorded_grad(args, kwargs):
 
 
 @contextmanager
-def _hooked(
-    made: Callable, jvp: Callable | None, apply: Callable, waiting: list[Callable]
-) -> Iterator[None]:
-    """While this lasts, these stand around torch's own methods of a node; in the end, what is
-    `waiting` is put back."""
-    node = functions.BackwardCFunction
-    new = {"__init__": made, "apply": apply, "apply_jvp": jvp}
-    new["apply_boxed"] = apply if hasattr(node, "apply_boxed") else None
-    own = {name: vars(node).get(name) for name in new}
-    for name, wrapper in new.items():
-        if wrapper is not None:
-            setattr(node, name, not_for_dynamo(wrapper(getattr(node, name))))
+def _put_back(waiting: list[Callable]) -> Iterator[None]:
+    """In the end, what stands in for a method that was not called."""
     try:
         yield
     finally:
         for put_back in reversed(waiting):
             put_back()
-        for name, before in own.items():
-            if before is not None:
-                setattr(node, name, before)
-            elif name in vars(node):
-                delattr(node, name)
 
 
 @contextmanager
@@ -244,7 +228,7 @@ def looked_at() -> Iterator[Notes]:
 
         return hooked
 
-    with _hooked(made, None, apply, waiting), engine_replaced(engine):
+    with of_nodes_replaced(made, None, apply), _put_back(waiting), engine_replaced(engine):
         yield notes
 
 
@@ -314,7 +298,7 @@ def _carried(notes: Notes) -> Iterator[None]:
 
         return hooked
 
-    with _hooked(made, jvp, apply, waiting), carry:
+    with of_nodes_replaced(made, jvp, apply), _put_back(waiting), carry:
         yield
 
 

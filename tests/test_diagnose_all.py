@@ -216,7 +216,7 @@ def test_the_step_is_not_disturbed():
     diagnose_all(step)
     for got, plain in zip(results(), expected, strict=True):
         assert torch.equal(got, plain)
-    assert not calls._listeners
+    assert not calls.is_anything_hooked()
 
 
 def test_torch_func():
@@ -392,7 +392,7 @@ def test_what_a_step_raises_is_kept_and_said_last():
     nothing, _, raised = str(alone).partition("\n\n")
     assert nothing.startswith("The step applies no custom Function. What it does itself (detach,")
     assert raised == "The step raised ZeroDivisionError: division by zero"
-    assert not calls._listeners
+    assert not calls.is_anything_hooked()
 
 
 def test_where_a_function_is_written_and_applied():

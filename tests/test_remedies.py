@@ -24,7 +24,13 @@ from test_diagnosis_facts import (
 from torch.autograd import Function, grad, gradcheck, gradgradcheck
 from torch.autograd.functional import hvp
 
-from double_backward import calls, detect_intermediates, diagnose, recompute_intermediates
+from double_backward import (
+    calls,
+    detect_intermediates,
+    diagnose,
+    recompute_intermediates,
+    tangents,
+)
 from double_backward.remedies import SecondDerivativeError, UncheckedFunctionWarning
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
@@ -698,8 +704,17 @@ def test_third_order():
 # Afterwards everything is as before.
 
 
-def hooked():
-    return calls._replaced or calls._pending
+def test_who_came_first_may_leave_first():
+    """As two threads do, one at the end of its `with` while the other is in a trial."""
+    node = torch.autograd.function.BackwardCFunction
+    before = dict(vars(node))
+    first, then = calls.listening(calls.Listener()), tangents.looked_at()
+    first.__enter__()
+    then.__enter__()
+    first.__exit__(None, None, None)
+    assert calls.is_anything_hooked()
+    then.__exit__(None, None, None)
+    assert not calls.is_anything_hooked() and dict(vars(node)) == before
 
 
 def test_torch_is_as_before():
@@ -708,12 +723,12 @@ def test_torch_is_as_before():
     before = [dict(vars(owner)) for owner in owners]
     with pytest.raises(ZeroDivisionError), detect_intermediates():
         with recompute_intermediates(), detect_intermediates():
-            assert hooked()
-        assert hooked()
+            assert calls.is_anything_hooked()
+        assert calls.is_anything_hooked()
         SinhBad.apply(x()), SinhFunc.apply(x()), Member.apply(x())
         assert [dict(vars(owner)) for owner in owners[2:]] == before[2:]
         raise ZeroDivisionError
-    assert not hooked() and not calls._listeners
+    assert not calls.is_anything_hooked()
     assert [dict(vars(owner)) for owner in owners] == before
     assert second(lambda x: SinhBad.apply(x) ** 2, x())[0][0].item() == pytest.approx(2.5431, 1e-4)
 
@@ -739,7 +754,7 @@ def test_other_threads_are_covered_and_leave_in_any_order():
     leave.set()
     for thread in threads:
         thread.join()
-    assert len(said) == 2 and not hooked()
+    assert len(said) == 2 and not calls.is_anything_hooked()
 
 
 def test_random_numbers_of_other_threads_are_left_alone():
