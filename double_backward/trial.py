@@ -425,7 +425,7 @@ class Trial:
         """Whether the Function gives the same gradients a second time, not recorded."""
         return not apart(self.line.gradients(), self.expected.g, NONE).any()
 
-    def first(self, size=1.0, output=None, place=None):
+    def first(self, size=1.0, output=None, place=None, rtol=ROUGH):
         """How the first derivative compares with that of forward, to some digits, as far as it is
         finite.
 
@@ -435,6 +435,7 @@ class Trial:
             size: of the grad_outs, as a multiple.
             output: the number of the only output that is given one.
             place: the number of the only input that moves.
+            rtol: what is off by less is right.
         """
         every = zip(self.line.subject.u, self.grad_outs, strict=True)
         asked = [None if u is None or not (g.any() or output is not None) else u for u, g in every]
@@ -443,16 +444,16 @@ class Trial:
         if all(u is None for u in asked):
             return Outcome.NOT_ASKED
         if size == 1 and place is None and all(map(is_, asked, self.line.subject.u)):
-            return _first(self.expected)  # as it was measured
+            return _first(self.expected, rtol)  # as it was measured
         u = tuple(None if u is None else size * u for u in asked)
         line = _where_finite(Line.of(replace(self.line.subject, u=u))).with_constants()
         line = line if place is None else line.by_input_only(place)
-        return _first(self._measured(line))
+        return _first(self._measured(line), rtol)
 
 
-def _first(expected):
+def _first(expected, rtol):
     finite = expected.g.nan_to_num(0.0, 0.0, 0.0)
-    return first(replace(expected, g=finite), ROUGH).outcome
+    return first(replace(expected, g=finite), rtol).outcome
 
 
 def _outputs(call, x):

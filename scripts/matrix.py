@@ -34,9 +34,9 @@ LESSONS = ["notebooks", *QUICK]
 # What the tool does depends on torch more than on anything else: on another one, all of its quick
 # tests.
 TOOL = (
-    "calls check compiled decision_table diagnos* draw_backward failures graph* handed_again "
-    "ignore main orders pytest_plugin remedies* smaller_inputs symmetric_inputs tangents "
-    "tensor_kinds torch_hooks untracked_steps"
+    "advice calls check compiled decision_table diagnos* draw_backward failures graph* "
+    "handed_again ignore main orders pytest_plugin remedies* smaller_inputs symmetric_inputs "
+    "tangents tensor_kinds torch_hooks untracked_steps"
 )
 OF_THE_TOOL = sorted(
     path.relative_to(ROOT).as_posix()

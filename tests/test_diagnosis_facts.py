@@ -708,6 +708,23 @@ def hooked_module(x):
     return layer(x**2) ** 2
 
 
+# A gradient of its own, which uses the result.
+
+
+def staircase(g, x, y):
+    return g * (1 - torch.cos(2 * torch.pi * (x - y)))
+
+
+def save_result(ctx, x):
+    y = x.round()
+    ctx.save_for_backward(x, y)
+    return y
+
+
+ByResult = function(save_result, lambda ctx, g: staircase(g, *ctx.saved_tensors))
+ByInput = of_inputs(torch.round, lambda g, x: staircase(g, x, x.round()))
+
+
 SAID = {
     "supported": {
         "made for symmetric matrices": (torch.linalg.eigvalsh, "stays_symmetric", symmetric),
@@ -839,6 +856,11 @@ SAID = {
         "detached where grad_out has no graph": (
             cubic(lambda g, x: g * 3 * (x if g.requires_grad else x.detach()) ** 2),
             "untracked_backward",
+        ),
+        "a meant gradient that uses its result": (
+            ByResult.apply,
+            "first_derivative_differs result_of_meant_gradient",
+            x(0.4, 1.2),
         ),
         "a right Function behind what torch loses": (
             lambda v: Cube.apply(sparse_values(v)),
@@ -1055,6 +1077,11 @@ SAID = {
             "steps_in_fn first_derivative_differs",
         ),
         "no_grad in fn": (under_no_grad, "steps_in_fn first_derivative_differs"),
+        "a meant gradient, its result computed anew": (
+            ByInput.apply,
+            "first_derivative_differs",
+            x(0.4, 1.2),
+        ),
         "reversal": (Reversal.apply, "first_derivative_differs", many),
         "reversal inside": (
             lambda x: Reversal.apply(torch.sin(x)) ** 2,

@@ -28,6 +28,7 @@ from made_evidence import (
     wrong,
 )
 
+from double_backward.check import Checked, Compared
 from double_backward.compiled import Region
 from double_backward.diagnosis.as_called import Compiled
 from double_backward.diagnosis.findings import concluded
@@ -47,6 +48,7 @@ only_after = {
     Setting.BOTH: Row(WRONG),
 }
 twice = {"tied": WRONG, "by_input": RIGHT}
+follows = replace(cutting(), checked=Checked(Compared(WRONG, expected=1.0, got=0.95)))
 one_bad = rows() | {Setting.BEFORE: Row(WRONG)}
 one_not_finite = rows() | {Setting.BEFORE: Row(NOT_FINITE)}
 at_third = {"third": rows(WRONG)}
@@ -135,7 +137,18 @@ SPEAKS = [  # code, evidence, some of its words
     ("intermediate_on_ctx", wrong(custom(e), custom(kept("m", marked=True))), "ctx.m: It is ret"),
     # How it is used is not known.
     ("intermediate_on_ctx", wrong(custom(kept("e", used=None))), "ctx.e"),
+    (
+        "intermediate_on_ctx",
+        wrong(custom(kept("a", repeats=Kind.INPUT, inner=True), kept("y", repeats=Kind.OUTPUT))),
+        "ctx.a, ctx.y. A graph that begins at a detached input ends there. Keep the inputs",
+    ),
     ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG, got=0.5)), "wrongly by grad_out"),
+    ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG)), "with grad_out itself, in torch, or"),
+    (
+        "grad_out_path_cut",
+        wrong(cutting(by_grad_out=WRONG)),
+        "itself and with x, in torch",
+    ),
     (
         "untracked_backward",
         wrong(cutting(untracked_calls=(Step("item", ""), Step("numpy", "b")))),
@@ -183,7 +196,26 @@ SPEAKS = [  # code, evidence, some of its words
         "comes from f, line 1, g, line 2.",
     ),
     ("cause_unknown", failing("something else"), "Halve fn to find the operation that raises"),
-    ("cause_unknown", wrong(), "another derivative than there is"),
+    *(
+        ("cause_unknown", wrong(*functions, alone=alone), words)
+        for functions, alone, words in (
+            ((), False, "no custom Function in fn is to blame"),
+            ((sound(),), False, "no custom Function in fn is to blame"),
+            ((sound(),), True, "why is not known"),
+            ((custom(),), False, "why is not known"),
+            ((follows,), False, "Autograd follows x through backward, and comes to another"),
+        )
+    ),
+    *(
+        ("no_derivative_formula", failing(f"derivative for {name} is not implemented"), words)
+        for name, words in (
+            ("aten::hardsigmoid_backward", "knows. Register one"),
+            ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "SDPBackend.MATH"),
+            ("aten::_scaled_dot_product_efficient_attention_backward", "SDPBackend.MATH"),
+            ("'_cudnn_rnn_backward'", "torch.backends.cudnn.flags(enabled=False)"),
+            ("'_cdist_backward'", ".square().sum(-1)"),
+        )
+    ),
     ("nan_in_first", seen(measured(NOT_FINITE)), "so neither is the second"),
     ("nan_in_second", seen(measured(grad_out_not_finite=True)), "are trained, it is not. Often"),
     (
@@ -199,7 +231,22 @@ SPEAKS = [  # code, evidence, some of its words
     ("nan_in_first", seen(measured(NOT_FINITE), broken=Broken("F", "")), "not finite is F: of"),
     ("noncontiguous_input", habit(input_layout="a wrong number"), "look for strides"),
     ("noncontiguous_input", habit(input_layout="no"), "x: no. fn does something else"),
-    ("grad_out_layout", habit(grad_out_layout="no view."), ".t() after fn): no view. Use reshape"),
+    (
+        "grad_out_layout",
+        habit(grad_out_layout="no view."),
+        ".t() after fn): no view. Begin backward",
+    ),
+    ("backward_works_once", habit(only_once="gone."), "raises: gone. Leave what forward kept"),
+    (
+        "backward_works_once",
+        seen(functions=(custom(kept("a", inner=True)),), habits=Habits(only_once="gone")),
+        "raises: gone. Keep the inputs by save_for_backward, and run forward again",
+    ),
+    (
+        "result_of_meant_gradient",
+        wrong(custom(own_result=("y", "z"))),
+        "its own result (y, z), which autograd differentiates by the gradient that you mean",
+    ),
     (
         "memory_leak",
         seen(functions=(sound(kept("y", circular=True), e),), lifetime=Lifetime.FOREVER),
@@ -275,6 +322,8 @@ SILENT = [  # code, evidence that lacks something, or holds what explains it alr
     ),
     ("untracked_backward", wrong(cutting(), habits=Habits(not_repeatable="so"))),
     ("untracked_backward", wrong(custom(e))),
+    ("untracked_backward", wrong(follows)),
+    ("cause_unknown", wrong(custom(own_result=("y",)))),
     ("untracked_backward", wrong(replace(second_function("g"), cut=("x",)))),
     ("untracked_backward", wrong(cutting(first=WRONG), sound())),  # which follows a convention
     *(

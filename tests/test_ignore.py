@@ -9,6 +9,7 @@ from itertools import cycle
 import pytest
 import torch
 from made_functions import codes, function, of_inputs
+from torch.autograd import gradgradcheck
 from torch.autograd.function import once_differentiable
 
 from double_backward import (
@@ -19,6 +20,7 @@ from double_backward import (
     diagnose,
     diagnose_all,
 )
+from lessons_src.derivatives import second
 from lessons_src.what_not_to_do import SinhBad
 
 
@@ -281,3 +283,23 @@ def test_every_verb_says_the_same(f):
                 step()
         else:
             step()
+
+
+def save_result(ctx, x):
+    out = x.round()
+    ctx.save_for_backward(out)
+    return out
+
+
+# What lesson 6 says of a gradient that is meant and uses its own result.
+ByResult = function(save_result, lambda ctx, g: g * ctx.saved_tensors[0], "ByResult")
+ByInput = of_inputs(torch.round, lambda g, x: g * x.round(), "ByInput")
+
+
+@pytest.mark.parametrize("f, says", [(ByResult, 2), (ByInput, 0)])
+def test_a_result_is_differentiated_by_the_gradient_that_is_meant(f, says):
+    point = x(2.2)
+    assert second(f.apply, point).item() == says
+    meant = diagnose(f.apply, point, ignore=[f])
+    assert meant.ok == (f is ByInput) == gradgradcheck(f.apply, point, raise_exception=False)
+    assert meant.ok or meant.cause.code == "result_of_meant_gradient"

@@ -22,7 +22,7 @@ from torch import Tensor
 from double_backward._torch import base_of, checkpoints_allowed, tree_leaves, unbatched
 from double_backward.calls import Call, Listener, call_of, listening_alone
 from double_backward.change import Notepad, backward_again, forward_again, keep_again, unguarded
-from double_backward.check import SAME_NUMBER, Outcome, first, measure
+from double_backward.check import SAME_NUMBER, SURROGATE, Outcome, first, measure, size
 from double_backward.differences import close, flat, same, shaped
 from double_backward.graphs import walk
 from double_backward.lines import first_line
@@ -215,12 +215,28 @@ def _explained(custom, truth, inner, dtype):
             # That what is kept has its graph cures nothing.
             saved = (replace(s, used=s.slot not in with_graph and s.used) for s in custom.saved)
             custom = replace(custom, saved=tuple(saved))
-    elif cured and custom.first is Outcome.WRONG and returns:
-        # What it saves of its output is followed through its own backward, which is meant.
-        return replace(custom, checked=replace(custom.checked, by_input=followed.by_input))
+    elif custom.first is Outcome.WRONG and (own := tuple(_own_results(truth, returns))):
+        # What it saves of its output is followed through its own backward.
+        meant = custom.meant or truth.first(rtol=SURROGATE) is Outcome.WRONG
+        if meant and (cured or (leaves_torch and not custom.untracked_calls)):
+            return replace(custom, own_result=own)
+        if cured:  # an inexact solver's
+            return replace(custom, checked=replace(custom.checked, by_input=followed.by_input))
     elif cured or _leaves_state(truth):
         return replace(custom, hidden=True)
     return replace(custom, cut=tuple(_cut(truth)))
+
+
+def _own_results(truth, returns):
+    """The results that backward uses, by their names; one may be a stair, which stands still."""
+    ctx = _forward(truth).ctx
+    g = _returned(truth, ctx)
+    for saved in returns:
+        other, value = copy.copy(ctx), ctx.kept(saved.slot)
+        other.exchange(saved.slot, value + NEAR * size(value))
+        moved = _returned(truth, ctx, other, [saved.slot])
+        if g is not None and moved is not None and not close(g, moved):
+            yield saved.title
 
 
 def _extra(saved, truth):

@@ -22,6 +22,7 @@ class Evidence:
 
     measured: Numbers
     functions: tuple[Custom, ...] = ()
+    alone: bool = False  # fn does nothing but apply these
     habits: Habits = Habits()
     torch_func: str = ""
     lifetime: Lifetime = Lifetime.FREED

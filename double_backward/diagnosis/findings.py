@@ -139,9 +139,9 @@ OF_THE_FIRST = {
     ),
     "backward_works_once": Rule(
         (1, "backward"),
-        lambda e: not e.habits.mutates_saved and e.habits.only_once,
+        words.backward_works_once,
         "The first call of backward uses up what it needs: a second one through the same graph, "
-        "with retain_graph=True, raises: {}",
+        "with retain_graph=True, raises: {error}. {advice}",
         cause=True,
         explains=Verdict.RAISES,
     ),
@@ -228,6 +228,20 @@ CAUSES = {
         "gradient times the derivative of that output.",
         of=those(lambda f: f.extras),
     ),
+    "grad_out_path_cut": Rule(
+        (5, "grad_out_path_cut"),
+        words.grad_out_path_cut,
+        "{fact} Anything non-linear that follows needs that. {advice}",
+        of=_by_steps(lambda f: f.by_grad_out in WRONG),
+    ),
+    "result_of_meant_gradient": Rule(
+        (6, "saved *result*"),
+        lambda e: listed(name for f in e.suspects for name in f.own_result),
+        "backward uses its own result ({}), which autograd differentiates by the gradient that you "
+        "mean, and not as forward computes it. Save the input, and compute the result anew in "
+        "backward.",
+        of=those(lambda f: f.own_result),
+    ),
     "input_copy_saved": Rule(
         (1, "input_copy_saved"),
         words.input_copy_saved,
@@ -282,13 +296,6 @@ CAUSES = {
         "for each of its inputs.",
         of=those(lambda f: f.seconds),
     ),
-    "grad_out_path_cut": Rule(
-        (5, "grad_out_path_cut"),
-        words.grad_out_path_cut,
-        "{fact} Anything non-linear that follows needs that: compute with grad_out itself, in "
-        "torch.",
-        of=_by_steps(lambda f: f.by_grad_out in WRONG),
-    ),
     "untracked_backward": Rule(
         (5, "untracked_backward"),
         words.untracked_backward,
@@ -298,7 +305,8 @@ CAUSES = {
         (5, "float32"),
         lambda e: e.differs_in_float32,
         "In float64 the second derivative is right; in float32, as you gave it, autograd gives "
-        "another one, and the rows show that. fn does something else there: another kernel, NumPy.",
+        "another one, and the rows show that. fn does something else there: another kernel, NumPy. "
+        "Let it do the same as in float64, or write that as a Function with a complete backward.",
     ),
     "path_counted_twice": Rule(
         (5, "path_counted_twice"),
@@ -334,8 +342,7 @@ CAUSES = {
     "no_derivative_formula": Rule(
         (5, "no_derivative_formula"),
         words.no_derivative_formula,
-        "An operation in the first derivative has no derivative that autograd knows. Register one "
-        "(register_autograd), use other operations, or write a Function with its own backward.",
+        "An operation in the first derivative has no derivative that autograd knows. {}",
     ),
     "numpy_in_backward": Rule(
         (5, "numpy_in_backward"),
@@ -486,8 +493,8 @@ BESIDES = {
     "grad_out_layout": Rule(
         (1, "another layout"),
         lambda e: not e.habits.not_linear and e.habits.grad_out_layout.rstrip("."),
-        "For a grad_out that is not contiguous (.sum() or .t() after fn): {}. Use reshape, and "
-        "keep its graph.",
+        "For a grad_out that is not contiguous (.sum() or .t() after fn): {}. Begin backward, and "
+        "that of a Function it applies, with grad_out = grad_out.contiguous(), and keep its graph.",
         verdict=Verdict.LAYOUT_DEPENDENT,
     ),
     "input_on_ctx": Rule(
@@ -546,7 +553,8 @@ BESIDES = {
         (1, "gradcheck"),
         words.elements_not_checked,
         "{unchecked} of {elements} elements not checked: finite differences cannot be trusted "
-        "there (a kink, noise, or an element that is far smaller than the others).",
+        "there (a kink, noise, or an element that is far smaller than the others). Hand in a point "
+        "beside it, or a part by itself, to check these.",
         severity=WARNING,
     ),
     "differences_disagree": Rule(

@@ -55,6 +55,7 @@ class Saved:
     edited: bool = False  # an input that forward has written its output into
     outside: bool = False  # made of numbers that something outside torch computed
     circular: bool = False  # an output, or a view of one, that may keep its own graph alive
+    inner: bool = False  # the beginning of a graph of its own that forward has made
 
     @property
     def on_ctx(self) -> bool:
@@ -117,6 +118,7 @@ class Custom:
     inner: tuple[str, ...] = ()  # custom Functions that backward applies
     seconds: tuple[Second, ...] = ()  # what these return wrongly
     hidden: bool = False  # it uses something that forward computes and does not keep on ctx
+    own_result: tuple[str, ...] = ()  # results that a gradient which is not forward's uses
     cut: tuple[str, ...] = ()  # inputs that backward does not follow, and nothing kept explains it
     untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
     names: tuple[str, ...] = ()  # all that it may be called
@@ -149,7 +151,7 @@ class Custom:
     @property
     def explained(self) -> bool:
         """Something is known that explains a wrong second derivative."""
-        kept = self.lost or self.extras or self.handed or self.hidden
+        kept = self.lost or self.extras or self.handed or self.hidden or self.own_result
         return bool(kept or self.cut or self.seconds)
 
     @property
@@ -266,6 +268,7 @@ def _saved(slot, kept, beside, call, target):
     dtype = str(tensor.dtype).removeprefix("torch.")
     size = element_count(tensor) * tensor.element_size()
     view = kept.role == walk.INTERMEDIATE and tensor.requires_grad  # made where none is recorded
+    begins = kept.role == walk.ELSEWHERE and tensor.is_leaf
     return Saved(
         slot,
         kind,
@@ -275,6 +278,7 @@ def _saved(slot, kept, beside, call, target):
         position=kept.position,
         edited=kind is Kind.INPUT and bool(version(tensor)) and _is_in_memory_of(tensor, call.ys),
         circular=view or (kept.on_ctx and kind is Kind.OUTPUT),
+        inner=begins and kind is Kind.INTERMEDIATE,
     )
 
 

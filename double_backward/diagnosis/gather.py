@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from double_backward.check import Outcome
 from double_backward.failures import raise_if_own
+from double_backward.graphs import walk
 from double_backward.lines import first_line
 from double_backward.methods import matches, unmet
 from double_backward.untracked_steps import HOOKS, Step, watched_fn
@@ -14,7 +15,7 @@ from .as_called import in_float32
 from .each import judge_each, settled
 from .evidence import Evidence
 from .formulas import Row, Setting, typed
-from .functions import STEP, Lifetime, custom_functions, lifetime
+from .functions import STEP, Lifetime, custom_functions, lifetime, look
 from .habits import observe, torch_func
 from .hessian_blocks import blocks
 from .in_place_writes import overwritten
@@ -88,7 +89,7 @@ def _gather(
         with suppress(Exception):  # of fn
             functions = judge_each(measured, functions)
     measured = replace(measured, second=settled(measured, functions, measured.together))
-    found = replace(found, measured=measured.numbers, functions=functions)
+    found = replace(found, measured=measured.numbers, functions=functions, alone=_alone(target))
     known.append(found)
     habits = observe(measured, seeded)
     differs = any(row.outcome is not Outcome.NOT_FINITE for row in other.values())
@@ -104,6 +105,14 @@ def _asks_its_backwards(measured):
     if measured.first.outcome is Outcome.NOT_FINITE:
         return False
     return measured.bad or measured.first.outcome is not Outcome.RIGHT
+
+
+def _alone(target):
+    """Whether fn applies custom Functions, and nothing behind its inputs is an operation."""
+    call, nodes = look(target)
+    graph = walk.walk(*call.ys)
+    given = graph.reachable(*call.xs)
+    return bool(nodes) and all(node.custom for node in graph.nodes if node not in given)
 
 
 def _steps_of_fn(target, functions):

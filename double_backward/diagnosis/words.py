@@ -25,7 +25,14 @@ BY_ANOTHER_CALL = Phrase(
     "x - h v with a small step h: their difference over 2 h is the Hessian times a vector v."
 )
 AGAIN = Phrase(
-    "Compute it in backward from a saved input, in torch, or return this very tensor, too."
+    "Compute it in backward from a saved input, in torch, or return this very tensor, too, and add "
+    "what its gradient brings."
+)
+FORWARD_AGAIN = Phrase(
+    "Keep the inputs by save_for_backward, and run forward again in backward: under "
+    "torch.enable_grad(), take a = x.view_as(x).requires_grad_() of each input x, compute y from "
+    "these, and return what torch.autograd.grad gives for y, each a and grad_out, with "
+    "create_graph=True."
 )
 Filled = dict[str, Any] | None
 
@@ -74,6 +81,14 @@ def backward_not_linear(e: Evidence) -> str | None:
         "gradients with one another, or stops at an absolute tolerance. Return grad_out times "
         "something that grad_out does not change."
     )
+
+
+def backward_works_once(e: Evidence) -> Filled:
+    if e.habits.mutates_saved or not e.habits.only_once:
+        return None
+    inner = any(s.inner for f in e.functions for s in f.saved)
+    advice = FORWARD_AGAIN if inner else Phrase("Leave what forward kept as it is.")
+    return {"error": e.habits.only_once.rstrip("."), "advice": advice}
 
 
 def backward_not_repeatable(e: Evidence) -> Filled:
@@ -245,6 +260,8 @@ def _which(kept: list[Saved]) -> str:
 
 def _cure(kept: list[Saved]) -> str:
     """What to do instead; where that is not the same for all, for each."""
+    if any(s.inner for s in kept):
+        return Phrase("A graph that begins at a detached input ends there. {}", FORWARD_AGAIN)
     engine = any(s.dtype.startswith("NumPy") for s in kept)
     groups: dict[str, list[Saved]] = {}
     for each in kept:
@@ -291,12 +308,18 @@ def grad_out_path_cut(e: Evidence) -> Filled:
         return None
     lost = all(f.checked.by_grad_out.got == 0 for f in cut)
     how = "has no graph to grad_out" if lost else "is differentiated wrongly by grad_out"
-    return {"fact": Phrase("What backward returns {}{}.", Phrase(how), _seen(_steps(cut)))}
+    fact = Phrase("What backward returns {}{}.", Phrase(how), _seen(_steps(cut)))
+    also = listed(name for f in cut for name in f.cut)
+    advice = Phrase(
+        "Compute with grad_out itself{}, in torch, or in a Function with a complete backward.",
+        Phrase(" and with {}", also) if also else "",
+    )
+    return {"fact": fact, "advice": FORWARD_AGAIN if _differentiates(cut) else advice}
 
 
 def untracked_backward(e: Evidence) -> str | None:
     lost = [f for f in e.suspects if f.cut and not f.seconds and f not in e.by_convention]
-    lost = [f for f in lost if f.untracked_calls or not (f.refused or f.lost)]
+    lost = [f for f in lost if f.untracked_calls or not (f.refused or f.lost or _follows(f))]
     lost = [f for f in lost or _cut_by_what_they_do(e) if not f.once]
     steps = _steps(lost)
     if _is_told_otherwise(e, lost):
@@ -305,13 +328,28 @@ def untracked_backward(e: Evidence) -> str | None:
         return None  # x.data.mul_(2) is how it writes
     names = [name for f in lost for name in f.cut] or [Phrase("what it is given")]
     engine = any(step.kind == "numpy" for step in steps)
+    fact = Phrase(
+        "backward computes with {} where autograd cannot follow{}.", listed(names), _seen(steps)
+    )
+    if _differentiates(lost):
+        return Phrase("{fact} {advice}", fact=fact, advice=FORWARD_AGAIN)
     return Phrase(
         "{fact} Write it in torch operations, or as a Function with a complete backward.{engine}",
-        fact=Phrase(
-            "backward computes with {} where autograd cannot follow{}.", listed(names), _seen(steps)
-        ),
+        fact=fact,
         engine=Phrase(" {}", BY_ANOTHER_CALL) if engine else "",
     )
+
+
+def _differentiates(functions):
+    """Whether they ask autograd for a gradient, and lose its graph, or that of their inputs."""
+    steps = {step.kind for step in _steps(functions)}
+    inner = any(s.inner for f in functions for s in f.saved)
+    return inner or not steps.isdisjoint({"grad", "backward"})
+
+
+def _follows(f):
+    """Whether autograd finds its way through backward: to a wrong number, by another cause."""
+    return bool(f.checked.by_input.got) and not f.untracked_calls
 
 
 def _cut_by_what_they_do(e):
@@ -343,10 +381,30 @@ def _seen(steps: list[Step]) -> str:
     return Phrase(" (by one or more of {})", told(steps))
 
 
-def no_derivative_formula(e: Evidence) -> bool:
+INSTEAD = {  # of an operation whose error names it -> one that has a second derivative
+    "scaled_dot_product": Phrase(
+        "Inside `with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):` "
+        "attention is computed in operations that have one."
+    ),
+    "cudnn": Phrase(
+        "Inside `with torch.backends.cudnn.flags(enabled=False):` it is computed in operations "
+        "that have one."
+    ),
+    "cdist": Phrase("The formula has one: (x[:, None] - y).square().sum(-1), and .sqrt() of it."),
+    "": Phrase(
+        "Register one (register_autograd), use other operations, or write a Function with its own "
+        "backward."
+    ),
+}
+
+
+def no_derivative_formula(e: Evidence) -> str | None:
     warned = any("an autograd kernel was not" in text for text in e.warnings)
     spoilt = warned and (e.bad or e.first_is_wrong)
-    return spoilt or e.error_says("no autograd formula was", "derivative for")
+    said = [t for t in e.errors if "no autograd formula was" in t or "derivative for" in t]
+    if not (spoilt or said):
+        return None
+    return next(advice for name, advice in INSTEAD.items() if any(name in t for t in said or [""]))
 
 
 def third_order_not_tracked(e: Evidence) -> str | None:
@@ -423,16 +481,25 @@ def cause_unknown(e: Evidence) -> str | None:
         return Phrase("Why is not known. Halve fn to find the operation that raises.")
     if e.verdict is not Verdict.SILENTLY_WRONG:
         return None
-    if all(f.sound for f in e.functions):
+    followed = listed(name for f in e.functions if _follows(f) for name in f.cut)
+    if followed:
         return Phrase(
-            "Autograd finds another derivative than there is, and no custom Function in fn is to "
-            "blame: an operation of torch, a compiled region, or something detached. One such is "
-            "torch.sparse_coo_tensor(i, v), which loses the second derivative by v: build it "
-            "dense, with index_put, and call .to_sparse()."
+            "Autograd follows {} through backward, and comes to another derivative than there is; "
+            "nothing that is kept explains it. Where backward applies a Function or an operator "
+            "that is not torch's own, check that for each of its inputs.",
+            followed,
+        )
+    if e.alone or not all(f.sound for f in e.functions):
+        return Phrase(
+            "Autograd finds another derivative than there is, and why is not known: nothing that "
+            "is kept explains it. Halve fn to find the place, then look at that backward step by "
+            "step."
         )
     return Phrase(
-        "Autograd finds another derivative than there is, and why is not known: nothing that is "
-        "kept explains it. Halve fn to find the place, then look at that backward step by step."
+        "Autograd finds another derivative than there is, and no custom Function in fn is to "
+        "blame: an operation of torch, a compiled region, or something detached. One such is "
+        "torch.sparse_coo_tensor(i, v), which loses the second derivative by v: build it "
+        "dense, with index_put, and call .to_sparse()."
     )
 
 
