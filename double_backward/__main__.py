@@ -92,8 +92,8 @@ def _options() -> argparse.Namespace:
         metavar="NAME",
         action="append",
         default=[],
-        help="the first derivative of this Function (Name or module.Name) is meant as it is, its "
-        "second is judged; --detect leaves it alone. May be repeated",
+        help="the first derivative of this Function (Name, module.Name, my::operator) is meant as "
+        "it is, its second is judged; --detect leaves it alone. May be repeated",
     )
     parser.add_argument("--json", metavar="FILE", help="write the table there too, as JSON")
     parser.add_argument("-m", action="store_true", help="SCRIPT is a module, as in python -m")

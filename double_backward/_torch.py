@@ -7,16 +7,19 @@ All of them are in torch 2.9 to 2.15. A new torch that has moved one is told in 
     nodes           the class of a custom node, what it saved, what it is given
     versions        how often a tensor was written into, and putting that back
     transforms      what `torch.func` wraps, and at which level
+    operators       the Function that `torch.library` makes of one, and what was registered
     dynamo          code that is not compiled
     dispatch        each operation as it runs, and nested containers
 """
 
 import functools
+import inspect
+import operator
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
 from pkgutil import resolve_name
 from typing import Any
@@ -58,8 +61,13 @@ NAMES = {  # -> what it is for
     "torch._C._TorchDispatchModeKey.FAKE": "whether what runs is traced",
     "torch._C._vmapmode_decrement_nesting": "to step out of batched gradients",
     "torch._C._vmapmode_increment_nesting": "the same",
+    "torch._C._after_ADInplaceOrView_keyset": "to run an operator's kernel, and record it",
     "torch._functorch.autograd_function.generate_single_level_function": "Functions in torch.func",
     "torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack": "to step out of torch.func",
+    "torch._library.autograd.make_autograd_impl": "the Function that stands for an operator",
+    "torch._library.custom_ops.CustomOpDef": "a registered operator",
+    "torch._ops.OpOverload": "the same",
+    "torch._ops.OpOverloadPacket": "the same",
     "torch._remove_batch_dim": "the first of batched gradients",
     "torch.utils._python_dispatch.TorchDispatchMode": "to see each operation",
     "torch.utils._pytree.tree_flatten": "tensors in nested containers",
@@ -82,6 +90,8 @@ def missing() -> list[str]:
     square = torch.ones(1, requires_grad=True) ** 2
     if not any(map(_says_what_is_saved, dir(square.grad_fn))):
         lost.append(("grad_fn._saved_self", "what an operation of torch saved"))
+    if not _operators_are_known():
+        lost.append(("Function of the known kind for an operator", "what was registered for it"))
     return [
         f"torch {torch.__version__} has no {name} ({use}); the tool is tested with {TESTED}."
         for name, use in lost
@@ -113,6 +123,19 @@ def _is_there(name: str) -> bool:
     try:
         return resolve_name(name) is not None
     except (ImportError, AttributeError):
+        return False
+
+
+def _operators_are_known() -> bool:
+    """Whether what was registered for an operator is found behind the Function that torch makes."""
+    try:
+        made_by = import_module("torch._library.autograd")
+        info = made_by.Info(abs, min)
+        made = made_by.make_autograd_impl(torch.ops.aten.sin.default, info).__closure__
+        classes = [c.cell_contents for c in made if isinstance(c.cell_contents, type)]
+        found = [operator_behind(c) for c in classes if issubclass(c, Function)]
+        return found == [(torch.ops.aten.sin.default, info)] and registered(info) == (abs, min)
+    except (ImportError, AttributeError, TypeError):
         return False
 
 
@@ -148,6 +171,8 @@ try:
     )
     from torch._functorch import autograd_function as transforms
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+    from torch._library.custom_ops import CustomOpDef
+    from torch._ops import OpOverload, OpOverloadPacket
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import (
         TreeSpec,
@@ -284,6 +309,71 @@ def number_of(node: Any) -> int:
 def saved_attributes(node_type: type) -> list[str]:
     """The attributes with what an operation of torch saved."""
     return list(filter(_says_what_is_saved, dir(node_type)))
+
+
+# Registered operators.
+
+BACKWARD = "_backward_fn"  # the attribute of what is registered
+
+
+def operator_behind(cls: Any) -> tuple[Any, Any] | None:
+    """The overload of a registered operator, and what holds that which was registered for it, of
+    the Function that `torch.library` has made of these; None of any other class."""
+    if cls.__module__ != "torch._library.autograd":
+        return None
+    held = _closed_over(cls.backward)
+    while "op" not in held and "orig_backward" in held:  # that of lists of tensors is around it
+        held = _closed_over(held["orig_backward"])
+    return (held["op"], held["info"]) if {"op", "info"} <= held.keys() else None
+
+
+def _closed_over(function: Any) -> dict[str, Any]:
+    names, cells = function.__code__.co_freevars, function.__closure__ or ()
+    return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
+
+
+def registered(info: Any) -> tuple[Any, Any]:
+    """backward and setup_context of an operator; None where there is none."""
+    return info._backward_fn, info._setup_context_fn
+
+
+def kernels_of(info: Any) -> list[Any]:
+    """Its body in Python, for each kind of device, as far as torch tells."""
+    wrapped = getattr(info, "_backend_fns", {}).values()
+    inside = [_closed_over(inspect.unwrap(each)).get("fn") for each in wrapped]
+    return [each for each in (getattr(info, "_init_fn", None), *inside) if callable(each)]
+
+
+def overload_of(given: Any) -> Any:
+    """The overload that a registered operator stands for, `torch.ops.my.op` or what `custom_op` has
+    given; None of anything else."""
+    if isinstance(given, CustomOpDef):
+        return given._opoverload
+    if isinstance(given, OpOverloadPacket):
+        return getattr(given, (given.overloads() or [""])[0], None)
+    return given if isinstance(given, OpOverload) else None
+
+
+def arguments_of(overload: Any) -> list[Any]:
+    """Of its schema, each with a name, a default value, and whether it is a keyword."""
+    return list(overload._schema.arguments)
+
+
+def returns_of(overload: Any) -> list[Any]:
+    """Of its schema, each with a type."""
+    return list(overload._schema.returns)
+
+
+def writes(overload: Any) -> bool:
+    """Whether an operator that is not torch's own writes into what it is given."""
+    return overload._schema.is_mutable and overload.namespace != "aten"
+
+
+def kernel_called(overload: Any, tensors: Iterable[Tensor], args: Any, kwargs: Any) -> Any:
+    """What the kernel of an operator returns: what is below autograd in torch's order, but not cut
+    off from it, so that what it does is recorded where grad mode is on."""
+    keys = reduce(operator.or_, map(torch._C._dispatch_keys, tensors))
+    return overload.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs)
 
 
 # Tensors.

@@ -7,7 +7,10 @@ from typing import Any
 
 from torch.autograd import Function
 
+from .operators import named
+
 HIGHEST = 3  # the highest order that is judged
+Ignored = type | str | Callable[..., Any]  # a Function, a name, a registered operator
 
 
 def asked(*, order: Any = 2, rtol: Any = None, atol: Any = 0.0, timeout: Any = None) -> None:
@@ -29,13 +32,17 @@ def _check(name: str, given: Any, kind: type, is_right: Callable[[Any], bool], t
         raise error(f"{name} takes {takes}, not {given!r}")
 
 
-def listed(ignore: Iterable[type | str]) -> tuple[type | str, ...]:
-    """What `ignore=` is given. A string alone would be a list of letters."""
-    is_list = isinstance(ignore, Iterable) and not isinstance(ignore, (str, type))
-    given = tuple(ignore) if is_list else ()
-    for each in given if is_list else [ignore]:
+def listed(ignore: Iterable[Ignored]) -> tuple[type | str, ...]:
+    """What `ignore=` is given, registered operators by their names. A string alone would be a list
+    of letters."""
+    is_one = isinstance(ignore, (str, type)) or named(ignore) is not None
+    is_list = isinstance(ignore, Iterable) and not is_one
+    found: list[type | str] = []
+    for given in ignore if is_list else [ignore]:
+        each: Any = named(given) or given
         is_function = isinstance(each, type) and issubclass(each, Function)
         if not is_list or not (is_function or isinstance(each, str)):
-            takes = "a list of Function classes or of their names"
+            takes = "a list of Function classes, registered operators, or their names"
             raise TypeError(f"ignore takes {takes}, not {each!r}")
-    return given
+        found.append(each)
+    return tuple(found)

@@ -44,6 +44,7 @@ from .containers import anew
 from .failures import handed_over
 from .methods import applied, has_setup_context
 from .operations import Operations
+from .operators import as_called, custom_of
 from .rehearsal import rehearsed
 from .surroundings import State
 
@@ -341,14 +342,15 @@ def listening(listener):
 
 @contextmanager
 def listening_alone(listener):
-    """Tell `listener`, and nobody else, of what this thread calls; also where that is unheard."""
-    before = _thread.unheard, _thread.only
+    """Tell `listener`, and nobody else, of what this thread calls; also where that is unheard. A
+    backward around it is none of that."""
+    before = _thread.unheard, _thread.only, _thread.backwards
     with listening(listener):
-        _thread.unheard, _thread.only = False, listener
+        _thread.unheard, _thread.only, _thread.backwards = False, listener, 0
         try:
             yield
         finally:
-            _thread.unheard, _thread.only = before
+            _thread.unheard, _thread.only, _thread.backwards = before
 
 
 def is_listening(listener):
@@ -457,7 +459,7 @@ class _Forward:
         if call is not None:
             with uncompiled():
                 call.did = watch and watch.did(out, ctx)
-                skip = len(args) - len(call.given)  # ctx
+                skip = not has_setup_context(self.cls)  # ctx
                 call.forward_has_run(args[skip:], versions[skip:])
                 for listener in _once_each():
                     listener.called(call)
@@ -475,11 +477,12 @@ def _begin(cls, ctx, args, kwargs):
         return None
     if not has_setup_context(cls):
         args = args[1:]
-    if _writes_into_arguments(cls):
+    function, args, kwargs = as_called(cls, args, kwargs)
+    if _writes_into_arguments(function):
         with torch.enable_grad():
             args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     args, kwargs = anew(args, kwargs)  # before forward takes anything out
-    call = Call(cls, args, kwargs, State.now(cls not in _drawing_nothing))
+    call = Call(function, args, kwargs, State.now(function not in _drawing_nothing))
     ctx.__dict__ = {**vars(ctx), CALL: call}  # setattr would make one of twice the size
     if is_region(cls):
         call.region = region_here()
@@ -581,7 +584,7 @@ def _forward_mode(method):
 
 
 def _is_heard(node):
-    cls, call = class_of(node), call_of(node)
+    cls, call = custom_of(node), call_of(node)
     if getattr(cls, "is_ours", False) or is_unheard():
         return False
     if call is None and UNHEARD in metadata_of(node):

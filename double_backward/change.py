@@ -1,24 +1,27 @@
 """A Function's gradients once more, with one thing done otherwise; what that cures is the cause.
 
-`keep_again` and `differentiate_forward` take (call, inputs, grad_outs) and give {place: gradient},
-which autograd can differentiate. That is a proposal: it is used only where it has been compared
-with the Function itself.
+`keep_again`, `differentiate_forward`, `set_up_again` take (call, inputs, grad_outs) and give
+{place: gradient}, which autograd can differentiate. That is a proposal: it is used only where it
+has been compared with the Function itself.
 """
 
 import inspect
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 
 from .check import autograd_vjp
 from .failures import handed_over
 from .methods import (
+    applied_as_is,
     around,
     backward_method,
     has_setup_context,
     is_once_differentiable,
     without_guard,
 )
+from .operators import flattened
 
 OWN = (
     "needs_input_grad", "handed_over", "saved_tensors", "non_differentiable", "outputs",
@@ -98,18 +101,36 @@ def keep_again(call, inputs, grad_outs, decorated=False):
         return backward_again(call, inputs, grad_outs, ctx, decorated)
 
 
-def forward_again(call, inputs):
-    """What forward keeps, in the place of ctx, and its outputs, a tuple."""
+def set_up_again(call, inputs, grad_outs, decorated=False):
+    """Call setup_context once more under autograd, with the outputs as the Function gives them:
+    their graph is its own backward. So forward may leave torch, as a kernel does.
+
+    Args:
+        decorated: as for `keep_again`.
+    """
+    with torch.enable_grad():
+        ctx, outs = forward_again(call, inputs, applied_as_is)
+        grad_outs = grad_outs(outs) if callable(grad_outs) else grad_outs
+        return backward_again(call, inputs, grad_outs, ctx, decorated)
+
+
+def forward_again(call, inputs, apply=None):
+    """What forward keeps, in the place of ctx, and its outputs, a tuple.
+
+    Args:
+        apply: gives the outputs in the place of a forward that has a setup_context.
+    """
     args, kwargs = call.arguments(inputs)
     ctx = Notepad(tuple(place in call.inputs for place in range(len(args))), args)
     function = call.function
     with call.state.as_then():
         if has_setup_context(function):
-            out = handed_over(function.forward, *args, **kwargs)
-            handed_over(function.setup_context, ctx, tuple(args), out)
+            run = partial(apply, function) if apply else function.forward
+            out = handed_over(run, *args, **kwargs)
+            handed_over(function.setup_context, ctx, tuple(args), out, **kwargs)
         else:
             out = handed_over(function.forward, ctx, *args, **kwargs)
-    ctx.outputs = out if isinstance(out, tuple) else (out,)
+    ctx.outputs = flattened(out)
     return ctx, ctx.outputs
 
 
@@ -148,7 +169,10 @@ def fitting(grad, x):
     return grad.to(x.dtype)
 
 
-WAYS = keep_again, differentiate_forward
+def ways_of(function):
+    """Those in which its gradients can be had once more, the plainest first."""
+    more = [set_up_again] if has_setup_context(function) else []
+    return [keep_again, differentiate_forward, *more]
 
 
 @contextmanager

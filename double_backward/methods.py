@@ -2,23 +2,30 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .failures import handed_over
+from .operators import flattened, operator_of
 from .places import Place, place_of
 
 _GUARD = once_differentiable(lambda ctx: None).__code__
 
 
 def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """What torch's own `apply` gives, whatever the class has in its place; a tuple."""
+    """What torch's own `apply` gives, whatever the class has in its place, or a registered
+    operator; a tuple."""
+    return flattened(applied_as_is(function, *args, **kwargs))
+
+
+def applied_as_is(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same, as setup_context gets it."""
     below = function.__mro__[function.__mro__.index(Function) - 1]
-    out = handed_over(super(below, function).apply, *args, **kwargs)
-    return out if isinstance(out, tuple) else (out,)
+    apply = function.apply if operator_of(function) else super(below, function).apply
+    return handed_over(apply, *args, **kwargs)
 
 
 def has_setup_context(function: type) -> bool:
@@ -48,9 +55,18 @@ def without_guard(backward: Any) -> Any:
 
 
 def names_of(function: Any) -> tuple[str, ...]:
-    """What it may be called: "Name" and "module.Name", inside a function also "f.<locals>.Name"."""
+    """What it may be called: "Name" and "module.Name", inside a function also "f.<locals>.Name"; a
+    registered operator "my::name"."""
+    operator = operator_of(function)
+    if operator is not None:
+        return operator.names
     names = dict.fromkeys((function.__name__, function.__qualname__))
     return *names, *(f"{function.__module__}.{name}" for name in names)
+
+
+def full_name(function: Any) -> str:
+    """ "module.Name", and "my::name" of a registered operator."""
+    return names_of(function)[0 if operator_of(function) else -1]
 
 
 def is_named(function: Any, names: Collection[type | str]) -> bool:
@@ -84,10 +100,12 @@ def loaded() -> Iterator[type]:
 
 @contextmanager
 def around(cls: Any, method: str, wrapper: Callable) -> Iterator[None]:
-    """For a while, `cls.method` is `wrapper(method)`."""
+    """For a while, `cls.method` is `wrapper(method)`; of a registered operator, its backward."""
     own, before = method in vars(cls), inspect.getattr_static(cls, method)
+    operator = operator_of(cls)
     setattr(cls, method, staticmethod(wrapper(getattr(cls, method))))
     try:
-        yield
+        with operator.with_backward(wrapper) if operator else nullcontext():
+            yield
     finally:
         setattr(cls, method, before) if own else delattr(cls, method)

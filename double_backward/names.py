@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
+from . import operators
 from .methods import has_setup_context
 from .places import OURS, TORCH, Place, place_in
 
@@ -21,6 +22,9 @@ METHODS = FunctionType, staticmethod, classmethod
 
 def argument_names(function: type[Function]) -> list[str]:
     """The parameters of forward without ctx; empty where they cannot be known."""
+    known = operators.argument_names(function)
+    if known is not None:
+        return known
     try:
         parameters = list(inspect.signature(function.forward).parameters.values())
     except (TypeError, ValueError):
@@ -32,8 +36,10 @@ def argument_names(function: type[Function]) -> list[str]:
 
 def call_names(fn: Callable, count: int) -> list[str]:
     """The names of the first `count` arguments of fn; empty where it has none for them."""
-    function = getattr(fn, "__self__", None)
-    if inspect.isclass(function) and issubclass(function, Function):
+    function, known = getattr(fn, "__self__", None), operators.argument_names(fn)
+    if known is not None:
+        names = known
+    elif inspect.isclass(function) and issubclass(function, Function):
         names = argument_names(function)
     else:
         try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -21,6 +22,7 @@ OURS = str(Path(__file__).parent) + os.sep
 TORCH = str(Path(torch.__file__).parent) + os.sep
 PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
 INSTALLED = {"site-packages", "dist-packages"}
+WRITTEN = "_double_backward_written"  # of a class that is made: what it is made of
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,19 @@ def is_own(file: str) -> bool:
     return _is_installed(file) or not file.startswith(PYTHON)
 
 
+def undecorated(function: Any) -> Any:
+    """What is called in the end: below decorators, by a `partial`, by an object."""
+    while inner := getattr(function, "func", None) or getattr(function, "__wrapped__", None):
+        function = inner
+    is_object = not (inspect.isroutine(function) or isinstance(function, type))
+    return type(function).__call__ if is_object else function
+
+
 @lru_cache(maxsize=256)
-def place_of(function: type) -> Place:
-    """Where a class is written."""
+def place_of(function: Any) -> Place:
+    """Where a class is written, or a function, below its decorators; of a registered operator, its
+    backward."""
+    function = undecorated(vars(function).get(WRITTEN, function))
     try:
         file, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
     except (OSError, TypeError):  # made in a cell that is gone, or by a program
@@ -93,7 +105,7 @@ def place_of(function: type) -> Place:
         code = getattr(method, "__code__", None)
         file, line = (code.co_filename, code.co_firstlineno) if code else (None, 0)
     file = os.path.abspath(file) if file and file[0] != "<" else file or ""
-    return Place(file, line, function.__module__)
+    return Place(file, line, getattr(function, "__module__", ""))
 
 
 def place_in(frame: FrameType) -> Place:

@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("double_backward_strict", "the same as --double-backward-strict", type="bool")
     parser.addini(
         "double_backward_ignore",
-        "Functions that detect leaves alone: Name or module.Name",
+        "Functions that detect leaves alone: Name, module.Name or my::operator",
         type="linelist",
     )
 

@@ -39,6 +39,7 @@ from .compiled import is_region
 from .differences import close, flat
 from .failures import by_itself, handed_over
 from .methods import has_setup_context, is_once_differentiable
+from .operators import custom_of
 from .places import is_own, line_of_code
 from .untracked_steps import DATA
 
@@ -291,7 +292,7 @@ def _carried(notes: Notes) -> Iterator[None]:
         def hooked(self, *grads):
             if threading.get_ident() != here:  # of somebody else, or on another device
                 return method(self, *grads)
-            once = is_once_differentiable(class_of(self))  # its guard would drop the tangents
+            once = is_once_differentiable(custom_of(self))  # its guard would drop the tangents
             guard = torch.no_grad() if once else nullcontext()
             with carry.everywhere(), forward_mode(), guard:
                 return method(self, *grads)

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._torch import engine_replaced, set_grad_enabled, tree_leaves
 from .methods import around, backward_method
+from .operators import writes_in_place
 from .phrases import Phrase, joined
 from .places import OURS, TORCH, is_own, line_of_code
 
@@ -27,6 +28,7 @@ DETACHING = {  # and how they are told
     "backward": Phrase(".backward() without create_graph"),
     "tensor": "torch.tensor()",
     "variable": Phrase("Variable() or nn.Parameter()"),
+    "mutates": Phrase("an operator that writes into what it is given (mutates_args)"),
 }
 LEAVING = {"item": ".item()", "tolist": ".tolist()", "float": "float()", "numpy": "NumPy"}
 HOOKS = {  # what they return takes the place of a gradient
@@ -90,6 +92,9 @@ class Watch(TorchFunctionMode):
         if func is torch.autograd.grad:
             asked = kwargs.get("create_graph", args[4] if len(args) > 4 else False)
             return None if asked else "grad"
+        if writes_in_place(func):
+            given = tree_leaves([args, kwargs])
+            return "mutates" if any(getattr(t, "requires_grad", False) for t in given) else None
         if func == DATA.__get__:  # also where a graph is written into it
             return "data"
         name, tensor = getattr(func, "__name__", ""), args[0] if args else None

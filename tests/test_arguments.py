@@ -41,7 +41,7 @@ ORDER = "order takes 2 or 3, not {}"
 RTOL = "rtol takes a finite number, 0 or more, or None, not {}"
 ATOL = "atol takes a finite number, 0 or more, not {}"
 TIMEOUT = "timeout takes a number of seconds above 0, or None for no limit, not {}"
-IGNORE = "ignore takes a list of Function classes or of their names, not {}"
+IGNORE = "ignore takes a list of Function classes, registered operators, or their names, not {}"
 WRONG = [
     ("order", ORDER, TypeError, ["2", True, 2.0, None, [3]]),
     ("order", ORDER, ValueError, [4, 7, 1, 0, -1, np.int64(4)]),

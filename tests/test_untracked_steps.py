@@ -37,6 +37,17 @@ def inner_backward(g, x):
     return leaf.grad
 
 
+@torch.library.custom_op("steps_test::square", mutates_args={"out"})
+def square_into(x: torch.Tensor, out: torch.Tensor) -> None:
+    out.copy_(x**2)
+
+
+def written_by_an_operator(g, x):
+    out = torch.empty_like(x)
+    square_into(x, out)
+    return g * 3 * out
+
+
 BACKWARDS = {  # the step, and a backward that takes it
     "detach": lambda g, x: g * 3 * x.detach() ** 2,
     "data": lambda g, x: g * 3 * x.data**2,
@@ -50,6 +61,7 @@ BACKWARDS = {  # the step, and a backward that takes it
     "float": lambda g, x: g * 3 * x * float(x[0]),
     "numpy": lambda g, x: g * 3 * torch.from_numpy(np.square(x.detach().numpy())),
     "variable": lambda g, x: g * 3 * torch.autograd.Variable(x, requires_grad=False) ** 2,
+    "mutates": written_by_an_operator,
 }
 
 

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import tree_flatten, tree_unflatten
-from double_backward.arguments import asked, listed
+from double_backward.arguments import Ignored, asked, listed
 from double_backward.check import Outcome, is_symmetric
 from double_backward.compiled import as_written
 from double_backward.failures import own
 from double_backward.lines import described
+from double_backward.operators import named as operator_named
 from double_backward.phrases import Phrase
 from double_backward.surroundings import undisturbed
 
@@ -154,7 +155,7 @@ def diagnose(
     order: int = 2,
     rtol: float | None = None,
     atol: float = 0.0,
-    ignore: Iterable[type | str] = (),
+    ignore: Iterable[Ignored] = (),
     timeout: float | None = 60.0,
 ) -> Diagnosis:
     """Check first and second derivative of fn, and explain what is wrong.
@@ -171,7 +172,8 @@ def diagnose(
             at 1e-2, or for 16 bits. None: as exact as its dtype.
         atol: the same, absolute, in the units of the numbers that are shown.
         ignore: Functions whose gradient is meant as it is, such as a surrogate, as classes or by
-            name ("Name" or "module.Name"): that it is not the derivative of forward is no error
+            name ("Name" or "module.Name"), and registered operators, themselves or by name
+            ("my::name"): that it is not the derivative of forward is no error
             then. The second derivative is judged, as the derivative of what backward returns.
         timeout: seconds, after which it is "not_checked", and what was running is told; None for
             no limit. A single call of compiled code is waited for. It holds where fn catches every
@@ -229,6 +231,9 @@ def _not_checked(name, reason):
 
 
 def _name_of(fn: object) -> str:
+    operator = operator_named(fn)
+    if operator is not None:
+        return operator
     for named in ("__self__.__name__", "__name__"):
         with suppress(Exception):  # of the object's own
             name = attrgetter(named)(fn)
@@ -300,7 +305,7 @@ def assert_double_backward(
     order: int = 2,
     rtol: float | None = None,
     atol: float = 0.0,
-    ignore: Iterable[type | str] = (),
+    ignore: Iterable[Ignored] = (),
     timeout: float | None = 60.0,
 ) -> None:
     """Raise AssertionError with the text of `diagnose` unless its verdict is "supported".

@@ -21,11 +21,19 @@ from torch import Tensor
 
 from double_backward._torch import base_of, checkpoints_allowed, tree_leaves, unbatched
 from double_backward.calls import Call, Listener, call_of, listening_alone
-from double_backward.change import Notepad, backward_again, forward_again, keep_again, unguarded
+from double_backward.change import (
+    Notepad,
+    backward_again,
+    forward_again,
+    keep_again,
+    set_up_again,
+    unguarded,
+)
 from double_backward.check import SAME_NUMBER, SURROGATE, Outcome, first, measure, size
 from double_backward.differences import close, flat, same, shaped
 from double_backward.graphs import walk
 from double_backward.lines import first_line
+from double_backward.methods import applied_as_is, has_setup_context
 from double_backward.names import argument_names
 from double_backward.phrases import Phrase
 from double_backward.surroundings import held_by
@@ -206,8 +214,8 @@ def _explained(custom, truth, inner, dtype):
     extras = {s.position: s for s in returns if s.position}
     wrong = [_extra(saved, truth) for saved in extras.values()]
     custom = replace(custom, extras=tuple(filter(None, wrong)))
-    followed = truth.check(partial(keep_again, decorated=True))
-    cured = not (followed.by_input.bad or followed.recorded.bad)
+    followed = _followed(truth)
+    cured = _is_cured(followed)
     if custom.lost or custom.extras:
         if cured or not custom.untracked_calls:
             return custom
@@ -237,6 +245,18 @@ def _own_results(truth, returns):
         moved = _returned(truth, ctx, other, [saved.slot])
         if g is not None and moved is not None and not close(g, moved):
             yield saved.title
+
+
+def _followed(truth):
+    """How its backward is differentiated where what it keeps has its graph: forward is recorded, or
+    else setup_context alone."""
+    ways = [keep_again, *[set_up_again] * has_setup_context(truth.call.function)]
+    found = [truth.check(partial(way, decorated=True)) for way in ways]
+    return next(filter(_is_cured, found), found[0])
+
+
+def _is_cured(found):
+    return not (found.by_input.bad or found.recorded.bad)
 
 
 def _extra(saved, truth):
@@ -358,15 +378,20 @@ def _forward(truth, h=0.0):
 
 
 def _recorded(truth):
-    """Where forward keeps what has a graph if autograd records it, and whether it leaves torch."""
-    with truth.line.subject.around(), torch.enable_grad(), Watch() as watch:
-        try:
-            ctx, _ = forward_again(truth.call, truth.inputs())
-        except Exception as error:  # of forward
-            return set(), "numpy" in str(error)
-    kept = dict(enumerate(ctx.saved_tensors)) | ctx.attributes
-    with_graph = {slot for slot, value in kept.items() if any(map(_follows, tree_leaves(value)))}
-    return with_graph, any(step.kind in LEAVING for step in watch.steps)
+    """Where forward keeps what has a graph if autograd records it, or setup_context alone; and
+    whether forward leaves torch."""
+    with_graph, leaves_torch = set(), False
+    for apply in [None, *[applied_as_is] * has_setup_context(truth.call.function)]:
+        with truth.line.subject.around(), torch.enable_grad(), Watch() as watch:
+            try:
+                ctx, _ = forward_again(truth.call, truth.inputs(), apply)
+            except Exception as error:  # of forward
+                leaves_torch |= "numpy" in str(error)
+                continue
+        kept = dict(enumerate(ctx.saved_tensors)) | ctx.attributes
+        with_graph |= {slot for slot, v in kept.items() if any(map(_follows, tree_leaves(v)))}
+        leaves_torch |= any(step.kind in LEAVING for step in watch.steps)
+    return with_graph, leaves_torch
 
 
 def _follows(value):

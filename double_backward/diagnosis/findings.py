@@ -60,6 +60,7 @@ class Rule:
             evidence, as severity and verdict.
         of: the Functions it is about, of the evidence; None: the only one that is suspect.
         explains: where that is the verdict, it comes before all other causes.
+        kept: it lies where something is kept, which of an operator is its setup_context.
         severity: "error", "warning" or "note".
         verdict: what it says against fn by itself, whatever the numbers say; None: nothing.
     """
@@ -70,6 +71,7 @@ class Rule:
     cause: Any = False
     of: Callable[[Evidence], list[Custom]] | None = None
     explains: Verdict | None = None
+    kept: bool = False
     severity: Any = ERROR
     verdict: Any = None
 
@@ -245,10 +247,11 @@ CAUSES = {
     "input_copy_saved": Rule(
         (1, "input_copy_saved"),
         words.input_copy_saved,
-        "forward saves a copy or a view of an input (clone, reshape, clamp; contiguous or .to "
+        "{maker} saves a copy or a view of an input (clone, reshape, clamp; contiguous or .to "
         "where they change something; autocast) or the input detached, and what is made there"
         "{which} has no graph. Convert the input before apply, and save what apply gets.",
         of=_lost(on_ctx=False),
+        kept=True,
     ),
     "argument_without_graph": Rule(
         (1, "input_copy_saved"),
@@ -261,23 +264,26 @@ CAUSES = {
     "intermediate_saved": Rule(
         (3, "intermediate_saved"),
         words.intermediate_saved,
-        "forward saves a tensor it made itself{which}, where autograd does not record: a constant "
+        "{maker} saves a tensor it made itself{which}, where autograd does not record: a constant "
         "to the second backward. {cure}",
         of=_lost(on_ctx=False),
+        kept=True,
     ),
     "intermediate_on_ctx": Rule(
         (4, "intermediate_on_ctx"),
         words.intermediate_on_ctx,
-        "Made in forward, where nothing is recorded, so constants to the second backward: {names}. "
+        "Made in {maker}, where nothing is recorded, so constants to the second backward: {names}. "
         "{cure}",
         of=_lost(on_ctx=True),
+        kept=True,
     ),
     "computed_outside_torch": Rule(
         (5, "NumPy"),
-        lambda e: listed(s.title for s in e.blamed if s.outside),
-        "forward keeps numbers that come from outside torch ({}), where no graph leads on. Compute "
-        f"them in backward, in torch, from a saved input. {words.BY_ANOTHER_CALL}",
+        words.computed_outside_torch,
+        "{maker} keeps numbers that come from outside torch ({names}), where no graph leads on. "
+        f"Compute them in backward, in torch, from a saved input. {words.BY_ANOTHER_CALL}",
         of=those(lambda f: any(s.outside for s in f.saved)),
+        kept=True,
     ),
     "state_outside_ctx": Rule(
         (4, "computed from an input"),
@@ -288,6 +294,7 @@ CAUSES = {
         "backward uses something that forward computes and leaves outside ctx: a constant to "
         "autograd, which another call may overwrite. Save the input, and compute it in backward.",
         of=those(lambda f: f.hidden),
+        kept=True,
     ),
     "second_function_gradient": Rule(
         (5, "second_function_gradient"),
@@ -503,6 +510,7 @@ BESIDES = {
         "On ctx, {} misses in-place edits, and lives longer. Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.INPUT),
+        kept=True,
     ),
     "output_on_ctx": Rule(
         (2, "output_on_ctx"),
@@ -510,6 +518,7 @@ BESIDES = {
         "{} is an output. Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.OUTPUT),
+        kept=True,
     ),
     "reference_cycle": Rule(
         (2, "reference_cycle"),
@@ -528,6 +537,7 @@ BESIDES = {
         "return.",
         severity=WARNING,
         of=those(lambda f: any(s.circular for s in f.saved)),
+        kept=True,
     ),
     "output_used_alone": Rule(
         (3, "outputs"),
@@ -711,5 +721,5 @@ def _where(row, severity, e):
         about = about if len(about) == 1 and severity == ERROR else []
     if not about:
         return ()
-    place = about[0].place
+    place = row.kept and about[0].set_up or about[0].place
     return (about[0].name, place.file, place.line) if place else (about[0].name,)

@@ -18,6 +18,7 @@ from double_backward.differences import same
 from double_backward.graphs import walk
 from double_backward.methods import names_of
 from double_backward.names import Save, saves_noted
+from double_backward.operators import operator_of
 from double_backward.phrases import Phrase
 from double_backward.places import Place, place_of
 from double_backward.untracked_steps import Step
@@ -122,7 +123,8 @@ class Custom:
     cut: tuple[str, ...] = ()  # inputs that backward does not follow, and nothing kept explains it
     untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
     names: tuple[str, ...] = ()  # all that it may be called
-    place: Place | None = None  # where the class is written
+    place: Place | None = None  # where the class is written; of an operator, its backward
+    set_up: Place | None = None  # of an operator, its setup_context
     meant: bool = False  # the caller said so: its first derivative is not judged
 
     @property
@@ -218,8 +220,11 @@ def custom_functions(target: Target, here: Looked | None = None) -> tuple[Custom
     for node, other in zip(here.nodes, there.nodes, strict=True):
         saved = [*_saved_tensors(node, other, here.call, target), *_saved_values(node, other)]
         names = names_of(node.function)
-        where = place_of(node.function)
-        found.append(Custom(names[0], node.once, tuple(saved), names=names, place=where))
+        custom = Custom(names[0], node.once, tuple(saved), names=names)
+        operator = operator_of(node.function)
+        if operator is not None and operator.setup_context is not None:
+            custom = replace(custom, set_up=place_of(operator.setup_context))
+        found.append(replace(custom, place=place_of(node.function)))
     return tuple(found)
 
 

@@ -45,8 +45,8 @@ NOT_CHECKED = {
     "no_call": "This is the class, and calling it applies nothing. Pass {}.apply.",
     "no_output": "fn returns no tensor. Pass one that returns tensors, alone or in a container.",
     "output_without_graph": "No output has a graph. fn may detach, run under no_grad, mark it as "
-    "non-differentiable, return its result inside an object, or hand a Function its tensors inside "
-    "a list, where apply does not see them.",
+    "non-differentiable, return its result inside an object, hand a Function its tensors inside a "
+    "list, where apply does not see them, or have an operator write it (mutates_args).",
     "fn_raises": "fn itself raises {}",
     "fn_asks_for_leaves": "fn takes your input, and no tensor that another operation returns, as "
     "its input is in a model and here: {}",

@@ -22,6 +22,9 @@ SETTING = 16  # "graph before"
 OUTCOME = 8  # "WRONG"
 
 
+OPERATORS = "not for registered operators: grad raises, jvp and jacfwd give zeros"
+
+
 class TableLine(NamedTuple):
     """One line of the table, before it is wrapped."""
 
@@ -59,7 +62,9 @@ def _lines(diagnosis):
         lines.append(TableLine("third derivative", setting, outcome_text(row)))
     if diagnosis.torch_func:
         missing = "must override the setup_context" in diagnosis.torch_func
-        said = "no setup_context" if missing else diagnosis.torch_func
+        operator = any("::" in name for name in diagnosis.functions)
+        why = OPERATORS if operator else "no setup_context"
+        said = why if missing else diagnosis.torch_func
         lines.append(TableLine("torch.func", "", said))
     return _once(lines) + [TableLine("saved", "", text) for text in _saved_texts(diagnosis.saved)]
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from double_backward._torch import class_of, engine_replaced
+from double_backward._torch import engine_replaced
+from double_backward.operators import custom_of
 from double_backward.places import innermost_of
 
 DEEPEST = 100  # backwards that call each other
@@ -161,7 +162,7 @@ def _ending_recursion(engine: Callable) -> Callable:
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         look_at_the_clock()
         nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
-        mine = [node for node in nodes if class_of(node) is not None]
+        mine = [node for node in nodes if custom_of(node) is not None]
         for node in mine:
             if any(node is other for others in running for other in others):
                 raise EndlessRecursion(_recursion(node))
@@ -177,5 +178,5 @@ def _ending_recursion(engine: Callable) -> Callable:
 
 
 def _recursion(node: Any) -> str:
-    name = class_of(node).__name__
+    name = custom_of(node).__name__
     return f"endless recursion: backward of {name} differentiates an output of {name}"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import in_forward_mode, levels, unusual
-from double_backward.arguments import HIGHEST, asked, listed
+from double_backward.arguments import HIGHEST, Ignored, asked, listed
 from double_backward.calls import (
     Call,
     Here,
@@ -189,7 +189,7 @@ class StepDiagnosis:
 def diagnose_all(
     step: Callable[[], object],
     *,
-    ignore: Iterable[type | str] = (),
+    ignore: Iterable[Ignored] = (),
     progress: bool = True,
     rtol: float | None = None,
     atol: float = 0.0,
@@ -205,7 +205,8 @@ def diagnose_all(
     Args:
         step: callable without arguments, such as one training step. Called once.
         ignore: Functions whose gradient is meant as it is, such as surrogates, as classes or by
-            name ("Name" or "module.Name"): their second derivative is judged as that of what
+            name ("Name" or "module.Name"), and registered operators, themselves or by name
+            ("my::name"): their second derivative is judged as that of what
             backward returns. The table says which of them the step does not apply.
         progress: False to say nothing meanwhile. Otherwise, where it takes more than some seconds,
             a terminal or a notebook shows which Function is looked at.
@@ -233,7 +234,7 @@ def diagnose_all(
 def assert_all_double_backward(
     step: Callable[[], object],
     *,
-    ignore: Iterable[type | str] = (),
+    ignore: Iterable[Ignored] = (),
     rtol: float | None = None,
     atol: float = 0.0,
     timeout: float | None = 60.0,
@@ -343,7 +344,7 @@ class _Uses:
 class Met(Listener):
     """The custom Functions that are met. Each is kept once for each kind of call."""
 
-    def __init__(self, ignore: Iterable[type | str] = ()) -> None:
+    def __init__(self, ignore: Iterable[Ignored] = ()) -> None:
         self.functions: dict[type | Region, _Uses] = {}
         self.ignored = listed(ignore)
         self._passes = Passes()

@@ -108,6 +108,7 @@ IN_FN = {  # kinds of step -> what to do about them
     ("grad", "backward"): Phrase("Use torch.autograd.grad there, with create_graph=True."),
     ("detach", "data", "tensor", "variable"): Phrase("Use the tensor itself."),
     ("no_grad", "inference"): Phrase("Compute it outside of that block."),
+    ("mutates",): Phrase("Have the operator return a new tensor, and register its backward."),
     ("item", "tolist", "float", "numpy"): Phrase("Compute it in torch."),
     tuple(HOOKS): Phrase(
         "What a hook returns takes the place of the gradient: return the true one, computed in "
@@ -237,17 +238,32 @@ def ignored_outputs(e: Evidence) -> Filled:
 
 def input_copy_saved(e: Evidence) -> Filled:
     kept = [s for s in e.blamed if s.repeats is Kind.INPUT and not s.on_ctx]
-    return {"which": _which(kept)} if kept else None
+    return {"maker": _maker(e), "which": _which(kept)} if kept else None
 
 
 def intermediate_saved(e: Evidence) -> Filled:
     kept = [s for s in e.blamed if not (s.on_ctx or s.outside or s.repeats is Kind.INPUT)]
-    return {"which": _which(kept), "cure": _cure(kept)} if kept else None
+    if not kept:
+        return None
+    return {"maker": _maker(e), "which": _which(kept), "cure": _cure(kept)}
 
 
 def intermediate_on_ctx(e: Evidence) -> Filled:
     kept = [s for s in e.blamed if s.on_ctx and not s.outside]
-    return {"names": listed(s.title for s in kept), "cure": _cure(kept)} if kept else None
+    if not kept:
+        return None
+    return {"maker": _maker(e), "names": listed(s.title for s in kept), "cure": _cure(kept)}
+
+
+def computed_outside_torch(e: Evidence) -> Filled:
+    kept = [s.title for s in e.blamed if s.outside]
+    return {"maker": _maker(e), "names": listed(kept)} if kept else None
+
+
+def _maker(e: Evidence) -> str:
+    """What keeps: of an operator, the only one that can is its setup_context."""
+    keepers = [f for f in e.suspects if f.lost]
+    return "setup_context" if all(f.set_up for f in keepers) else "forward"
 
 
 def _which(kept: list[Saved]) -> str:

@@ -17,7 +17,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from double_backward.differences import STEPS, close, flat, slope
 from double_backward.graphs import walk
 from double_backward.graphs.walk import Edge, Graph, Kept, Node, origin
 from double_backward.methods import backward_method
+from double_backward.operators import operator_of
 from double_backward.surroundings import Draws, State, Surroundings
 
 
@@ -191,9 +192,11 @@ def _inputs(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Tensor]
 
     And False where one of them is a stand-in, of the right shape and dtype, between 0.5 and 1.
     """
-    args: Any = node.fn
-    if len(args.needs_input_grad) != len(node.inputs) or None in node.inputs:
+    if len(_needs(node)) != len(node.inputs) or None in node.inputs:
         raise NotKnown  # an argument that is no tensor, or has no graph: nothing tells what it was
+    operator = operator_of(node.custom)
+    if operator is not None and operator.has_keywords:
+        raise NotKnown
     saved = [kept.tensor for other in graph.nodes for kept in other.kept]
     tensors = [*named, *(other.leaf for other in graph.nodes), *saved]
     known = {origin(t): t for t in reversed(tensors) if t is not None}
@@ -202,6 +205,12 @@ def _inputs(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Tensor]
     if not all(map(_is_plain, found)):
         raise NotKnown
     return [x.detach().requires_grad_() for x in found], all(edge in known for edge in edges)
+
+
+def _needs(node: Node) -> tuple[bool, ...]:
+    """Which arguments of forward need a gradient; torch hands a last one to that of an operator."""
+    needs: tuple[bool, ...] = cast(Any, node.fn).needs_input_grad
+    return needs if operator_of(node.custom) is None else needs[:-1]
 
 
 def _stand_in(edge: Edge) -> Tensor:
@@ -298,7 +307,7 @@ def _sent(
         sent = getattr(node.custom, backward_method(node.custom))(_notepad(node, instead), *full)
     sent = list(sent) if isinstance(sent, (tuple, list)) else [sent]
     if node.custom is not None:  # answers for every argument of forward; only tensors have an edge
-        needed = (g for g, needed in zip(sent, fn.needs_input_grad, strict=False) if needed)
+        needed = (g for g, needed in zip(sent, _needs(node), strict=False) if needed)
         sent = [None if source is None else next(needed) for source in node.inputs]
     return [
         ((source[0].fn, source[1]), fitting(grad, grad_outs_of(source[0].fn)[source[1]]))
@@ -317,7 +326,7 @@ def _notepad(node: Node, instead: Instead) -> Notepad:
         return value.copy() if isinstance(value, np.ndarray) else value
 
     ctx: Any = node.fn
-    notepad: Any = Notepad(ctx.needs_input_grad)
+    notepad: Any = Notepad(_needs(node))
     read = iter(node.kept)  # begins with what is saved: torch hands out others each time
     saved = [None if t is None else copied(next(read).tensor) for t in ctx.saved_tensors]
     notepad.saved_tensors = tuple(saved)

@@ -16,13 +16,13 @@ from torch.autograd.graph import Node as AutogradNode
 
 from double_backward._torch import (
     as_plain_tensors,
-    class_of,
     metadata_of,
     saved_attributes,
     unwrapped,
 )
 from double_backward.lines import first_line
 from double_backward.methods import is_once_differentiable
+from double_backward.operators import custom_of
 
 # What a kept tensor is to the node that keeps it. The first two lead on into the graph.
 INPUT: Final = "input"
@@ -81,7 +81,7 @@ class Node:
     @property
     def custom(self) -> type[Function] | None:
         """The `torch.autograd.Function` subclass, or None for an operation of torch."""
-        return class_of(self.fn)
+        return custom_of(self.fn)
 
     @property
     def once_differentiable(self) -> bool:
@@ -193,7 +193,7 @@ def _walk_from(
     path: Path = []
 
     def enter(fn: AutogradNode) -> None:
-        made[fn] = Node(fn, (class_of(fn) or type(fn)).__name__, owner)
+        made[fn] = Node(fn, (custom_of(fn) or type(fn)).__name__, owner)
         path.append((made[fn], iter(getattr(fn, "next_functions", ()))))
         _free_in_steps(path)
 

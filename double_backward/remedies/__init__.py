@@ -18,7 +18,6 @@ from torch.autograd import Function
 from double_backward._torch import (
     NoNumbers,
     behind_vmap,
-    class_of,
     in_forward_mode,
     levels,
     outside_batches,
@@ -27,7 +26,7 @@ from double_backward._torch import (
     unusual,
     unwrapped,
 )
-from double_backward.arguments import listed
+from double_backward.arguments import Ignored, listed
 from double_backward.calls import (
     Call,
     Here,
@@ -37,7 +36,7 @@ from double_backward.calls import (
     listening_alone,
     outside,
 )
-from double_backward.change import WAYS, fitting
+from double_backward.change import fitting, ways_of
 from double_backward.check import Outcome
 from double_backward.compiled import as_written, see_to_it
 from double_backward.differences import close
@@ -45,6 +44,7 @@ from double_backward.failures import raise_if_own
 from double_backward.lessons import lesson_named
 from double_backward.lines import first_line, wrapped
 from double_backward.methods import is_named, is_once_differentiable, loaded, names_of
+from double_backward.operators import custom_of, function_of, writes_in_place
 from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
 from double_backward.trial import (
@@ -84,7 +84,7 @@ class UncheckedFunctionWarning(UserWarning):
 
 
 @contextmanager
-def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
+def detect_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
     """Inside, a second derivative that a custom Function would get wrong raises.
 
     Like `torch.autograd.detect_anomaly`, for debugging: forward and the first backward must both
@@ -124,15 +124,16 @@ def detect_intermediates(ignore: Iterable[type | str] = ()) -> Iterator[None]:
     back for the moment in which it is called again: threads that draw meanwhile get other numbers.
 
     Args:
-        ignore: Functions that are left alone, as classes or by name ("Name" or "module.Name"): they
-            are not tried, nothing is said of them, and a second derivative through them is torch's
-            own. A surrogate need not stand here: what it means by a gradient is taken as it is, and
-            its second derivative judged as that of what backward returns. Holds as long as this
-            `with` is open, also for another one around it.
+        ignore: Functions that are left alone, as classes or by name ("Name" or "module.Name"), and
+            registered operators, themselves or by name ("my::name"): they are not tried, nothing is
+            said of them, and a second derivative through them is torch's own. A surrogate need not
+            stand here: what it means by a gradient is taken as it is, and its second derivative
+            judged as that of what backward returns. Holds as long as this `with` is open, also for
+            another one around it.
 
     Raises:
         SecondDerivativeError: names the Function and what it keeps, and the lesson.
-        TypeError: `ignore` is no list of Functions or names; when the `with` is entered.
+        TypeError: `ignore` is no list of Functions, operators or names; when the `with` is entered.
 
     Warns:
         UncheckedFunctionWarning: once for each Function that could not be called again, or not with
@@ -265,11 +266,22 @@ class _Remedy(Listener):
     def watches(self, call):
         return watches(call)
 
+    def called(self, call):
+        if writes_in_place(call.function) and not self.ignores(call.function):
+            reason = "it writes into what it is given, and torch follows no operator that does"
+            self.could_not_check(call.function, call, reason)
+
     def warn(self, text):
         """Once for each Function and reason, from when the first block is entered."""
         if text not in self.said:
             self.said.add(text)
             messages.warn(text, UncheckedFunctionWarning)
+
+    def ignores(self, function):
+        return False
+
+    def could_not_check(self, function, call, reason):
+        """Note it, and warn."""
 
     def note(self, outcome, function, call, reason=""):
         for notes in self.notes:
@@ -343,7 +355,7 @@ class _Detect(_Remedy):
         return super().after_jvp(call, tangents, outs)
 
     def after_backward(self, node, call, grad_outs, grads):
-        function = class_of(node) if call is None else call.function
+        function = custom_of(node) if call is None else call.function
         if is_listening(_RECOMPUTE) or self.ignores(function):
             return grads
         try:
@@ -392,16 +404,17 @@ def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
 def unknown(names: Iterable[type | str]) -> list[str]:
     """Those names in `ignore` that no Function has that was applied, or is loaded."""
     left = {name for name in names if isinstance(name, str)} - _DETECT.met
-    return sorted(left.difference(*map(names_of, loaded()))) if left else []
+    return sorted(left.difference(*map(names_of, map(function_of, loaded())))) if left else []
 
 
 class _Recompute(_Remedy):
     def called(self, call):
+        super().called(call)
         if call.region is not None:  # Dynamo was imported inside the block
             see_to_it()
 
     def after_backward(self, node, call, grad_outs, grads):
-        function = class_of(node) if call is None else call.function
+        function = custom_of(node) if call is None else call.function
         name = messages.name_of(function, call)
         try:
             if call is None:
@@ -414,9 +427,7 @@ class _Recompute(_Remedy):
             self.note("repaired", function, call)
             return again
         except LeftAlone as reason:
-            self.note("left alone", function, call, str(reason))
-            said = f"recompute_intermediates() left {name} alone"
-            self.warn(messages.torchs_own(said, reason))
+            self.could_not_check(function, call, reason)
             return grads
         except Unknown as reason:
             why = str(reason).rstrip(".")
@@ -426,6 +437,11 @@ class _Recompute(_Remedy):
                                     for n, _ in node.next_functions):  # fmt: skip
                 raise SecondDerivativeError(text) from None  # nowhere to wait for it
             return _wait(text, call, grad_outs, grads, node)
+
+    def could_not_check(self, function, call, reason):
+        self.note("left alone", function, call, str(reason))
+        said = f"recompute_intermediates() left {messages.name_of(function, call)} alone"
+        self.warn(messages.torchs_own(said, reason))
 
 
 @dataclass
@@ -547,7 +563,7 @@ def _objections(truth):
         raise Unknown("it was compiled: compile it, or call it once, before the block")
     if truth.first() is Outcome.WRONG:
         raise Unknown("its first derivative is not that of its forward")
-    return {way: _objection(truth, way) for way in WAYS}
+    return {way: _objection(truth, way) for way in ways_of(truth.call.function)}
 
 
 def _objection(truth, way):

@@ -6,6 +6,7 @@ import warnings
 
 from double_backward.compiled import KEEPS, NOT_COMPILED, is_region
 from double_backward.lessons import lesson_named
+from double_backward.methods import full_name
 from double_backward.phrases import Phrase, translation
 from double_backward.trial import LOST_IN_CAST
 
@@ -61,7 +62,7 @@ def name_of(function, call, full=False):
         return str(call.region)
     if is_region(function):
         return "a compiled region"
-    return f"{function.__module__}.{function.__qualname__}" if full else function.__name__
+    return full_name(function) if full else function.__name__
 
 
 def torchs_own(said, reason):

@@ -61,9 +61,9 @@ CURES = {
         "autograd a constant. Save the input itself, as forward gets it."
     ),
     "computed_outside_torch": Phrase(
-        "forward keeps numbers that come from outside torch ({}), where no graph leads on. If it "
-        "is the result, save the very tensor that you return. If not, compute it in backward from "
-        "a saved input, in torch or by a Function with a complete backward."
+        "forward keeps numbers that come from outside torch ({names}), where no graph leads on. If "
+        "it is the result, save the very tensor that you return. If not, compute it in backward "
+        "from a saved input, in torch or by a Function with a complete backward."
     ),
     "once_differentiable": Phrase(
         "backward is declared @once_differentiable, and this exercise asks for a second "

@@ -1,0 +1,247 @@
+"""Registered operators (`torch.library`), each as the Function that its author might have written.
+
+Of what `register_autograd` is given torch makes a Function of its own, in a file of its own, named
+`GeneratedBackwardFor_…`. `function_of` gives what stands for it wherever a Function is named,
+looked at or called again: under the operator's name, with its setup_context and its backward. Its
+forward is the operator's kernel, which autograd can record, and to apply it is to call the
+operator.
+
+Each of the tensors in a list counts as an argument, as torch hands them over; among the keywords of
+a call, `LISTS` says how many each argument has, or None for one that is no such list.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.autograd import Function
+
+from ._torch import (
+    BACKWARD,
+    arguments_of,
+    class_of,
+    kernel_called,
+    kernels_of,
+    operator_behind,
+    overload_of,
+    registered,
+    returns_of,
+    tree_unflatten,
+    writes,
+)
+from .failures import handed_over
+from .places import WRITTEN, undecorated
+
+LISTS = "lists of tensors"
+ON_CTX = "_double_backward_lists"
+
+
+class Operator:
+    """What is known of one.
+
+    Attributes:
+        overload: as in `torch.ops.my.sinh.default`.
+        backward, setup_context: as they were registered; None where there is none.
+    """
+
+    def __init__(self, overload: Any, info: Any) -> None:
+        self.overload, self._info = overload, info
+        self.backward, self.setup_context = registered(info)
+        self.bodies = kernels_of(info)
+        self._exchanged = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """ "my::sinh", as its author writes it; then as torch's errors do."""
+        name: str = self.overload.name()
+        plain, _, other = name.partition(".")
+        return (name, plain) if other else (name, f"{name}.default")
+
+    @property
+    def has_keywords(self) -> bool:
+        """Whether some arguments are handed over by name alone."""
+        return any(a.kwarg_only for a in arguments_of(self.overload))
+
+    def is_as_registered(self) -> bool:
+        """Whether nothing else has been registered since."""
+        return self._exchanged > 0 or registered(self._info) == (self.backward, self.setup_context)
+
+    @contextmanager
+    def with_backward(self, wrapper: Callable) -> Iterator[None]:
+        """For a while, torch calls `wrapper(backward)` in the place of its backward."""
+        before = registered(self._info)[0]
+        self._exchanged += 1
+        if before is not None:
+            setattr(self._info, BACKWARD, wrapper(before))
+        try:
+            yield
+        finally:
+            setattr(self._info, BACKWARD, before)
+            self._exchanged -= 1
+
+    def set_up(self, ctx: Any, args: tuple, output: Any, keywords: dict[str, Any]) -> None:
+        """Call its setup_context as torch does: with the arguments that have their default, too."""
+        if self.setup_context is None:
+            return
+        rest = arguments_of(self.overload)[len(args) :]
+        inputs = (*args, *(a.default_value for a in rest if not a.kwarg_only))
+        by_name = {a.name: a.default_value for a in rest if a.kwarg_only} | keywords
+        more = {"keyword_only_inputs": by_name} if self.has_keywords else {}
+        handed_over(self.setup_context, ctx=ctx, inputs=inputs, output=output, **more)
+
+
+_stands_for: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
+_operators: weakref.WeakKeyDictionary[type, Operator] = weakref.WeakKeyDictionary()
+
+
+def operator_of(function: Any) -> Operator | None:
+    """The operator for which this stands; None for a Function that somebody has written."""
+    return _operators.get(function)
+
+
+def function_of(cls: Any) -> Any:
+    """What stands for an operator, in the place of the class that torch has made; any other class
+    as it is, and None."""
+    behind = None if cls is None else operator_behind(cls)
+    if behind is None:
+        return cls
+    made = _stands_for.get(cls)
+    if made is None or not _operators[made].is_as_registered():
+        made = _stands_for[cls] = _function(Operator(*behind), cls)
+    return made
+
+
+def custom_of(node: Any) -> Any:
+    """The Function of a node, None of an operation of torch."""
+    return function_of(class_of(node))
+
+
+def as_called(cls: Any, args: Sequence, kwargs: dict) -> tuple[Any, Sequence, dict[str, Any]]:
+    """The Function, its arguments and keywords in a call of the forward of a class that torch has
+    made, without ctx; those of any other as they are."""
+    function = function_of(cls)
+    if function is cls:
+        return cls, args, kwargs
+    *args, metadata = args
+    if hasattr(metadata, "input_spec"):
+        *args, metadata = tree_unflatten(args, metadata.input_spec)
+    keywords = dict(metadata.keyword_only_args)
+    if any(map(_is_list, args)):
+        keywords[LISTS] = _lists(args)
+    return function, flattened(args), keywords
+
+
+def named(given: Any) -> str | None:
+    """The name of a registered operator, "my::sinh"; None of anything else."""
+    overload = overload_of(given)
+    return None if overload is None else overload.name()
+
+
+def writes_in_place(given: Any) -> bool:
+    """Whether an operator, or what stands for one, writes into what it is given: for such a one
+    torch takes no backward."""
+    overload = _overload(given)
+    return overload is not None and writes(overload)
+
+
+def argument_names(given: Any) -> list[str] | None:
+    """The names of the arguments of an operator, or of what stands for one, [] where some are
+    tensors in a list; None of anything else."""
+    overload = _overload(given)
+    if overload is None:
+        return None
+    return [] if _has_lists(overload) else [a.name for a in arguments_of(overload)]
+
+
+def _overload(given: Any) -> Any:
+    known = operator_of(given) if isinstance(given, type) else None
+    return known.overload if known else overload_of(given)
+
+
+def flattened(values: Any) -> tuple:
+    """Each of several values, and of the tensors in a list; one value alone in a tuple."""
+    several = values if isinstance(values, (tuple, list)) else (values,)
+    parts = (v if _is_list(v) else (v,) for v in several)
+    return tuple(each for part in parts for each in part)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, Tensor) for each in value)
+
+
+def _lists(values: Sequence) -> tuple[int | None, ...]:
+    return tuple(len(v) if _is_list(v) else None for v in values)
+
+
+def _gathered(values: Sequence, lists: tuple[int | None, ...] | None) -> tuple:
+    """The same with their lists."""
+    if lists is None:
+        return tuple(values)
+    left = iter(values)
+    return tuple(next(left) if n is None else [next(left) for _ in range(n)] for n in lists)
+
+
+def _has_lists(overload: Any) -> bool:
+    """Whether it takes or returns a list of tensors."""
+    values = *arguments_of(overload), *returns_of(overload)
+    return any("List[Tensor]" in str(value.type) for value in values)
+
+
+class _Registered(Function):
+    """What stands for an operator."""
+
+    @classmethod
+    def apply(cls, *args: Any, **keywords: Any) -> Any:
+        lists = keywords.pop(LISTS, None)
+        return _operators[cls].overload(*_gathered(args, lists), **keywords)
+
+    @classmethod
+    def forward(cls, *args: Any, **keywords: Any) -> Any:
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        gathered = _gathered(args, keywords.pop(LISTS, None))
+        return kernel_called(_operators[cls].overload, tensors, gathered, keywords)
+
+    @classmethod
+    def setup_context(cls, ctx: Any, inputs: tuple, output: Any, **keywords: Any) -> None:
+        lists = keywords.pop(LISTS, None)
+        outputs = output if isinstance(output, tuple) else (output,)
+        if lists or any(map(_is_list, outputs)):
+            setattr(ctx, ON_CTX, (lists, _lists(outputs)))
+        _operators[cls].set_up(ctx, _gathered(inputs, lists), output, keywords)
+
+
+def _of_lists(backward: Callable) -> Callable:
+    """The same, of tensors that each count as an argument, or as an output."""
+
+    def flat(ctx: Any, *grads: Any) -> tuple:
+        lists, outputs = getattr(ctx, ON_CTX, (None, None))
+        needs = ctx.needs_input_grad
+        ctx.needs_input_grad = _gathered(needs, lists)
+        try:
+            found = handed_over(backward, ctx, *_gathered(grads, outputs))
+        finally:
+            ctx.needs_input_grad = needs
+        found = found if isinstance(found, tuple) else (found,)
+        parts = zip(lists or [None] * len(found), found, strict=False)
+        each = [(g,) if n is None else g or [None] * n for n, g in parts]
+        return tuple(g for part in each for g in part)
+
+    return flat
+
+
+def _function(operator: Operator, cls: Any) -> type:
+    written = [operator.backward, operator.setup_context, *operator.bodies]
+    first = next(each for each in (*written, cls.backward) if each is not None)
+    own: dict[str, Any] = {
+        f"registered_{i}": staticmethod(f) for i, f in enumerate(written) if f is not None
+    }
+    backward = operator.backward or cls.backward  # torch's own raises
+    if operator.backward and _has_lists(operator.overload):
+        backward = _of_lists(backward)
+    own |= {"backward": staticmethod(backward), WRITTEN: first}
+    own |= {"__module__": undecorated(first).__module__, "__qualname__": operator.names[0]}
+    made = type(operator.names[0], (_Registered,), own)
+    _operators[made] = operator
+    return made

@@ -1,0 +1,1064 @@
+"""Operators registered with torch.library, in each verb: verdict, name, line, cause, number.
+
+Each row has an operator, what it computes in plain torch, and what is to be said of it.
+"""
+
+import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd.function import once_differentiable
+from torch.library import custom_op
+
+from double_backward import (
+    SecondDerivativeError,
+    UncheckedFunctionWarning,
+    detect_intermediates,
+    diagnose,
+    diagnose_all,
+    draw,
+    recompute_intermediates,
+)
+
+HERE = "operators_test"
+WRONG, RIGHT, RAISES = "silently_wrong", "supported", "raises"
+ONE, TWO = "(Tensor x) -> Tensor", "(Tensor a, Tensor b) -> Tensor"
+
+
+def operator(name, body, backward, setup=None, schema=ONE):
+    op = custom_op(f"{HERE}::{name}", body, mutates_args=(), schema=schema)
+    if backward is not None:
+        op.register_autograd(backward, setup_context=setup)
+    return op
+
+
+def keeps(made):
+    """A setup_context that saves what is made of inputs and output."""
+
+    def setup_context(ctx, inputs, output):
+        kept = made(inputs, output)
+        ctx.save_for_backward(*kept if isinstance(kept, tuple) else (kept,))
+
+    return setup_context
+
+
+def saves_inputs(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def saves_output(ctx, inputs, output):
+    ctx.save_for_backward(output)
+
+
+def saved(formula):
+    """A backward: the gradient times a formula of what is saved."""
+
+    def backward(ctx, g):
+        return g * formula(*ctx.saved_tensors)
+
+    return backward
+
+
+def by_numpy(f, x):
+    return torch.from_numpy(np.asarray(f(x.detach().numpy())))
+
+
+def sinh_by_numpy(x):
+    return by_numpy(np.sinh, x)
+
+
+def two_outputs(x):
+    return x.sinh(), x.cosh()
+
+
+TWO_OUTPUTS = "(Tensor x) -> (Tensor, Tensor)"
+
+
+@dataclass
+class Row:
+    op: object
+    plain: object  # the same in torch
+    verdict: str = RIGHT
+    cause: str | None = None
+    at: object = None  # the function whose line is told
+    refused: str = ""  # what recompute_intermediates raises where there is no right number
+    inputs: tuple = ()
+    call: object = None  # of the operator and the inputs
+    name: str = ""
+
+    def fn(self, *inputs):
+        return self.call(self.op, *inputs) if self.call else self.op(*inputs)
+
+    def given(self):
+        values = self.inputs or ((0.5, 1.0),)
+        return [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
+
+
+ROWS: dict[str, Row] = {}
+
+
+def add(name, op, plain, **expected):
+    ROWS[name] = Row(op, plain, name=f"{HERE}::{name}", **expected)
+
+
+def row(name, body, backward, setup, plain, *, schema=ONE, **expected):
+    add(name, operator(name, body, backward, setup, schema), plain, **expected)
+
+
+# Right.
+
+cosh_of_saved = saved(torch.cosh)
+row("sinh", torch.sinh, cosh_of_saved, saves_inputs, torch.sinh)
+row("sinh_by_numpy", sinh_by_numpy, cosh_of_saved, saves_inputs, torch.sinh)
+row(
+    "numpy_without_detach",
+    lambda x: torch.from_numpy(np.sinh(x.numpy())),
+    cosh_of_saved,
+    saves_inputs,
+    torch.sinh,
+)
+row("exp", torch.exp, saved(lambda y: y), saves_output, torch.exp)
+row("negative", torch.neg, lambda ctx, g: -g, None, torch.neg)
+
+
+def both_gradients(ctx, gs, gc):
+    s, c = ctx.saved_tensors
+    return gs * c + gc * s
+
+
+def saves_outputs(ctx, inputs, output):
+    ctx.save_for_backward(*output)
+
+
+row("two_outputs", two_outputs, both_gradients, saves_outputs, two_outputs, schema=TWO_OUTPUTS)
+row(
+    "one_of_two_outputs",
+    two_outputs,
+    both_gradients,
+    saves_outputs,
+    torch.sinh,
+    schema=TWO_OUTPUTS,
+    call=lambda op, x: op(x)[0],
+)
+
+
+def saves_input_and_number(ctx, inputs, output):
+    x, ctx.p = inputs
+    ctx.save_for_backward(x)
+
+
+def power_backward(ctx, g):
+    (x,) = ctx.saved_tensors
+    return g * ctx.p * x ** (ctx.p - 1), None
+
+
+POWER = "(Tensor x, float p) -> Tensor"
+row(
+    "power_int",
+    lambda x, p: x**p,
+    power_backward,
+    saves_input_and_number,
+    lambda x: x**3,
+    schema="(Tensor x, int p) -> Tensor",
+    call=lambda op, x: op(x, 3),
+)
+row(
+    "power_float",
+    lambda x, p: x**p,
+    power_backward,
+    saves_input_and_number,
+    lambda x: x**2.5,
+    schema=POWER,
+    call=lambda op, x: op(x, 2.5),
+)
+row(
+    "power_default",
+    lambda x, p=2: x**p,
+    power_backward,
+    saves_input_and_number,
+    lambda x: x**2,
+    schema="(Tensor x, int p=2) -> Tensor",
+)
+row(
+    "power_by_name",
+    lambda x, p: x**p,
+    power_backward,
+    saves_input_and_number,
+    lambda x: x**3,
+    schema=POWER,
+    call=lambda op, x: op(x, p=3.0),
+)
+
+
+def saves_keyword(ctx, inputs, keyword_only_inputs, output):
+    ctx.p = keyword_only_inputs["p"]
+    ctx.save_for_backward(*inputs)
+
+
+row(
+    "power_keyword",
+    lambda x, *, p: x**p,
+    lambda ctx, g: power_backward(ctx, g)[0],
+    saves_keyword,
+    lambda x: x**3,
+    schema="(Tensor x, *, float p) -> Tensor",
+    call=lambda op, x: op(x, p=3.0),
+)
+
+
+def by_kind(ctx, g):
+    (x,) = ctx.saved_tensors
+    return g * (x.cos() if ctx.p == "sin" else -x.sin()), None
+
+
+row(
+    "kinds",
+    lambda x, kind: getattr(torch, kind)(x),
+    by_kind,
+    saves_input_and_number,
+    torch.cos,
+    schema="(Tensor x, str kind) -> Tensor",
+    call=lambda op, x: op(x, "cos"),
+)
+
+
+def saves_list(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[0])
+
+
+def of_cubes(ctx, g):
+    return [g * 3 * x**2 for x in ctx.saved_tensors]
+
+
+TENSORS = "(Tensor[] xs) -> Tensor"
+TWO_INPUTS = (0.5, 1.0), (0.7, -0.4)
+row(
+    "list",
+    lambda xs: sum(x**3 for x in xs),
+    of_cubes,
+    saves_list,
+    lambda a, b: a**3 + b**3,
+    schema=TENSORS,
+    call=lambda op, *xs: op([*xs]),
+    inputs=TWO_INPUTS,
+)
+
+
+def list_needing(ctx, g):
+    (x,) = ctx.saved_tensors
+    (needs,), needs_w = ctx.needs_input_grad
+    return [g * 3 * x**2 if needs else None], g if needs_w else None
+
+
+row(
+    "list_and_more",
+    lambda xs, w: xs[0] ** 3 + w,
+    list_needing,
+    lambda ctx, inputs, output: ctx.save_for_backward(*inputs[0]),
+    lambda a, b: a**3 + b,
+    schema="(Tensor[] xs, Tensor w) -> Tensor",
+    call=lambda op, a, b: op([a], b),
+    inputs=TWO_INPUTS,
+)
+
+
+def list_of_outputs(ctx, grads):
+    (x,) = ctx.saved_tensors
+    return grads[0] * x.cosh() + grads[1] * x.sinh()
+
+
+row(
+    "list_of_outputs",
+    lambda x: [*two_outputs(x)],
+    list_of_outputs,
+    saves_inputs,
+    two_outputs,
+    schema="(Tensor x) -> Tensor[]",
+)
+
+
+def saves_optional(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def optional_backward(ctx, g):
+    x, w = ctx.saved_tensors
+    return g * 3 * x**2, None if w is None else g * 2 * w
+
+
+OPTIONAL = "(Tensor x, Tensor? w=None) -> Tensor"
+
+
+def with_optional(x, w=None):
+    return x**3 + (0 if w is None else w**2)
+
+
+row(
+    "optional_missing",
+    with_optional,
+    optional_backward,
+    saves_optional,
+    lambda x: x**3,
+    schema=OPTIONAL,
+)
+row(
+    "optional_given",
+    with_optional,
+    optional_backward,
+    saves_optional,
+    with_optional,
+    schema=OPTIONAL,
+    inputs=TWO_INPUTS,
+)
+
+
+def product(a, b):
+    return a * b**2
+
+
+def product_backward(ctx, g):
+    a, b = ctx.saved_tensors
+    return g * b**2, g * 2 * a * b
+
+
+row("product", product, product_backward, saves_inputs, product, schema=TWO, inputs=TWO_INPUTS)
+
+
+def asks_what_is_needed(ctx, g):
+    (a, b), (needs_a, needs_b) = ctx.saved_tensors, ctx.needs_input_grad
+    return g * b**2 if needs_a else None, g * 2 * a * b if needs_b else None
+
+
+row(
+    "product_as_needed",
+    product,
+    asks_what_is_needed,
+    saves_inputs,
+    product,
+    schema=TWO,
+    inputs=TWO_INPUTS,
+)
+cosh_kernel = operator(
+    "cosh_kernel",
+    lambda x: by_numpy(np.cosh, x),
+    lambda ctx, g: g * sinh_kernel(*ctx.saved_tensors),
+    saves_inputs,
+)
+sinh_kernel = operator("sinh_kernel", sinh_by_numpy, saved(cosh_kernel), saves_inputs)
+add("sinh_kernel", sinh_kernel, torch.sinh)
+row(
+    "around_another",
+    lambda x: sinh_kernel(x) ** 2,
+    lambda ctx, g: g * 2 * sinh_kernel(ctx.saved_tensors[0]) * cosh_kernel(ctx.saved_tensors[0]),
+    saves_inputs,
+    lambda x: x.sinh() ** 2,
+)
+row(
+    "relu_squared",
+    lambda x: x.relu() ** 2,
+    lambda ctx, g: g * 2 * ctx.saved_tensors[0] * ctx.saved_tensors[1],
+    keeps(lambda inputs, output: (inputs[0], inputs[0] > 0)),
+    lambda x: x.relu() ** 2,
+    inputs=((0.5, -1.0, 2.0),),
+)
+
+
+def keeps_shape(ctx, inputs, output):
+    ctx.shape = inputs[0].shape
+
+
+row(
+    "mean",
+    lambda x: x.mean(),
+    lambda ctx, g: (g / ctx.shape.numel()).expand(ctx.shape),
+    keeps_shape,
+    torch.mean,
+)
+row(
+    "of_a_constant",
+    lambda x, w: x**2 * w.exp(),
+    lambda ctx, g: (g * 2 * ctx.saved_tensors[0] * ctx.saved_tensors[1], None),
+    keeps(lambda inputs, output: (inputs[0], inputs[1].exp())),
+    lambda x: x**2 * torch.tensor([0.3, 0.4], dtype=torch.float64).exp(),
+    schema="(Tensor x, Tensor w) -> Tensor",
+    call=lambda op, x: op(x, torch.tensor([0.3, 0.4], dtype=torch.float64)),
+)
+row("with_vmap", torch.sinh, cosh_of_saved, saves_inputs, torch.sinh)
+ROWS["with_vmap"].op.register_vmap(lambda info, dims, x: (ROWS["with_vmap"].op(x), dims[0]))
+row(
+    "computes_in_float32",
+    lambda x: x.float().sinh().to(x.dtype),
+    cosh_of_saved,
+    saves_inputs,
+    torch.sinh,
+)
+
+LIBRARY = torch.library.Library(HERE, "FRAGMENT")
+
+
+def defined(name, body, backward, setup, plain, schema=ONE, **expected):
+    """By the older interface: define, impl, register_autograd."""
+    LIBRARY.define(f"{name}{schema}")
+    LIBRARY.impl(name, body, "CompositeExplicitAutograd")
+    torch.library.register_autograd(f"{HERE}::{name}", backward, setup_context=setup, lib=LIBRARY)
+    add(name, getattr(torch.ops.operators_test, name.partition(".")[0]), plain, **expected)
+
+
+defined("defined", torch.sinh, cosh_of_saved, saves_inputs, torch.sinh)
+
+
+# Silently wrong.
+
+
+def sinh_by_exponentials(ctx, g):
+    e, n = ctx.saved_tensors
+    return g * (e + n) / 2
+
+
+keeps_exponentials = keeps(lambda inputs, output: (inputs[0].exp(), (-inputs[0]).exp()))
+
+
+def wrong(name, body, backward, setup, plain, cause, at, **expected):
+    row(name, body, backward, setup, plain, verdict=WRONG, cause=cause, at=at, **expected)
+
+
+wrong(
+    "kept",
+    torch.sinh,
+    sinh_by_exponentials,
+    keeps_exponentials,
+    torch.sinh,
+    "intermediate_saved",
+    keeps_exponentials,
+)
+wrong(
+    "kept_by_numpy",
+    sinh_by_numpy,
+    sinh_by_exponentials,
+    keeps_exponentials,
+    torch.sinh,
+    "intermediate_saved",
+    keeps_exponentials,
+)
+wrong(
+    "kept_numpy_without_detach",
+    lambda x: torch.from_numpy(np.sinh(x.numpy())),
+    sinh_by_exponentials,
+    keeps_exponentials,
+    torch.sinh,
+    "intermediate_saved",
+    keeps_exponentials,
+)
+
+
+def hangs_cosh(ctx, inputs, output):
+    ctx.cosh = inputs[0].cosh()
+
+
+def from_ctx(ctx, g):
+    return g * ctx.cosh
+
+
+wrong(
+    "kept_on_ctx", torch.sinh, from_ctx, hangs_cosh, torch.sinh, "intermediate_on_ctx", hangs_cosh
+)
+
+
+def hangs_number(ctx, inputs, output):
+    ctx.cosh = inputs[0].cosh().item()
+
+
+wrong(
+    "number_on_ctx",
+    torch.sinh,
+    from_ctx,
+    hangs_number,
+    torch.sinh,
+    "intermediate_on_ctx",
+    hangs_number,
+    inputs=((0.5,),),
+)
+
+
+def keeps_numpy(ctx, inputs, output):
+    ctx.save_for_backward(by_numpy(np.cosh, inputs[0]))
+
+
+wrong(
+    "kept_from_numpy",
+    torch.sinh,
+    saved(lambda c: c),
+    keeps_numpy,
+    torch.sinh,
+    "computed_outside_torch",
+    keeps_numpy,
+)
+
+
+def of_the_output(ctx, inputs, output):
+    ctx.save_for_backward((1 + output**2).sqrt())
+
+
+wrong(
+    "made_of_the_output",
+    sinh_by_numpy,
+    saved(lambda c: c),
+    of_the_output,
+    torch.sinh,
+    "intermediate_saved",
+    of_the_output,
+)
+
+
+def keeps_second_output(ctx, inputs, output):
+    ctx.save_for_backward(output[1])
+
+
+def ignores_second(ctx, gs, gc):
+    return gs * ctx.saved_tensors[0]
+
+
+wrong(
+    "extra_ignored",
+    two_outputs,
+    ignores_second,
+    keeps_second_output,
+    torch.sinh,
+    "extra_output_gradient_ignored",
+    ignores_second,
+    schema=TWO_OUTPUTS,
+    call=lambda op, x: op(x)[0],
+)
+
+
+def marks_second_output(ctx, inputs, output):
+    ctx.save_for_backward(output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+wrong(
+    "extra_marked",
+    two_outputs,
+    ignores_second,
+    marks_second_output,
+    torch.sinh,
+    "intermediate_saved",
+    marks_second_output,
+    schema=TWO_OUTPUTS,
+    call=lambda op, x: op(x)[0],
+)
+
+
+def extra_from_numpy(x):
+    return by_numpy(np.sinh, x), by_numpy(np.cosh, x)
+
+
+wrong(
+    "extra_marked_numpy",
+    extra_from_numpy,
+    ignores_second,
+    marks_second_output,
+    torch.sinh,
+    "computed_outside_torch",
+    marks_second_output,
+    schema=TWO_OUTPUTS,
+    refused=r"still\s+wrong",
+    call=lambda op, x: op(x)[0],
+)
+
+
+def doubles_second(ctx, gs, gc):
+    s, c = ctx.saved_tensors
+    return gs * c + 2 * gc * s
+
+
+wrong(
+    "extra_wrong",
+    two_outputs,
+    doubles_second,
+    saves_outputs,
+    torch.sinh,
+    "extra_output_gradient_wrong",
+    doubles_second,
+    schema=TWO_OUTPUTS,
+    call=lambda op, x: op(x)[0],
+)
+
+
+def detaches(ctx, g):
+    return g * ctx.saved_tensors[0].detach().cosh()
+
+
+wrong("detaches", torch.sinh, detaches, saves_inputs, torch.sinh, "untracked_backward", detaches)
+
+
+def leaves_torch(ctx, g):
+    return g * by_numpy(np.cosh, ctx.saved_tensors[0])
+
+
+wrong(
+    "leaves_torch",
+    torch.sinh,
+    leaves_torch,
+    saves_inputs,
+    torch.sinh,
+    "untracked_backward",
+    leaves_torch,
+)
+wrong(
+    "leaves_torch_twice",
+    sinh_by_numpy,
+    leaves_torch,
+    saves_inputs,
+    torch.sinh,
+    "untracked_backward",
+    leaves_torch,
+    refused=r"still\s+wrong",
+)
+
+
+@torch.no_grad()
+def unrecorded(ctx, g):
+    return g * ctx.saved_tensors[0].cosh()
+
+
+wrong(
+    "unrecorded",
+    torch.sinh,
+    unrecorded,
+    saves_inputs,
+    torch.sinh,
+    "grad_out_path_cut",
+    unrecorded.__wrapped__,
+)
+
+
+def drops_grad_out(ctx, g):
+    return g.detach() * ctx.saved_tensors[0].cosh()
+
+
+wrong(
+    "drops_grad_out",
+    torch.sinh,
+    drops_grad_out,
+    saves_inputs,
+    torch.sinh,
+    "grad_out_path_cut",
+    drops_grad_out,
+)
+half_cosh = operator("half_cosh", torch.cosh, saved(lambda x: x.sinh() / 2), saves_inputs)
+by_half = saved(half_cosh)
+wrong(
+    "second_wrong", torch.sinh, by_half, saves_inputs, torch.sinh, "second_function_gradient", None
+)
+
+
+def keeps_copy(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0].clone())
+
+
+wrong(
+    "copy_saved", torch.sinh, cosh_of_saved, keeps_copy, torch.sinh, "input_copy_saved", keeps_copy
+)
+
+
+def keeps_squares(ctx, inputs, output):
+    ctx.save_for_backward(*[x**2 for x in inputs[0]])
+
+
+def of_squares(ctx, g):
+    return [g * 3 * s for s in ctx.saved_tensors]
+
+
+wrong(
+    "list_kept",
+    lambda xs: sum(x**3 for x in xs),
+    of_squares,
+    keeps_squares,
+    lambda a, b: a**3 + b**3,
+    "intermediate_saved",
+    keeps_squares,
+    schema=TENSORS,
+    call=lambda op, *xs: op([*xs]),
+    inputs=TWO_INPUTS,
+)
+
+
+def outputs_kept(ctx, inputs, output):
+    ctx.save_for_backward(*[y.clone() for y in output])
+
+
+def of_kept_outputs(ctx, grads):
+    s, c = ctx.saved_tensors
+    return grads[0] * c + grads[1] * s
+
+
+wrong(
+    "list_of_outputs_kept",
+    lambda x: [*two_outputs(x)],
+    of_kept_outputs,
+    outputs_kept,
+    two_outputs,
+    "intermediate_saved",
+    outputs_kept,
+    schema="(Tensor x) -> Tensor[]",
+)
+
+
+def keeps_power(ctx, inputs, output):
+    x, ctx.p = inputs
+    ctx.save_for_backward(x ** (ctx.p - 1))
+
+
+def of_power(ctx, g):
+    return g * ctx.p * ctx.saved_tensors[0], None
+
+
+wrong(
+    "power_kept",
+    lambda x, p: x**p,
+    of_power,
+    keeps_power,
+    lambda x: x**3,
+    "intermediate_saved",
+    keeps_power,
+    schema=POWER,
+    call=lambda op, x: op(x, 3.0),
+)
+
+
+def keeps_keyword_power(ctx, inputs, keyword_only_inputs, output):
+    ctx.p = keyword_only_inputs["p"]
+    ctx.save_for_backward(inputs[0] ** (ctx.p - 1))
+
+
+wrong(
+    "keyword_kept",
+    lambda x, *, p=3.0: x**p,
+    lambda ctx, g: of_power(ctx, g)[0],
+    keeps_keyword_power,
+    lambda x: x**3,
+    "intermediate_saved",
+    keeps_keyword_power,
+    schema="(Tensor x, *, float p=3.0) -> Tensor",
+)
+LEFT = {}
+
+
+def leaves_elsewhere(ctx, inputs, output):
+    LEFT["cosh"] = inputs[0].cosh()
+
+
+wrong(
+    "left_elsewhere",
+    torch.sinh,
+    lambda ctx, g: g * LEFT["cosh"],
+    leaves_elsewhere,
+    torch.sinh,
+    "state_outside_ctx",
+    leaves_elsewhere,
+)
+defined(
+    "defined_kept",
+    torch.sinh,
+    sinh_by_exponentials,
+    keeps_exponentials,
+    torch.sinh,
+    verdict=WRONG,
+    cause="intermediate_saved",
+    at=keeps_exponentials,
+)
+defined(
+    "overloaded.other",
+    torch.sinh,
+    sinh_by_exponentials,
+    keeps_exponentials,
+    torch.sinh,
+    verdict=WRONG,
+    cause="intermediate_saved",
+    at=keeps_exponentials,
+)
+wrong(
+    "float32_kept",
+    lambda x: x.float().sinh().to(x.dtype),
+    sinh_by_exponentials,
+    keeps_exponentials,
+    torch.sinh,
+    "intermediate_saved",
+    keeps_exponentials,
+)
+wrong(
+    "with_vmap_kept",
+    torch.sinh,
+    sinh_by_exponentials,
+    keeps_exponentials,
+    torch.sinh,
+    "intermediate_saved",
+    keeps_exponentials,
+)
+ROWS["with_vmap_kept"].op.register_vmap(
+    lambda info, dims, x: (ROWS["with_vmap_kept"].op(x), dims[0])
+)
+
+# Raises.
+
+
+def hands_over_to_numpy(ctx, g):
+    return torch.from_numpy(g.numpy() * np.cosh(ctx.saved_tensors[0].numpy()))
+
+
+row(
+    "numpy_in_backward",
+    torch.sinh,
+    hands_over_to_numpy,
+    saves_inputs,
+    torch.sinh,
+    verdict=RAISES,
+    cause="numpy_in_backward",
+    at=hands_over_to_numpy,
+    refused=r"Can't call numpy\(\)",
+)
+no_formula = operator("no_formula", torch.cosh, None)
+by_no_formula = saved(no_formula)
+row(
+    "second_without_formula",
+    torch.sinh,
+    by_no_formula,
+    saves_inputs,
+    torch.sinh,
+    verdict=RAISES,
+    cause="no_derivative_formula",
+    at=None,
+)
+guarded = once_differentiable(hands_over_to_numpy)
+row(
+    "guarded",
+    torch.sinh,
+    guarded,
+    saves_inputs,
+    torch.sinh,
+    verdict="once_differentiable",
+    cause="once_differentiable",
+    at=None,
+)
+
+
+# What the verbs say.
+
+JUDGED = [pytest.param(name, id=name) for name in ROWS]
+BAD = [name for name, each in ROWS.items() if each.verdict != RIGHT]
+
+
+def second(fn, given):
+    """Of the sum of squares of what fn returns: its error would be silent."""
+    ys = fn(*given)
+    ys = ys if isinstance(ys, (tuple, list)) else (ys,)
+    loss = sum((y**2).sum() for y in ys)
+    grads = torch.autograd.grad(loss, given, create_graph=True)
+    moved = sum((g * w).sum() for w, g in enumerate(grads, 2))
+    return torch.cat([g.flatten() for g in torch.autograd.grad(moved, given)])
+
+
+def is_right(number, each):
+    rtol = 1e-5 if "float32" in each.name else 1e-9
+    return torch.allclose(number, second(each.plain, each.given()), rtol=rtol)
+
+
+def line_of(function):
+    return function.__code__.co_firstlineno
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_diagnose_names_it(name):
+    each = ROWS[name]
+    found = diagnose(each.fn, *each.given())
+    assert (found.verdict, found.cause and found.cause.code) == (each.verdict, each.cause), found
+    assert each.name in found.functions
+    assert not any("Generated" in n or "Registered" in n for n in found.functions)
+    assert "torch/_library" not in str(found) and "Generated" not in str(found)
+    if each.at is not None:
+        cause = found.to_dict()["findings"][found.findings.index(found.cause)]
+        assert (cause["function"], cause["file"], cause["line"]) == (
+            each.name,
+            __file__,
+            line_of(each.at),
+        )
+
+
+@pytest.mark.parametrize("name", JUDGED)
+@pytest.mark.filterwarnings("error")
+def test_detect_raises_under_its_name(name):
+    each = ROWS[name]
+    given = each.given()
+    try:
+        with detect_intermediates():
+            number = second(each.fn, given)
+    except SecondDerivativeError as error:
+        assert each.verdict != RIGHT and str(error).startswith(f"{each.name}:"), error
+    except RuntimeError:
+        assert each.verdict in (RAISES, "once_differentiable")
+    else:
+        assert each.verdict == RIGHT and is_right(number, each)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+@pytest.mark.filterwarnings("error")
+def test_recompute_is_right_or_raises(name):
+    each = ROWS[name]
+    given = each.given()
+    refused = pytest.raises(RuntimeError, match=each.refused) if each.refused else nullcontext()
+    with refused, recompute_intermediates():
+        assert is_right(second(each.fn, given), each)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_diagnose_all_has_its_row(name):
+    each = ROWS[name]
+    found = diagnose_all(lambda: second(each.fn, each.given()))
+    (told,) = [row for row in found.rows if row.name == each.name]
+    assert (told.verdict == RIGHT) == (each.verdict == RIGHT), found
+    assert told.place.file == __file__, found
+    assert "torch/_library" not in str(found)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_draw_names_it(name):
+    each = ROWS[name]
+    given = each.given()
+    y = each.fn(*given)
+    assert each.name in str(draw(y=y[0] if isinstance(y, (tuple, list)) else y))
+
+
+def test_opcheck_passes_what_is_silently_wrong():
+    """All four of its tests; none of them differentiates twice."""
+    op = ROWS["kept"].op
+    op.register_fake(torch.empty_like)
+    given = ROWS["kept"].given()
+    passed = torch.library.opcheck(op, given)
+    assert len(passed) == 4 and set(passed.values()) == {"SUCCESS"}
+    assert diagnose(op, *given).verdict == WRONG
+    assert not is_right(second(op, given), ROWS["kept"])
+
+
+# Names.
+
+
+def test_an_operator_by_itself_is_called_by_its_name():
+    op, x = ROWS["kept"].op, torch.tensor([0.5, 1.0], requires_grad=True)
+    overloads = torch.ops.operators_test.kept, torch.ops.operators_test.kept.default
+    for each in (op, *overloads):
+        assert diagnose(each, x).headline.startswith("operators_test::kept: ")
+
+
+def ways_to_say(op):
+    packet = getattr(torch.ops.operators_test, op._name)
+    return [op, packet, packet.default, f"{HERE}::{op._name}", f"{HERE}::{op._name}.default"]
+
+
+meant_to = saved(lambda x: (1 - x.abs()).relu())
+surrogate = operator("surrogate", torch.sign, meant_to, saves_inputs)
+kept_slope = keeps(lambda inputs, output: (1 - inputs[0].abs()).relu())
+surrogate_bad = operator("surrogate_bad", torch.sign, saved(lambda s: s), kept_slope)
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_ignore_takes_an_operator_in_each_verb(place):
+    x = torch.tensor([0.3, -0.4], dtype=torch.float64, requires_grad=True)
+    ignored = [ways_to_say(surrogate)[place]]
+    assert diagnose(surrogate, x).verdict == "surrogate_gradient"
+    assert diagnose(surrogate, x, ignore=ignored).ok
+    assert diagnose_all(lambda: second(surrogate, [x]), ignore=ignored).ok
+    ignored = [ways_to_say(surrogate_bad)[place]]
+    assert diagnose(surrogate_bad, x, ignore=ignored).verdict == WRONG
+    with pytest.raises(SecondDerivativeError), detect_intermediates():
+        second(surrogate_bad, [x])
+    with detect_intermediates(ignore=ignored):
+        second(surrogate_bad, [x])
+
+
+def test_ignore_takes_a_list():
+    with pytest.raises(TypeError, match="registered operators"):
+        diagnose(surrogate, torch.ones(1, requires_grad=True), ignore=torch.ops.operators_test.kept)
+
+
+@pytest.mark.parametrize("name", ["sinh", "with_vmap"])
+def test_what_the_row_of_torch_func_says(name):
+    op, x = ROWS[name].op, torch.tensor([0.5, 1.0], dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="must override the setup_context"):
+        torch.func.grad(lambda x: op(x).sum())(x)
+    assert not torch.func.jvp(op, (x,), (torch.ones_like(x),))[1].any()
+    assert not torch.func.jacfwd(op)(x).any()
+    assert torch.equal(torch.func.vmap(op)(x), x.sinh())
+    said = str(diagnose(op, x.requires_grad_()))
+    assert "not for registered operators: grad raises, jvp and jacfwd give zeros" in said
+
+
+# In place: torch takes no backward for an operator that writes into what it is given.
+
+
+@custom_op(f"{HERE}::doubles", mutates_args={"x"})
+def doubles(x: torch.Tensor) -> None:
+    x.mul_(2)
+
+
+@custom_op(f"{HERE}::writes_sinh", mutates_args={"out"})
+def writes_sinh(x: torch.Tensor, out: torch.Tensor) -> None:
+    out.copy_(x.sinh())
+
+
+def doubled(x):
+    y = x * 1
+    doubles(y)
+    return y**2
+
+
+def written(x):
+    out = torch.zeros_like(x)
+    writes_sinh(x, out)
+    return out + x
+
+
+@pytest.mark.parametrize(("fn", "op"), [(doubled, doubles), (written, writes_sinh)])
+def test_one_that_writes_in_place_is_named(fn, op):
+    given = [torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)]
+    found = diagnose(fn, *given)
+    assert not found.ok and found.read_first.code == "steps_in_fn"
+    assert f"{op._name}(" in str(found) and "mutates_args" in str(found)
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with pytest.warns(UncheckedFunctionWarning, match=f"{HERE}::{op._name}"), remedy():
+            second(fn, given)
+    with warnings.catch_warnings(action="error"), detect_intermediates(ignore=[op]):
+        second(fn, given)
+
+
+# An Autograd key in Python, and compiled.
+
+LIBRARY.define("by_hand(Tensor x) -> Tensor")
+LIBRARY.impl("by_hand", torch.sinh, "CompositeExplicitAutograd")
+
+
+class ByHand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.cosh())
+        with torch._C._AutoDispatchBelowAutograd():
+            return torch.ops.operators_test.by_hand(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+LIBRARY.impl("by_hand", lambda x: ByHand.apply(x), "Autograd")
+
+
+def test_an_autograd_key_in_python_is_the_function_behind_it():
+    op, x = torch.ops.operators_test.by_hand, torch.tensor([0.5, 1.0], requires_grad=True)
+    found = diagnose(op, x)
+    assert found.headline == "operators_test::by_hand: silently wrong at second order"
+    assert (found.cause.code, found.cause.function) == ("intermediate_saved", "ByHand")
+    with recompute_intermediates():
+        assert torch.allclose(second(op, [x]), second(torch.sinh, [x]))
