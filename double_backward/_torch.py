@@ -15,6 +15,7 @@ All of them are in torch 2.9 to 2.15. A new torch that has moved one is told in 
 import functools
 import inspect
 import operator
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -70,6 +71,7 @@ NAMES = {  # -> what it is for
     "torch._ops.OpOverloadPacket": "the same",
     "torch._remove_batch_dim": "the first of batched gradients",
     "torch.utils._python_dispatch.TorchDispatchMode": "to see each operation",
+    "torch.utils.hooks.BackwardHook.__init__": "where the hooks of a module are called",
     "torch.utils._pytree.tree_flatten": "tensors in nested containers",
 }
 INSTEAD_OF = "_double_backward_instead_of"  # an attribute of what `replaced` puts there
@@ -280,6 +282,23 @@ def graph_is_kept() -> bool:
 def saves_by_hooks() -> bool:
     """Whether what is saved now goes through `saved_tensors_hooks`, as in a checkpoint."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+@contextmanager
+def module_hooks_replaced(by: Callable[[Callable], Callable]) -> Iterator[None]:
+    """Inside, each backward hook of a module that is called is `by(hook)` instead."""
+    cls = resolve_name("torch.utils.hooks.BackwardHook")
+    before = cls.__init__
+
+    def replaced(self: Any, module: Any, hooks: Any, pre_hooks: Any) -> None:
+        before(self, module, [by(hook) for hook in hooks], [by(hook) for hook in pre_hooks])
+
+    cls.__init__ = replaced
+    try:
+        yield
+    finally:
+        if cls.__init__ is replaced:
+            cls.__init__ = before
 
 
 # Nodes.
@@ -599,6 +618,14 @@ def _watched(
 
 # Given afterwards: what a class brings along is wrapped by torch, in what imports Dynamo.
 Watching.__torch_dispatch__ = not_for_dynamo(_watched)  # type: ignore[method-assign]
+
+
+def has_compiled() -> bool:
+    """Whether `torch.compile` has been called: what it has made is compiled anew where a mode is
+    active that was not there before."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    made = getattr(dynamo, "cached_backends", {None: dynamo}).values()
+    return any(backend is not None for backend in made)  # None: of `set_stance`
 
 
 def is_traced() -> bool:

@@ -384,6 +384,11 @@ def is_unheard():
     return _thread.unheard
 
 
+def is_in_backward():
+    """Whether this thread runs the backward of a custom Function that is listened to."""
+    return _thread.backwards > 0
+
+
 def is_left_alone(cls):
     """True for Functions that are only counted."""
     vmapped = cls.__name__.startswith("Vmapped")  # one of the user's, inside torch.vmap

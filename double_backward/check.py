@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from . import tangents
-from .differences import STEPS, Slope, apart, flat, real, slope
+from .differences import NONE, STEPS, Slope, apart, flat, real, slope
 from .failures import raise_if_own
 from .lines import first_line
 from .phrases import Phrase
@@ -76,7 +76,7 @@ ROUGHLY = 0.1, 0.02  # of itself, of the others: what one difference may be off 
 # Of two answers of autograd, one beside the other.
 ROUNDED = 10.0  # times what rounding inside leaves, they may differ
 SCATTER = 2.0  # times what it makes of autograd's answer in a few runs
-BY_TORCH_FUNC = 10.0, 1e-2  # times the tolerance: relative, and in proportion to the first one
+BY_OTHERS = 10.0, 1e-2  # times the tolerance, by a jvp or torch.func: relative, beside what changes
 SAME_NUMBER = 1e-6  # relative, of one number before and after something was changed
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-4), torch.float32: (1e-6, 1e-3)}
@@ -365,7 +365,7 @@ class Expected:
         found = ask(self.line.with_constants(), self.probes.values())
         if found.error is not None:
             raise found.error
-        return torch.stack([terms.sum() for terms in found.by_input])
+        return torch.stack([torch.zeros(()).double(), *(t.sum() for t in found.by_input)])
 
     def with_rounding(self, of_change: Tensor, of_answers: Tensor) -> "Expected":
         """The same, where rounding leaves so much in the change of G and in what autograd says."""
@@ -969,6 +969,26 @@ def _first(expected, u, g, rtol):
     allowed = rtol * size + 5 * error + expected.atol
     off = (right.sum() - own.sum()).abs() > allowed
     return Compared(Outcome.WRONG if off else Outcome.RIGHT, *about, allowed=allowed.item())
+
+
+def by_element(change: Slope, got: Tensor, rtol: float, beside: float) -> tuple[Outcome, Tensor]:
+    """A change of a vector that was had otherwise, beside the one that is known, element by
+    element; and a mask of the elements that are off.
+
+    Args:
+        beside: the usual size of what changes, of whose last digits nothing is asked.
+    """
+    size = change.value.abs()
+    known = change.error <= COUNTS * (size + size.nanmean()) + SMALL
+    if known.double().mean() < SHARE:
+        return Outcome.UNCLEAR, ~known
+    relative, absolute = BY_OTHERS
+    unsure = 5 * change.error + absolute * rtol * beside + NONE
+    off = known & apart(got, change.value, relative * rtol, unsure)
+    if not off.any():
+        return Outcome.RIGHT, off
+    broken = off & ~got.isfinite()
+    return (Outcome.NOT_FINITE, broken) if broken.any() else (Outcome.WRONG, off)
 
 
 def _with_known(line, known):

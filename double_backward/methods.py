@@ -33,6 +33,11 @@ def has_setup_context(function: type) -> bool:
     return function.setup_context is not Function.setup_context  # type: ignore[attr-defined]
 
 
+def has_jvp(function: type) -> bool:
+    """Whether forward mode goes through it."""
+    return function.jvp is not Function.jvp  # type: ignore[attr-defined]
+
+
 def backward_method(function: Any) -> str:
     """The name under which its backward is written: "backward" or "vjp"."""
     return "backward" if function.backward is not Function.backward else "vjp"

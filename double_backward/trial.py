@@ -36,6 +36,7 @@ from double_backward.check import (
     Subject,
     ask,
     autograd_vjp,
+    by_element,
     check,
     first,
     measure,
@@ -43,7 +44,7 @@ from double_backward.check import (
     size,
     without_rounding,
 )
-from double_backward.differences import NONE, apart, flat
+from double_backward.differences import NONE, apart, flat, slope
 from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
 from double_backward.operations import reads_values
@@ -275,6 +276,25 @@ class Trial:
     def depends(self):
         """Whether what it gives changes with the inputs."""
         return bool(self.expected.by_input.value.any())
+
+    def jvp_is_wrong(self):
+        """Whether the tangents that it gives are another change than that of its outputs."""
+        line, places = self.line, list(self.call.inputs)
+        u = line.subject.u  # the tangents of the inputs
+        with line.subject.around():
+            numbers = list(tangents_out(self.call, self.inputs(), line.u()))
+
+        def outputs(h):
+            moved = [x.detach() + h * t for x, t in zip(line.subject.x, u, strict=True)]
+            with line.subject.around(), torch.no_grad():
+                outs = self.call.again(dict(zip(places, moved, strict=True)))
+            return flat([outs[number].detach() for number in numbers])
+
+        steps = [size(x).mean() / t.abs().mean() for x, t in zip(line.subject.x, u, strict=True)]
+        change = slope(outputs, self.expected.dtype, min(steps).item())
+        usual = outputs(0.0).abs().nanmean().item()
+        found, _ = by_element(change, self.expected.g, self.expected.rtol, usual)
+        return found is Outcome.WRONG
 
     def left_out(self):
         """How many elements of its gradients are not finite, and of how many."""

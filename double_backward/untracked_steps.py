@@ -34,9 +34,13 @@ LEAVING = {"item": ".item()", "tolist": ".tolist()", "float": "float()", "numpy"
 HOOKS = {  # what they return takes the place of a gradient
     "hook": Phrase("a hook on a tensor"),
     "module_hook": Phrase("a backward hook of a module"),
+    "post_hook": Phrase("a hook after a gradient is accumulated"),
 }
-STEPS = DETACHING | LEAVING | HOOKS | {"inference": "torch.inference_mode()"}
+OF_FN = HOOKS | {"max_norm": Phrase("max_norm of an embedding, which writes into its weight")}
+STEPS = DETACHING | LEAVING | OF_FN | {"inference": "torch.inference_mode()"}
 DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
+GRAD = inspect.getattr_static(torch.Tensor, "grad")
+OF_GRAD = "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"
 METHODS = {"detach": "detach", "detach_": "detach", "item": "item", "tolist": "tolist"}
 METHODS |= {"numpy": "numpy", "__array__": "numpy", "__float__": "float", "__int__": "float"}
 
@@ -180,7 +184,7 @@ def _pointer(tensor: Tensor) -> int:
 
 
 @contextmanager
-def _beyond_modes(watch: Watch) -> Iterator[None]:
+def beyond_modes(watch: Watch) -> Iterator[None]:
     """Inside, it is also told of that which no mode hears of: the engine, and what is made anew."""
     with ExitStack() as stack:
         stack.enter_context(engine_replaced(watch.engine))
@@ -193,8 +197,27 @@ def _beyond_modes(watch: Watch) -> Iterator[None]:
 def watched_fn() -> Iterator[list[Step]]:
     """List of `Step`, filled while fn runs inside; of its backwards nothing is told."""
     watch = WatchFn()
-    with _beyond_modes(watch), watch:
+    with beyond_modes(watch), watch:
         yield watch.steps
+
+
+class _CreateGraph(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.autograd.grad and len(args) <= len(OF_GRAD):
+            kwargs = {**dict(zip(OF_GRAD, args, strict=False)), **kwargs, "create_graph": True}
+            args = ()
+        return func(*args, **kwargs)
+
+
+def with_create_graph(function: Callable) -> Callable:
+    """The same function, in which each `torch.autograd.grad` is recorded."""
+
+    def run(*args, **kwargs):
+        with _CreateGraph():
+            return function(*args, **kwargs)
+
+    return run
 
 
 @contextmanager
@@ -220,7 +243,7 @@ def watched(classes: Iterable[Any]) -> Iterator[list[Step]]:
         return wrapper
 
     with ExitStack() as stack:
-        stack.enter_context(_beyond_modes(watch))
+        stack.enter_context(beyond_modes(watch))
         for cls in dict.fromkeys(classes):
             stack.enter_context(around(cls, backward_method(cls), wrapper_of(cls)))
         yield watch.steps

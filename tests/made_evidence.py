@@ -8,7 +8,7 @@ from double_backward.diagnosis.habits import Habits
 from double_backward.diagnosis.measure import Numbers
 
 RIGHT, WRONG, RAISES = Outcome.RIGHT, Outcome.WRONG, Outcome.RAISES
-NOT_FINITE, UNCLEAR = Outcome.NOT_FINITE, Outcome.UNCLEAR
+NOT_FINITE, UNCLEAR, NOT_ASKED = Outcome.NOT_FINITE, Outcome.UNCLEAR, Outcome.NOT_ASKED
 
 
 def rows(outcome=RIGHT, **about):

@@ -247,8 +247,7 @@ def test_torch_func():
 
 def test_nothing_custom():
     said = str(diagnose_all(lambda: x() ** 2))
-    assert said.startswith("The step applies no custom Function. What it does itself")
-    assert "is not looked at" in said
+    assert said.startswith("The step applies no custom Function. ")
     assert diagnose_all(lambda: None).ok
     with pytest.raises(KeyError, match="is not in the table"):
         diagnose_all(lambda: None)["Square"]
@@ -390,7 +389,7 @@ def test_what_a_step_raises_is_kept_and_said_last():
     alone = diagnose_all(lambda: 1 / 0)
     assert isinstance(alone.error, ZeroDivisionError) and not alone.ok
     nothing, _, raised = str(alone).partition("\n\n")
-    assert nothing.startswith("The step applies no custom Function. What it does itself (detach,")
+    assert nothing.startswith("The step applies no custom Function. ")
     assert raised == "The step raised ZeroDivisionError: division by zero"
     assert not calls.is_anything_hooked()
 

@@ -196,11 +196,12 @@ class SinhPlain(Function):
 
 
 def test_torch_func():
-    assert diagnose(SinhPlain.apply, x).torch_func == "right"
+    assert diagnose(SinhPlain.apply, x).torch_func["grad of grad"].outcome == "right"
     detached = type("Detached", (SinhPlain,), {})
     detached.backward = staticmethod(lambda ctx, g: g * torch.cosh(ctx.saved_tensors[0].detach()))
-    assert diagnose(detached.apply, x).torch_func == "zeros"
-    assert "setup_context" in diagnose(Square.apply, x).torch_func
+    row = diagnose(detached.apply, x).torch_func["grad of grad"]
+    assert (row.outcome, row.text[:1]) == ("wrong", "0")
+    assert diagnose(Square.apply, x).torch_func["grad of grad"].text == "no setup_context"
 
 
 # Bad input.

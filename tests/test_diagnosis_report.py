@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from made_evidence import NOT_FINITE, RAISES, RIGHT, UNCLEAR, WRONG, kept
+from made_evidence import NOT_ASKED, NOT_FINITE, RAISES, RIGHT, UNCLEAR, WRONG, kept
 
 from double_backward.diagnosis import Diagnosis
 from double_backward.diagnosis.findings import Finding
@@ -43,7 +43,7 @@ the numbers         from z z z z z z z z z z z z z z z z z z z z z z z z z z z z
                     graph before    y where y = fn(x + (x - x.detach())**2/2)
                     both            y + (y - y.detach())**2/2 with that y
 third derivative    alone           NOT FINITE at x[1]
-torch.func          zeros
+torch.func          grad of grad    WRONG   0 in the place of another number
 saved               intermediate (2,) float64, 16 bytes, ctx.e
                     input (2,) float64, 16 bytes, save_for_backward
 
@@ -64,7 +64,7 @@ def test_the_whole():
         third={Setting.ALONE: Row(NOT_FINITE, where="x[1]")},
         saved=[kept("e"), kept(kind=Kind.INPUT)],
         recipe="from " + "z " * 40,
-        torch_func="zeros",
+        torch_func={"grad of grad": Row(WRONG, text="0 in the place of another number")},
     )
     assert str(diagnosis) == REPORT.rstrip()
 
@@ -95,7 +95,7 @@ def test_what_is_too_long_goes_on_below_its_outcome():
 
 
 def test_that_torch_func_cannot_use_it_is_a_word():
-    told = lines(torch_func="must override the setup_context staticmethod")
+    told = lines(torch_func={"grad of grad": Row(NOT_ASKED, text="no setup_context")})
     assert told == ["torch.func          no setup_context"]
 
 

@@ -9,7 +9,7 @@ from torch.autograd import Function
 
 from double_backward import diagnose
 from double_backward.diagnosis.time_limit import EndlessRecursion, no_endless_recursion
-from double_backward.untracked_steps import HOOKS, STEPS, Watch, told, watched
+from double_backward.untracked_steps import OF_FN, STEPS, Watch, told, watched
 
 
 def no_grad(g, x):
@@ -85,7 +85,7 @@ def test_a_step_is_seen_with_its_line(kind):
 
 
 def test_every_kind_of_step_is_tried():
-    assert set(BACKWARDS) == set(STEPS) - set(HOOKS)  # those are of fn
+    assert set(BACKWARDS) == set(STEPS) - set(OF_FN)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,10 @@ class Diagnosis:
     third: dict[Setting, Row] = field(default_factory=dict)  # the same for order=3, else empty
     saved: list[Saved] = field(default_factory=list)  # what custom Functions keep
     recipe: str = ""  # how to get the numbers of `settings` oneself, from `FORMULAS`
-    torch_func: str = ""  # "right", "zeros", "wrong", "not finite" or its error
+    # Forward mode through a jvp of its own, and transforms of torch.func, by name: "jvp of grad",
+    # "hessian". {}: not asked.
+    forward_mode: dict[str, Row] = field(default_factory=dict)
+    torch_func: dict[str, Row] = field(default_factory=dict)
     # The derivative of the gradient of one input, by an input: an `Outcome`, "lost" or "0". Only
     # with several inputs, where something is wrong.
     matrix: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -133,7 +136,8 @@ class Diagnosis:
             "matrix": {name: dict(row) for name, row in self.matrix.items()},
             "functions": list(self.functions),
             "meant": list(self.meant),
-            "torch_func": self.torch_func,
+            "forward_mode": {name: row.to_dict() for name, row in self.forward_mode.items()},
+            "torch_func": {name: row.to_dict() for name, row in self.torch_func.items()},
             "cut_down": self.cut_down,
             "resolution": self.resolution,
             "resolution_of_one": self.resolution_of_one,
@@ -290,6 +294,7 @@ def _answer(name, evidence, **more):
         settings=evidence.second,
         third=evidence.third,
         saved=[saved for function in evidence.functions for saved in function.saved],
+        forward_mode=evidence.forward_mode,
         torch_func=evidence.torch_func,
         functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
         meant=() if verdict in OF_THE_FIRST else evidence.meant,

@@ -1,10 +1,10 @@
 """All that was seen of fn, as plain data, for findings and the verdict to look at."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
-from double_backward.check import INEXACT, TOO_ROUGH, Outcome
+from double_backward.check import EXACT, INEXACT, TOO_ROUGH, Outcome
 from double_backward.untracked_steps import Step
 
 from .as_called import Compiled
@@ -24,7 +24,8 @@ class Evidence:
     functions: tuple[Custom, ...] = ()
     alone: bool = False  # fn does nothing but apply these
     habits: Habits = Habits()
-    torch_func: str = ""
+    forward_mode: dict[str, Row] = field(default_factory=dict)
+    torch_func: dict[str, Row] = field(default_factory=dict)
     lifetime: Lifetime = Lifetime.FREED
     moved: bool = False  # the numbers are from a point beside the given one
     broken: Broken | None = None  # the first operation with a derivative that is not finite
@@ -37,6 +38,8 @@ class Evidence:
     unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
     forgotten: tuple[str, ...] = ()  # leaves that should stand there, and get no gradient
     steps: tuple[Step, ...] = ()  # that fn itself takes where autograd does not follow
+    adds_up_to_0: bool = False  # each row of the Hessian, which is not 0
+    not_heeded: bool = False  # an rtol=, which excuses nothing that is cut off
     unmet: tuple[str, ...] = ()  # what the caller ignores, and fn does not apply
     compiled: Compiled | None = None  # fn calls compiled regions; the rest is of fn as written
     verdict: str = ""  # what was concluded, for those that speak where nobody else does
@@ -69,6 +72,13 @@ class Evidence:
         if m.dtype is torch.bfloat16:
             return bool(self.functions)
         return m.first.relative > INEXACT[m.dtype]
+
+    @property
+    def excused(self) -> bool:
+        """The first derivative is as inexact as that, and the caller has said so."""
+        first = self.measured.first
+        right = self.measured.rtol is not None and first.outcome is Outcome.RIGHT
+        return right and first.relative > EXACT[self.measured.dtype]
 
     @property
     def too_rough(self) -> bool:

@@ -186,6 +186,7 @@ OF_THE_FIRST = {
         "hand it in as an input that does not require grad.",
         cause=lambda e: e.bad,
         of=lambda e: [],
+        severity=lambda e: ERROR if e.bad or e.first_is_wrong or e.inexact else WARNING,
     ),
     "first_derivative_differs": Rule((6, "straight-through"), words.first_derivative_differs),
     "meant": Rule(
@@ -489,6 +490,29 @@ BESIDES = {
         explains=Verdict.NOT_FINITE,
         verdict=lambda e: Verdict.NOT_FINITE if e.measured.grad_out_not_finite else None,
     ),
+    "wrong_in_forward_mode": Rule(
+        (2, "forward mode"),
+        words.wrong_in_forward_mode,
+        verdict=Verdict.WRONG_IN_FORWARD_MODE,
+        of=those(lambda f: f.jvp),
+    ),
+    "nested_forward_mode": Rule(
+        (2, "forward mode"),
+        words.nested_forward_mode,
+        "jacfwd of jacfwd gives {}: torch takes what a jvp computes from saved tensors for a "
+        "constant there, so that this is so of every Function that is not linear. Take one of the "
+        "two by reverse mode, as torch.func.hessian does.",
+        severity=WARNING,
+        of=those(lambda f: f.jvp),
+    ),
+    "torch_func_differs": Rule(
+        (4, "torch.func"),
+        words.torch_func_differs,
+        "torch.func.grad of torch.func.grad gives {}, and torch.autograd.grad is right. What uses "
+        "autograd itself inside fn or a backward (autograd.grad, .data, a tensor that is kept "
+        "elsewhere) is not seen by these transforms: write it in plain operations.",
+        verdict=words.of_torch_func,
+    ),
     "noncontiguous_input": Rule(
         (1, "noncontiguous_input"),
         lambda e: e.habits.input_layout.rstrip("."),
@@ -650,6 +674,11 @@ BESIDES = {
         lambda e: several(e.unmet),
         "ignore names {}: fn applies no custom Function of this name.",
         severity=WARNING,
+    ),
+    "nothing_but_zero": Rule(
+        (1, "Hessian"),
+        words.nothing_but_zero,
+        severity=NOTE,
     ),
     "another_point": Rule(
         (4, "Test at several x"),

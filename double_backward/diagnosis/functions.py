@@ -16,7 +16,7 @@ from double_backward._torch import element_count, version
 from double_backward.check import Checked, Outcome
 from double_backward.differences import same
 from double_backward.graphs import walk
-from double_backward.methods import names_of
+from double_backward.methods import has_jvp, names_of
 from double_backward.names import Save, saves_noted
 from double_backward.operators import operator_of
 from double_backward.phrases import Phrase
@@ -126,6 +126,7 @@ class Custom:
     place: Place | None = None  # where the class is written; of an operator, its backward
     set_up: Place | None = None  # of an operator, its setup_context
     meant: bool = False  # the caller said so: its first derivative is not judged
+    jvp: bool = False  # it has one of its own
 
     @property
     def by_input(self) -> Outcome:
@@ -220,7 +221,7 @@ def custom_functions(target: Target, here: Looked | None = None) -> tuple[Custom
     for node, other in zip(here.nodes, there.nodes, strict=True):
         saved = [*_saved_tensors(node, other, here.call, target), *_saved_values(node, other)]
         names = names_of(node.function)
-        custom = Custom(names[0], node.once, tuple(saved), names=names)
+        custom = Custom(names[0], node.once, tuple(saved), names=names, jvp=has_jvp(node.function))
         operator = operator_of(node.function)
         if operator is not None and operator.setup_context is not None:
             custom = replace(custom, set_up=place_of(operator.setup_context))

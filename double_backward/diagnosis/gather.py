@@ -4,25 +4,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from double_backward.check import Outcome
+from double_backward import check
+from double_backward.check import EXACT, TELLS, Outcome
 from double_backward.failures import raise_if_own
 from double_backward.graphs import walk
 from double_backward.lines import first_line
 from double_backward.methods import matches, unmet
-from double_backward.untracked_steps import HOOKS, Step, watched_fn
+from double_backward.untracked_steps import HOOKS, Step, watched_fn, with_create_graph
 
 from .as_called import in_float32
 from .each import judge_each, settled
 from .evidence import Evidence
-from .formulas import Row, Setting, typed
+from .formulas import Row, Setting, even_probe, reported, typed
 from .functions import STEP, Lifetime, custom_functions, lifetime, look
-from .habits import observe, torch_func
+from .habits import observe
 from .hessian_blocks import blocks
 from .in_place_writes import overwritten
 from .measure import Measured
 from .not_finite import broken
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
+from .transforms import in_forward_mode_alone, under_torch_func
 
 HOOK_OF_MODULES = "BackwardHookFunction"  # what torch puts around a module that has such a hook
 
@@ -35,6 +37,9 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
     prepared = prepare(fn, inputs)
     prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
     measured, moved = measured_where_it_tells(prepared, order)
+    if not_heeded := rtol is not None and _is_cut_off(measured):
+        prepared = replace(prepared, target=replace(prepared.target, rtol=None))
+        measured, moved = measured_where_it_tells(prepared, order)
     evidence, measured = _gather(measured, prepared, known, ignore)
     if order > 2 and measured.first.outcome is Outcome.WRONG and not measured.bad:
         unasked = Row(Outcome.NOT_ASKED, text="the first derivative is not that of forward")
@@ -45,10 +50,11 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
         moved=moved,
         unchecked=prepared.unchecked,
         forgotten=prepared.forgotten,
+        not_heeded=not_heeded,
         unmet=unmet(ignore, [(f.names, f.place) for f in evidence.functions]),
     )
     how, matrix = "", {}
-    if measured.bad or evidence.first_is_wrong or evidence.inexact:
+    if measured.bad or evidence.first_is_wrong or evidence.inexact or evidence.excused:
         evidence = replace(evidence, steps=_steps_of_fn(measured.probe.target, evidence.functions))
     if measured.bad:
         with suppress(Exception):  # of fn
@@ -95,9 +101,11 @@ def _gather(
     differs = any(row.outcome is not Outcome.NOT_FINITE for row in other.values())
     found = replace(found, habits=habits, differs_in_float32=differs)
     found = replace(found, written=overwritten(measured))
-    if not measured.bad and not measured.telling:  # nothing to compare torch.func with
+    if not measured.bad and not measured.telling:  # nothing to compare anything with
         return replace(found, raises_beside=_error_beside(target)), measured
-    return replace(found, torch_func=torch_func(measured)), measured
+    found = replace(found, adds_up_to_0=not measured.bad and _adds_up_to_0(measured))
+    transformed = in_forward_mode_alone(measured, functions), under_torch_func(measured, functions)
+    return replace(found, forward_mode=transformed[0], torch_func=transformed[1]), measured
 
 
 def _asks_its_backwards(measured):
@@ -125,6 +133,35 @@ def _steps_of_fn(target, functions):
     if any(f.name == HOOK_OF_MODULES for f in functions):
         found.append(Step("module_hook", ""))
     return tuple(sorted(dict.fromkeys(found), key=lambda step: step.kind not in HOOKS))
+
+
+def _adds_up_to_0(measured):
+    """Whether the second derivative is 0 where all weights are 1, and not where they are not."""
+    uneven = measured.said[Setting.ALONE].vector
+    if uneven is None or len(uneven) < 2 or measured.by_backward or not uneven.any():
+        return False
+    even = reported(even_probe(measured.probe.target), Setting.ALONE).vector
+    return even is not None and bool(even.abs().max() <= TELLS * uneven.abs().max())
+
+
+def _is_cut_off(measured):
+    """Whether the first derivative is inexact only since fn asks for a gradient without its graph:
+    with create_graph it is exact. An rtol= excuses what is computed inexactly, and not that."""
+    first, expected = measured.first, measured.expected
+    if expected is None or first.outcome is not Outcome.RIGHT:
+        return False
+    line = expected.line.with_constants()
+    if first.relative <= EXACT[expected.dtype]:
+        return False
+    subject = replace(line.subject, function=with_create_graph(line.subject.function))
+    try:
+        recorded = check.measure(replace(line, subject=subject))
+    except Exception as error:  # of fn, of which more is recorded now
+        raise_if_own(error)
+        return False
+    exact = EXACT[recorded.dtype]
+    off = check.first(recorded, exact)
+    return off.outcome is Outcome.RIGHT and off.agrees(exact)
 
 
 def _error_beside(target):

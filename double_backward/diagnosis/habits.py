@@ -9,13 +9,12 @@ from torch import Tensor
 
 from double_backward._torch import EDITED, version
 from double_backward.calls import Listener, listening
-from double_backward.check import BY_TORCH_FUNC, EXACT, FACTORS, LINEAR, Outcome, size
-from double_backward.differences import apart, filled, flat, same, shaped, vjp
+from double_backward.check import EXACT, FACTORS, LINEAR, size
+from double_backward.differences import filled, flat, same, vjp
 from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
 from double_backward.phrases import Phrase
 
-from .formulas import Setting
 from .functions import STEP, look
 from .in_place_writes import Writes, memory
 from .measure import Measured, differs
@@ -30,6 +29,7 @@ class Habits:
 
     edits_input: bool = False  # in place, without mark_dirty
     no_gradient: str = ""  # names of inputs for which autograd returns None
+    unused: str = ""  # names of those by which fn does not change
     mutates: bool = False  # backward writes into grad_out
     mutates_saved: bool = False  # backward writes into a tensor that it saved
     only_once: str = ""  # the error that a second backward through the same graph raises
@@ -84,8 +84,10 @@ def _through_one_graph(measured):
     try:
         once = torch.autograd.grad(ys, t, given, **options)
         without = [i for i, g in enumerate(once) if g is None]
-        names = [target.names[i] for i in without if _matters(target, i, ys)]
-        found, expected = replace(found, no_gradient=", ".join(names)), filled(once, t)
+        matters = {target.names[i]: _matters(target, i, ys) for i in without}
+        names = [", ".join(n for n, so in matters.items() if so is kind) for kind in (True, False)]
+        found = replace(found, no_gradient=names[0], unused=names[1])
+        expected = filled(once, t)
         got = vjp(ys, t, probe.w)
     except Exception as error:  # of backward, which has worked before
         raise_if_own(error)
@@ -208,35 +210,3 @@ def _anew(target, w):
     """The same through a graph of its own."""
     t, _, ys = target.start()
     return _vjp(ys, t, w)
-
-
-def torch_func(measured: Measured) -> str:
-    """What torch.func.grad of torch.func.grad gives: "right", "zeros", "wrong", "not finite" or
-    the error.
-
-    Where backward means something else than the derivative of forward, beside what autograd gives.
-    """
-    probe, truth = measured.probe, measured.a
-    if measured.first.outcome is Outcome.WRONG:
-        truth = measured.said[Setting.ALONE].vector
-    compressed = {x.layout for x in probe.target.start().xs} - {torch.strided, torch.sparse_coo}
-    if truth is None or compressed:  # torch.func cannot wrap those
-        return ""
-
-    def along(t):
-        target = probe.target
-        grads = torch.func.grad(lambda t: probe.loss(target.tensors(target.inputs(t))))(t)
-        return sum((g * s).sum() for g, s in zip(grads, shaped(probe.d, t), strict=True))
-
-    try:
-        got = flat(torch.func.grad(along)([torch.zeros_like(x) for x in probe.target.point]))
-    except Exception as error:  # of fn under torch.func
-        raise_if_own(error)
-        return first_line(error)
-    if not got.isfinite().all():
-        return "not finite"
-    rtol, atol = (factor * measured.tolerance for factor in BY_TORCH_FUNC)
-    size = 1.0 if measured.gradient is None else measured.gradient.abs().mean()
-    if not apart(got, truth, rtol, atol * size).any():
-        return "right"
-    return "wrong" if got.any() else "zeros"

@@ -1,16 +1,18 @@
 """The operation whose derivative is the first that is not finite, and its line."""
 
+import math
 import re
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from double_backward._torch import metadata_of
-from double_backward.check import Outcome
+from double_backward.check import NOTHING, Outcome
 from double_backward.differences import shaped
 from double_backward.graphs import walk
 from double_backward.places import OURS, Place, innermost
@@ -19,7 +21,19 @@ from .formulas import Setting, with_leaves_for_weights
 from .measure import Measured
 
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
+CHOOSES = {"WhereBackward0", "MaskedFillBackward0", "MaskedScatterBackward0", "IndexPutBackward0"}
+SIDES = 1e-2, 1e-3  # steps
+LIKE_SQUARES, LIKE_STEPS = 30.0, 5.0  # times; 100 and 10 are expected
 OLDER = 9  # operations, each made by the backward of the next
+
+
+class Here(StrEnum):
+    """What the values of fn say of a derivative at the point."""
+
+    SMOOTH = "smooth"  # there is one, whatever the formula
+    KINK = "kink"
+    STEEP = "steep"  # or fn ends here
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -28,6 +42,8 @@ class Broken:
 
     name: str  # torch's, "SqrtBackward0", or the class of a Function
     where: str  # its line, "" where none of the reader's is known
+    masked: bool = False  # something in fn chooses numbers, perhaps others than this one
+    here: Here = Here.UNKNOWN
 
 
 def broken(measured: Measured) -> Broken | None:
@@ -42,8 +58,32 @@ def broken(measured: Measured) -> Broken | None:
         return None
     with suppress(Exception):  # of fn
         node = _first(probe, order, setting)
-        return node and Broken(node.title, _line_of(node.fn))
+        masked = bool(CHOOSES & {node.title for node in walk.walk(*probe.target.start().ys).nodes})
+        return node and Broken(node.title, _line_of(node.fn), masked, _here(probe))
     return None
+
+
+def _here(probe):
+    """By how much the two sides of the point differ, for a step and for a smaller one: as the step
+    squared does where fn is smooth, as the step at a kink, and as less where it is steep."""
+    middle = probe.loss(probe.target.start().ys).item()
+
+    def sides(h):
+        up, down = (
+            probe.loss(probe.target.start(shift=probe.target.uneven_step(by)).ys).item()
+            for by in (h, -h)
+        )
+        return abs(up - 2 * middle + down)
+
+    try:
+        wide, near = map(sides, SIDES)
+    except Exception:  # of fn, beside the point
+        return Here.STEEP
+    if not math.isfinite(wide + near):
+        return Here.STEEP
+    if near <= NOTHING * abs(middle) or near * LIKE_SQUARES < wide:
+        return Here.SMOOTH
+    return Here.KINK if near * LIKE_STEPS < wide else Here.STEEP
 
 
 def _first(probe, order, setting):

@@ -15,6 +15,7 @@ from double_backward.lines import WIDTH, translated, wrapped
 from .findings import Finding
 from .formulas import FORMULAS, Row
 from .functions import Saved
+from .transforms import NO_SETUP_CONTEXT
 from .verdict import Verdict
 
 TITLE = 20  # columns: "second derivative"
@@ -60,12 +61,14 @@ def _lines(diagnosis):
         lines += [TableLine("the numbers", s, FORMULAS[s]) for s in diagnosis.settings]
     for setting, row in diagnosis.third.items():
         lines.append(TableLine("third derivative", setting, outcome_text(row)))
-    if diagnosis.torch_func:
-        missing = "must override the setup_context" in diagnosis.torch_func
-        operator = any("::" in name for name in diagnosis.functions)
-        why = OPERATORS if operator else "no setup_context"
-        said = why if missing else diagnosis.torch_func
-        lines.append(TableLine("torch.func", "", said))
+    for name, row in diagnosis.forward_mode.items():
+        lines.append(TableLine("forward mode", name, outcome_text(row)))
+    operator = any("::" in name for name in diagnosis.functions)
+    for name, row in diagnosis.torch_func.items():
+        missing = row.text == NO_SETUP_CONTEXT  # then it takes no such Function at all
+        why = OPERATORS if operator else row.text
+        said = ("", why) if missing else (name, outcome_text(row))
+        lines.append(TableLine("torch.func", *said))
     return _once(lines) + [TableLine("saved", "", text) for text in _saved_texts(diagnosis.saved)]
 
 
@@ -116,7 +119,7 @@ def outcome_text(row: Row) -> str:
         expected, got = _digits(row)
         return f"{column}expected {expected:>7}, got {got} at {row.where}"
     if row.outcome is Outcome.WRONG:
-        return f"{column}not the derivative of what backward returns"
+        return f"{column}{row.text or 'not the derivative of what backward returns'}"
     if row.outcome is Outcome.RIGHT and row.text:
         return f"{column}(0; autograd raises: no input matters there)"
     if row.text and row.outcome in (Outcome.NOT_ASKED, Outcome.RAISES, Outcome.UNCLEAR):

@@ -3,24 +3,43 @@
 from double_backward.compiled import Region
 from double_backward.lessons import lesson_mark
 from double_backward.lines import message_of, translated, wrapped
+from double_backward.phrases import Phrase
 
 from .verdict import Verdict
+from .words import advice
 
-NOTHING = (
-    "The step applies no custom Function. What it does itself (detach, a hook, autograd.grad "
-    "without create_graph) is not looked at: hand it to diagnose as a function of its tensors."
+NOTHING = Phrase("The step applies no custom Function.")
+NOT_LOOKED_AT = Phrase(
+    "What it does itself (detach, a hook, autograd.grad without create_graph) is not looked at, "
+    "since something is compiled here: hand it to diagnose as a function of its tensors."
 )
+NOTHING_SEEN = Phrase(
+    "Nothing was seen in it that cuts a gradient of its own. What Python or NumPy computes of its "
+    "numbers is not followed."
+)
+ITSELF = Phrase("In the step itself: {} {} That may be meant, and is not judged.")
 UNMET = "ignore names {}: the step applies no custom Function of this name."
 
 
 def text_of(step):
     table = [*wrapped(_headline(step.rows), "  "), "", *_table(step.rows)] if step.rows else []
-    said = [table or wrapped(NOTHING, "")]
+    said = [table or _nothing(step)]
+    said.append([line for cut in step.itself or () for line in _itself(cut)])
     said.append([line for row in step.rows for line in _told(row)])
     said.append([line for name in step.unmet for line in wrapped(UNMET.format(name), "  ")])
     if step.error is not None:
         said.append(wrapped(f"The step raised {error_line(step.error)}", "  "))
     return "\n\n".join("\n".join(part) for part in said if part)
+
+
+def _nothing(step):
+    known = NOT_LOOKED_AT if step.itself is None else NOTHING_SEEN
+    return wrapped(NOTHING if step.itself else f"{NOTHING} {known}", "")
+
+
+def _itself(cut):
+    text = Phrase(ITSELF, cut.said, advice({cut.step.kind}))
+    return [*wrapped(f"{text} {lesson_mark(4)}", "  "), *translated(text, "  ")]
 
 
 def error_line(error: BaseException) -> str:

@@ -5,14 +5,14 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from double_backward._torch import in_forward_mode, levels, unusual
+from double_backward._torch import has_compiled, in_forward_mode, levels, unusual
 from double_backward.arguments import HIGHEST, Ignored, asked, listed
 from double_backward.calls import (
     Call,
@@ -38,11 +38,14 @@ from double_backward.surroundings import State, Surroundings
 from double_backward.trial import LOST_IN_CAST, Trial, Unknown, only_used
 
 from . import Diagnosis, Finding, Verdict, diagnose
+from .functions import WRONG
 from .orders import Passes
 from .prepare import TOOL_FAILED
 from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, few_moved, runs
+from .step_itself import Cut, watched_step
 from .step_report import error_line, text_of
 from .time_limit import TookTooLong, limited
+from .transforms import GRADIENT_OF_TANGENT, JVP, NESTED, TANGENT_OF_GRADIENT
 
 KINDS = 3  # ways of calling one Function that are diagnosed whatever comes; the worst is shown
 SUSPECTS = 30  # further ones that are, since a trial does not find them right
@@ -56,6 +59,8 @@ NO_TIME = "the script was stopped, and there was no time for it."
 NEVER, ONCE = "not differentiated", "differentiated once"
 AT_FIRST = "right at first order"
 UP_TO_SECOND = "right up to second order"  # of the step, where a backward applies it
+
+BY_BACKWARD = "its jvp is wrong, and this step does not come to that: see wrong_in_forward_mode."
 
 LEFT_OUT = "{} of {} elements of its gradient are not finite with these inputs, and were left out."
 STILL = "{} of {} elements of its inputs are not finite, and were not moved."
@@ -142,6 +147,9 @@ class StepDiagnosis:
 
     rows: list[FunctionRow] = field(default_factory=list)  # worst first
     error: BaseException | None = None  # what the step raised
+    # What the step does outside of Functions that cuts a gradient it takes, or makes it another
+    # one; None where it was not looked at, since compiled code would be compiled anew.
+    itself: tuple[Cut, ...] | None = None
     unmet: tuple[str, ...] = ()  # what `ignore` names, and the step does not apply
 
     @property
@@ -181,6 +189,7 @@ class StepDiagnosis:
             "ok": self.ok,
             "order": self.order,
             "error": None if self.error is None else error_line(self.error),
+            "itself": None if self.itself is None else [cut.to_dict() for cut in self.itself],
             "unmet": list(self.unmet),
             "functions": [row.to_dict() for row in self.rows],
         }
@@ -222,13 +231,15 @@ def diagnose_all(
     """
     asked(rtol=rtol, atol=atol, timeout=timeout)
     met, error = Met(ignore), None
-    with met.listening():
+    watched = None if has_compiled() else watched_step()
+    with met.listening(), watched or nullcontext() as cuts:
         try:
             step()
         except Exception as raised:
             raise_if_own(raised)
             error = raised
-    return met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
+    found = met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
+    return replace(found, itself=cuts() if cuts else None)
 
 
 def assert_all_double_backward(
@@ -272,6 +283,7 @@ class _Kind:
     ways: set[int] = field(default_factory=set)  # what a recorded backward of such a call did, too
     order: int = 0
     recorded: bool = False  # a first derivative at least, for one more
+    levels: int = 0  # of transforms of `torch.func` in which it was called
     last: Any = None  # a weak reference to the last call of this kind
     refused: str = ""  # why they could not be kept
 
@@ -297,6 +309,8 @@ class _Uses:
     others: int = 0  # calls of further kinds
     beyond: int = 0  # how often those are differentiated
     recorded: bool = False  # one of those
+    levels: int = 0
+    forward: set[str] = field(default_factory=set)  # as in `Diagnosis.forward_mode`
 
     last: Any = None  # not looked at
 
@@ -369,11 +383,16 @@ class Met(Listener):
         uses.in_backward &= call.in_backward
         if uses.called is None:
             uses.called = calling()
-        if not _can_be_asked(call):
-            return
+        if _can_be_asked(call):
+            self._count(call, call)
+
+    def _count(self, call: Call, asked: Call) -> None:
+        """As one of its kind, which is that of the call that will be `asked`."""
         with outside(call):
-            self._counted[call] = kind = uses.of_this_kind(call)
+            uses = self.functions[call.region or call.function]
+            self._counted[call] = kind = uses.of_this_kind(asked)
         kind.last = weakref.ref(call)
+        kind.levels = max(kind.levels, sum(levels()))
 
     def watches(self, call: Call) -> bool:
         uses = self.functions.get(call.function)
@@ -383,9 +402,11 @@ class Met(Listener):
         uses = self.functions.get(call.region or call.function)
         if uses is not None:
             uses.outputs |= {i for i, g in enumerate(only_used(grad_outs)) if g is not None}
+            if in_forward_mode():
+                uses.forward.add(TANGENT_OF_GRADIENT)
         if call in self._counted:
             counted = self._counted[call]
-            counted.differentiated(_times())
+            counted.differentiated(max(_times(), counted.levels))
             counted.recorded |= torch.is_grad_enabled()
 
     def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
@@ -401,7 +422,18 @@ class Met(Listener):
         return grads
 
     def after_jvp(self, call: Call, tangents: Any, outs: Any) -> Any:
-        self.differentiated(call, ())
+        uses = self.functions.get(call.function)
+        if uses is not None:
+            forward, reverse = levels()
+            ways = (JVP, True), (GRADIENT_OF_TANGENT, reverse), (NESTED, forward > 1)
+            uses.forward.update(way for way, gone in ways if gone)
+        if call not in self._counted and uses is not None:
+            with outside(call):
+                asked = call.plain(every=True)  # where nothing requires grad
+            if _can_be_asked(asked):
+                self._count(call, asked)
+        if call in self._counted:
+            self._counted[call].differentiated(_times())
         return outs
 
     def _counted_ones(self) -> Iterator["_Uses | _Kind"]:
@@ -433,7 +465,7 @@ class Met(Listener):
         said.done()
         rows.sort(key=lambda r: (r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
         met = [_known_by(f) for f in self.functions if not isinstance(f, Region)]
-        return StepDiagnosis(rows, error, unmet(self.ignored, met))
+        return StepDiagnosis(rows, error, unmet=unmet(self.ignored, met))
 
 
 class _Progress:
@@ -549,9 +581,12 @@ def _worst(
             return _not_checked(function, "the step takes no second derivative of it."), ()
         diagnosed = [(_in_time(function, kind, end), no_notes) for kind in kinds]
     else:
-        suspects = [kind for kind in kinds[KINDS:] if not _is_fine(kind)]
+        suspects = [kind for kind in kinds[KINDS:] if uses.forward or not _is_fine(kind)]
         kinds = [*kinds[:KINDS], *suspects[:SUSPECTS]]
-        diagnosed = [_diagnose(function, kind, uses.outputs, options, end) for kind in kinds]
+        diagnosed = [
+            _as_the_step_goes(*_diagnose(function, kind, uses.outputs, options, end), uses.forward)
+            for kind in kinds
+        ]
         if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
             text = (
                 "its output does not change with the tensors that it was handed, at these values; "
@@ -585,12 +620,37 @@ def _is_fine(kind: _Kind) -> bool:
         return False
 
 
+def _as_the_step_goes(
+    found: Diagnosis, notes: tuple[str, ...], forward: set[str]
+) -> tuple[Diagnosis, tuple[str, ...]]:
+    """What forward mode gets wrong counts where the step goes that way, and there only."""
+    rows = {**found.forward_mode, **found.torch_func}
+    wrong = {name for name, row in rows.items() if row.outcome in WRONG} & forward
+    if found.ok and wrong:
+        code = "nested_forward_mode"
+        return _with(found, Verdict.WRONG_IN_FORWARD_MODE, code, "error"), notes
+    if found.verdict is Verdict.WRONG_IN_FORWARD_MODE and not wrong:
+        found = _with(found, Verdict.SUPPORTED, "wrong_in_forward_mode", "warning")
+        return found, (*notes, BY_BACKWARD)
+    return found, notes
+
+
+def _with(found, verdict, code, severity):
+    """The same with another verdict, for which this finding stands first."""
+    own = [replace(f, severity=severity) for f in found.findings if f.code == code]
+    rest = [f for f in found.findings if f.code != code]
+    return replace(found, verdict=verdict, findings=[*own, *rest])
+
+
 def _is_right(diagnosis: Diagnosis, order: int) -> bool:
     """Whether it is right where it is differentiated so often."""
     if order != 1 or diagnosis.ok:
         return order == 0 or diagnosis.ok
     first = diagnosis.first
-    if first is None or diagnosis.verdict is Verdict.FIRST_DERIVATIVE_WRONG:
+    if first is None or diagnosis.verdict in (
+        Verdict.FIRST_DERIVATIVE_WRONG,
+        Verdict.WRONG_IN_FORWARD_MODE,
+    ):
         return False
     if any(finding.code == "inexact_first_derivative" for finding in diagnosis.findings):
         return False

@@ -20,6 +20,7 @@ class Verdict(StrEnum):
     NOT_FINITE = "not_finite", "a derivative is not finite"
     RAISES = "raises", "raises an error when differentiated"
     SURROGATE_GRADIENT = "surrogate_gradient", "backward is not the derivative of forward"
+    WRONG_IN_FORWARD_MODE = "wrong_in_forward_mode", "right by backward, and not in forward mode"
     NOT_CHECKED = "not_checked", "not checked"
     SUPPORTED = "supported", "double backward is right"
 

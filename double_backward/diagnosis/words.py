@@ -13,8 +13,11 @@ from double_backward.phrases import Phrase, joined
 from double_backward.untracked_steps import HOOKS, Step, told
 
 from .evidence import Evidence
+from .formulas import Row
 from .functions import WRONG, Custom, Kind, Saved
 from .habits import SAME
+from .not_finite import Here
+from .transforms import GRAD_OF_GRAD, HESSIAN, IGNORED, JVP, NESTED
 from .verdict import Verdict
 from .ways import WRONG_NUMBER
 
@@ -110,6 +113,7 @@ IN_FN = {  # kinds of step -> what to do about them
     ("no_grad", "inference"): Phrase("Compute it outside of that block."),
     ("mutates",): Phrase("Have the operator return a new tensor, and register its backward."),
     ("item", "tolist", "float", "numpy"): Phrase("Compute it in torch."),
+    ("max_norm",): Phrase("Scale the weight after the optimizer's step instead."),
     tuple(HOOKS): Phrase(
         "What a hook returns takes the place of the gradient: return the true one, computed in "
         "torch where autograd records, or drop the hook."
@@ -122,9 +126,15 @@ def steps_in_fn(e: Evidence) -> Filled:
     to_blame = any(f.first is Outcome.WRONG or f.suspect or not f.sound for f in e.functions)
     if not e.steps or to_blame:
         return None
-    kinds = {step.kind for step in e.steps}
-    advice = [said for of, said in IN_FN.items() if not kinds.isdisjoint(of)]
-    return {"steps": told(e.steps), "advice": joined("{} {}", advice)}
+    said = advice({step.kind for step in e.steps})
+    if e.not_heeded:
+        said = Phrase("{} rtol= was not heeded: it is for what is computed inexactly.", said)
+    return {"steps": told(e.steps), "advice": said}
+
+
+def advice(kinds: set[str]) -> str:
+    """What to do about steps of these kinds."""
+    return joined("{} {}", [said for of, said in IN_FN.items() if not kinds.isdisjoint(of)])
 
 
 def first_derivative_differs(e: Evidence) -> str | None:
@@ -537,6 +547,24 @@ def nan_in_second(e: Evidence) -> str | None:
     )
 
 
+INSTEAD = {  # where the number is used
+    Here.SMOOTH: Phrase(
+        "That number is used, and fn itself is smooth here: another formula for the same function "
+        "has the derivative, as (x * x).sum() in the place of norm(x)**2. Masks (torch.where, "
+        "nan_to_num) would give another number."
+    ),
+    Here.KINK: Phrase(
+        "fn has a kink here, as |x| and a norm have at 0, and so no second derivative. Stay away "
+        "from there, or take a smooth function: torch.sqrt((x * x).sum() + 1e-12) is nearly the "
+        "norm."
+    ),
+    Here.STEEP: Phrase(
+        "fn is infinitely steep here, or ends, as a root does at 0, and so has no derivative. Stay "
+        "away from there, or take another function: torch.sqrt(x + 1e-6)."
+    ),
+}
+
+
 def not_finite(e: Evidence) -> str:
     """Where it is, and what to do."""
     if e.broken is None:
@@ -544,14 +572,99 @@ def not_finite(e: Evidence) -> str:
             "Often that is 0/0 or 0 * inf, from a root, a norm or a power at 0, from torch.where, "
             "which differentiates both sides, or NaN in the input. Stay away from there."
         )
+    line = Phrase(", in {}", e.broken.where) if e.broken.where else ""
+    said = INSTEAD.get(e.broken.here)
+    if said and not e.broken.masked:
+        return Phrase(
+            "The first to return what is not finite is {}{}. {}", e.broken.name, line, said
+        )
     return Phrase(
         "The first to return what is not finite is {}{}: of a root, a power or a quotient at 0, or "
         "beyond where it has a value. If that number is not used, torch.where alone does not help, "
         "since both sides are differentiated: hand the operation a harmless one, torch.where(ok, "
-        "f(torch.where(ok, x, 1.0)), 0.0), with ok such as x > 0.",
+        "f(torch.where(ok, x, 1.0)), 0.0), with ok such as x > 0. What is chosen instead counts "
+        "with its own derivatives: of a plain number these are 0, so that in the place of sin(x)/x "
+        "1 - x**2 / 6 is to be chosen near 0.",
         e.broken.name,
-        Phrase(", in {}", e.broken.where) if e.broken.where else "",
+        line,
     )
+
+
+def nothing_but_zero(e: Evidence) -> str | None:
+    """What is right, and may be another number than is expected."""
+    if e.verdict is not Verdict.SUPPORTED or e.first_is_wrong:
+        return None
+    said = []
+    if e.habits.unused:
+        said.append(
+            Phrase(
+                "fn does not change with {}: autograd gives None for that, or 0.",
+                e.habits.unused,
+            )
+        )
+    if e.measured.telling == 1:
+        said.append(
+            Phrase(
+                "The second derivative is 0 throughout, as that of a straight line is, and of a "
+                "net of ReLU: a loss on it trains nothing."
+            )
+        )
+    elif e.adds_up_to_0:
+        said.append(
+            Phrase(
+                "With ones for weights, as in grad(y.sum(), x) and then grad(g.sum(), x), 0 comes "
+                "here, and the second derivative is another one: that is the Hessian times ones, "
+                "the sum of each row, and not its diagonal."
+            )
+        )
+    return joined("{} {}", said) or None
+
+
+def _said(row: Row) -> str:
+    return row.text if row.outcome is Outcome.WRONG else Phrase("NaN or infinity")
+
+
+def wrong_in_forward_mode(e: Evidence) -> str | None:
+    """Of what goes through a jvp once, the first that is wrong."""
+    rows = {**e.forward_mode, HESSIAN: e.torch_func.get(HESSIAN, Row(Outcome.NOT_ASKED))}
+    wrong = {name: row for name, row in rows.items() if row.outcome in WRONG}
+    if not wrong:
+        return None
+    name, row = next(iter(wrong.items()))
+    if row.text == IGNORED:
+        return Phrase(
+            "jvp returns the same, whatever the tangents are: it forgets them. Of x**2 it is 2 * x "
+            "* t, with the tangent t of x."
+        )
+    if name == JVP:
+        return Phrase(
+            "What jvp returns is not the change of the outputs: it is {}. Return the sum, over all "
+            "inputs, of the derivative by this input times its tangent, for each output.",
+            _said(row),
+        )
+    return Phrase(
+        "jvp is right, and a second derivative with it is not: {} gives {}. backward or jvp uses "
+        "something that has no graph or no tangent there, detached or made by forward. Compute it "
+        "in both from saved inputs, after save_for_backward and save_for_forward.",
+        name,
+        _said(row),
+    )
+
+
+def nested_forward_mode(e: Evidence) -> str | None:
+    row = e.torch_func.get(NESTED, Row(Outcome.NOT_ASKED))
+    broken = row.outcome in WRONG and not wrong_in_forward_mode(e)
+    return _said(row) if broken else None
+
+
+def torch_func_differs(e: Evidence) -> str | None:
+    row = e.torch_func.get(GRAD_OF_GRAD, Row(Outcome.NOT_ASKED))
+    return _said(row) if row.outcome in WRONG and not e.bad else None
+
+
+def of_torch_func(e: Evidence) -> Verdict:
+    wrong = e.torch_func[GRAD_OF_GRAD].outcome is Outcome.WRONG
+    return Verdict.SILENTLY_WRONG if wrong else Verdict.NOT_FINITE
 
 
 def elements_not_checked(e: Evidence) -> Filled:

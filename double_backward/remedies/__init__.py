@@ -37,13 +37,13 @@ from double_backward.calls import (
     outside,
 )
 from double_backward.change import fitting, ways_of
-from double_backward.check import Outcome
+from double_backward.check import Outcome, signed
 from double_backward.compiled import as_written, see_to_it
 from double_backward.differences import close
 from double_backward.failures import raise_if_own
 from double_backward.lessons import lesson_named
 from double_backward.lines import first_line, wrapped
-from double_backward.methods import is_named, is_once_differentiable, loaded, names_of
+from double_backward.methods import has_jvp, is_named, is_once_differentiable, loaded, names_of
 from double_backward.operators import custom_of, function_of, writes_in_place
 from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
@@ -93,8 +93,9 @@ def detect_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
     with finite differences. Where the two disagree, an error waits on the path from the gradient to
     the Function's inputs; it is raised when a second derivative comes along there. A Function that
     is right is left as it is. First derivatives are as without, and are not checked: one that is
-    wrong, or not linear in grad_out, is for `diagnose`. What is cut off outside custom Functions is
-    not seen.
+    wrong, or not linear in grad_out, is for `diagnose`. What is cut off outside custom Functions
+    (`detach`, `autograd.grad` without `create_graph`, a hook) is not looked at: `diagnose_all`
+    tells of that.
 
     A Function is tried at the first call of each kind: same code, dtypes, sizes, layouts, inputs
     that require grad, and the same numbers, strings and flags, by value, among the arguments and
@@ -107,9 +108,10 @@ def detect_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
 
     A region that `torch.compile` has made is judged like a Function, and nothing is compiled anew:
     it raises where it would be silent on one of the ways to its inputs or to grad_out; where torch
-    refuses on all of them, torch's own error comes. A derivative of a Function's jvp raises where
-    it would be wrong: at once under `torch.func`, else when somebody asks for it. So does forward
-    mode over forward mode, which torch itself gets wrong for every Function that is not linear.
+    refuses on all of them, torch's own error comes. A second derivative by a Function's jvp raises
+    where it would be wrong, also where the jvp itself is: at once under `torch.func`, else when
+    somebody asks for it. So does forward mode over forward mode, which torch itself gets wrong for
+    every Function that is not linear.
 
     A trial makes the call again with what was set when its forward began (autocast, the default
     dtype, deterministic algorithms), outside of `torch.func`, in float64 and, before an error, in
@@ -163,7 +165,8 @@ def recompute_intermediates() -> Iterator[None]:
     there are too many numbers to try each kind, each call is tried. Compiled
     functions run as they were written (`torch.compiler.set_stance("force_eager")`), also those
     compiled before, and afterwards as compiled as they were. Under forward mode a Function is not
-    repaired by its jvp: it is right, or it raises. Of threads holds what `detect_intermediates`
+    repaired by its jvp: it is right, or it raises; where that cannot be asked, a warning says so.
+    Of threads, and of what is cut off outside custom Functions, holds what `detect_intermediates`
     says.
 
     Raises:
@@ -256,6 +259,8 @@ def _raise(text, places, numbers):
 
 
 class _Remedy(Listener):
+    NAME, UNCHECKED = "", ""  # of the verb, and what it notes of what it cannot check
+
     def __init__(self):
         self.said = set()
         self.notes = []  # each a dict that somebody wants to have filled
@@ -281,7 +286,9 @@ class _Remedy(Listener):
         return False
 
     def could_not_check(self, function, call, reason):
-        """Note it, and warn."""
+        self.note(self.UNCHECKED, function, call, str(reason))
+        said = f"{self.NAME}() could not check {messages.name_of(function, call)}"
+        self.warn(messages.torchs_own(said, reason))
 
     def note(self, outcome, function, call, reason=""):
         for notes in self.notes:
@@ -294,14 +301,9 @@ class _Remedy(Listener):
         nested = forward > 1
         if not (nested or reverse or call.inputs):
             return outs
-        with outside(call), outside_batches():
-            own = call.plain(every=True)
-            memory = recall(_wrong_in_forward_mode, own, [plain(tangents[p]) for p in own.inputs])
-            with memory.lock:
-                if memory.is_due():
-                    memory.outcome = _wrong_in_forward_mode(own, tangents)
-        if memory.outcome == "wrong" or (memory.outcome == "depends" and nested):
-            text = messages.forward_mode(call.function, nested)
+        outcome = self.of_jvp(call, tangents)
+        if outcome in ("jvp", "wrong") or (outcome == "depends" and nested):
+            text = messages.forward_mode(call.function, outcome == "jvp", nested)
             if nested or reverse:
                 raise SecondDerivativeError(text)
             several = outs if isinstance(outs, tuple) else (outs,)
@@ -309,23 +311,51 @@ class _Remedy(Listener):
             return several if isinstance(outs, tuple) else several[0]
         return outs
 
+    def of_jvp(self, call, tangents=None):
+        """What is found of its jvp, as `_wrong_in_forward_mode` says; None: tangents that are
+        drawn."""
+        with outside(call), outside_batches():
+            own = call.plain(every=True)
+            if tangents is None:
+                draw = torch.Generator().manual_seed(5)
+                tangents = {p: signed(x.detach(), draw) for p, x in own.inputs.items()}
+            memory = recall(_wrong_in_forward_mode, own, [plain(tangents[p]) for p in own.inputs])
+            with memory.lock:
+                if memory.is_due():
+                    memory.outcome = _wrong_in_forward_mode(own, tangents)
+        if isinstance(memory.outcome, Unknown):
+            self.could_not_check(call.function, call, memory.outcome)
+            return None
+        return memory.outcome
+
+    def differentiated(self, call, grad_outs):
+        """Under forward mode: what jvp has made of the outputs goes into the tangent of this."""
+        if in_forward_mode() and has_jvp(call.function) and self.of_jvp(call) == "jvp":
+            text = messages.forward_mode(call.function, jvp_is_wrong=True, nested=False)
+            raise SecondDerivativeError(text)
+
 
 def _wrong_in_forward_mode(call, tangents):
-    """ "wrong", "depends" (on the inputs, and right), or None."""
+    """ "jvp" (wrong by itself), "wrong" (its derivative), "depends" (on the inputs, and right) or
+    None; or the reason why that is not known."""
     given = [
         torch.zeros_like(x) if tangents[p] is None else plain(tangents[p])
         for p, x in call.inputs.items()
     ]
     try:
         truth = Trial(call, given, tangents_out)
+        if truth.jvp_is_wrong() and Trial(call, None).first() is Outcome.RIGHT:
+            return "jvp"  # of forward, as backward is; a surrogate may have either
         if truth.judge().wrong:
             return "wrong"
         return "depends" if truth.depends() else None
-    except Unknown:
-        return None
+    except Unknown as reason:
+        return type(reason)(str(reason))
 
 
 class _Detect(_Remedy):
+    NAME, UNCHECKED = "detect_intermediates", "not checked"
+
     def __init__(self):
         super().__init__()
         self.ignored = []  # what each open block ignores
@@ -354,6 +384,10 @@ class _Detect(_Remedy):
             return outs
         return super().after_jvp(call, tangents, outs)
 
+    def differentiated(self, call, grad_outs):
+        if not self.ignores(call.function):
+            super().differentiated(call, grad_outs)
+
     def after_backward(self, node, call, grad_outs, grads):
         function = custom_of(node) if call is None else call.function
         if is_listening(_RECOMPUTE) or self.ignores(function):
@@ -371,11 +405,6 @@ class _Detect(_Remedy):
         if call.transformed:
             asked.memory.next_trial = 0  # by then its levels are gone: each is tried at once
         return _wait(partial(_said, asked), call, grad_outs, grads)
-
-    def could_not_check(self, function, call, reason):
-        self.note("not checked", function, call, str(reason))
-        said = f"detect_intermediates() could not check {messages.name_of(function, call)}"
-        self.warn(messages.torchs_own(said, reason))
 
     def too_many_kinds(self, call, what):
         name = messages.name_of(call.function, call)
@@ -408,6 +437,8 @@ def unknown(names: Iterable[type | str]) -> list[str]:
 
 
 class _Recompute(_Remedy):
+    NAME, UNCHECKED = "recompute_intermediates", "left alone"
+
     def called(self, call):
         super().called(call)
         if call.region is not None:  # Dynamo was imported inside the block

@@ -43,17 +43,30 @@ def compiled(region):
     )
 
 
-def forward_mode(function, nested):
-    """What is said of a Function whose jvp has a derivative that autograd does not see."""
-    how = "by forward mode once more" if nested else "of its jvp"
-    return (
-        f"{function.__name__}: a second derivative {how} would be wrong: "
-        + ("torch takes what a jvp computes from saved tensors for a constant there. Take one of "
-           "the two by reverse mode (torch.func.hessian does)."
-           if nested else
-           "jvp uses something that forward made where nothing is recorded, or leaves autograd. "
-           "Compute it in jvp, from saved inputs.")
-    )  # fmt: skip
+def forward_mode(function, jvp_is_wrong, nested):
+    """What is said of a Function whose jvp is wrong, or has a derivative that autograd does not
+    see."""
+    if jvp_is_wrong:
+        how, why = "with its jvp", WRONG_JVP
+    elif nested:
+        how, why = "by forward mode once more", NESTED
+    else:
+        how, why = "of its jvp", LOST_IN_JVP
+    return f"{function.__name__}: a second derivative {how} would be wrong: {why}"
+
+
+WRONG_JVP = (
+    "what jvp returns is not the change of the outputs along the tangents. Return the sum, over "
+    "all inputs, of the derivative by this input times its tangent."
+)
+NESTED = (
+    "torch takes what a jvp computes from saved tensors for a constant there. Take one of the two "
+    "by reverse mode (torch.func.hessian does)."
+)
+LOST_IN_JVP = (
+    "jvp uses something that forward made where nothing is recorded, or leaves autograd. Compute "
+    "it in jvp, from saved inputs."
+)
 
 
 def name_of(function, call, full=False):
