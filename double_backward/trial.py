@@ -84,7 +84,9 @@ def tangents_out(call, inputs, tangents):
     level = nullcontext() if inside else forward_ad.dual_level()
     with forward_mode(), level:
         pairs = zip(inputs.items(), tangents, strict=True)
-        duals = {p: forward_ad.make_dual(x, t.to(x.dtype)) for (p, x), t in pairs}
+        duals = {
+            p: x if t is None else forward_ad.make_dual(x, t.to(x.dtype)) for (p, x), t in pairs
+        }
         outs = call.again(duals)
         found = {i: forward_ad.unpack_dual(out).tangent for i, out in enumerate(outs)
                  if isinstance(out, torch.Tensor)}  # fmt: skip
@@ -285,12 +287,14 @@ class Trial:
             numbers = list(tangents_out(self.call, self.inputs(), line.u()))
 
         def outputs(h):
-            moved = [x.detach() + h * t for x, t in zip(line.subject.x, u, strict=True)]
+            pairs = zip(line.subject.x, u, strict=True)
+            moved = [x.detach() if t is None else x.detach() + h * t for x, t in pairs]
             with line.subject.around(), torch.no_grad():
                 outs = self.call.again(dict(zip(places, moved, strict=True)))
             return flat([outs[number].detach() for number in numbers])
 
-        steps = [size(x).mean() / t.abs().mean() for x, t in zip(line.subject.x, u, strict=True)]
+        pairs = zip(line.subject.x, u, strict=True)
+        steps = [size(x).mean() / t.abs().mean() for x, t in pairs if t is not None]
         change = slope(outputs, self.expected.dtype, min(steps).item())
         usual = outputs(0.0).abs().nanmean().item()
         found, _ = by_element(change, self.expected.g, self.expected.rtol, usual)
@@ -469,6 +473,46 @@ class Trial:
         line = _where_finite(Line.of(replace(self.line.subject, u=u))).with_constants()
         line = line if place is None else line.by_input_only(place)
         return _first(self._measured(line), rtol)
+
+
+def drawn(call):
+    """A tangent for each input of a call."""
+    draw = torch.Generator().manual_seed(5)
+    return [signed(x.detach(), draw) for x in call.inputs.values()]
+
+
+def of_jvp(call, tangents):
+    """ "jvp" where that is wrong itself, "wrong" where its derivative is, "depends" (on the inputs)
+    or None where all is right; or an `Unknown`, the reason why that is not known.
+
+    Args:
+        tangents: one for each input, None for one that stands still.
+    """
+    pairs = zip(call.inputs.values(), tangents, strict=True)
+    given = [torch.zeros_like(x) if t is None else t for x, t in pairs]
+    try:
+        truth = Trial(call, given, tangents_out)
+        if truth.jvp_is_wrong() and Trial(call, None).first() is Outcome.RIGHT:
+            return "jvp"  # of forward, as backward is; a surrogate may have either
+        if truth.judge().wrong:
+            return "wrong"
+        return "depends" if truth.depends() else None
+    except Unknown as reason:
+        return type(reason)(str(reason))  # the error itself would keep what its frames hold
+
+
+def has_wrong_jvp(call):
+    """Whether it is wrong, or its derivative is: by all inputs, or by one alone. Where that cannot
+    be asked, it is not said to be right."""
+    tangents = drawn(call)
+    if of_jvp(call, tangents) not in ("depends", None):
+        return True
+    with suppress(Unknown):  # a jvp may ask for all of them
+        for place in range(len(tangents)):
+            one = [t if i == place else None for i, t in enumerate(tangents)]
+            if Trial(call, one, tangents_out).jvp_is_wrong():
+                return True
+    return False
 
 
 def _first(expected, rtol):

@@ -118,6 +118,7 @@ def reading_of(answer, surrogate):
         return WRONG
     return {
         "supported": RIGHT,
+        "wrong_in_forward_mode": RIGHT,  # by backward, which the survey asks for
         "silently_wrong": WRONG,
         "once_differentiable": GUARDED,
         "raises": LOUD,

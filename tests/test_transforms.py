@@ -191,6 +191,33 @@ def test_a_right_function_is_no_finding(name):
     assert not [f for f in found.findings if f.severity == "error"]
 
 
+def test_what_torch_gets_wrong_in_forward_mode_is_not_laid_to_a_function():
+    matrix = torch.tensor([[0.3, -1.0], [0.8, 0.1]], dtype=torch.float64, requires_grad=True)
+    found = diagnose(lambda x: torch.logdet(3 * torch.eye(2) + Right.apply(x)), matrix)
+    assert found.ok and found.forward_mode["grad of jvp"].outcome == "wrong"
+    (finding,) = [f for f in found.findings if f.severity != "note"]
+    assert (finding.code, finding.severity) == ("torch_in_forward_mode", "warning")
+    blamed = diagnose(lambda x: torch.logdet(3 * torch.eye(2) + Detached.apply(x)), matrix)
+    assert blamed.verdict == "wrong_in_forward_mode" and blamed.findings[0].function == "Sq"
+
+
+class Knows(Right):
+    """Another backward under torch.func."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        under = repr(x).startswith("GradTrackingTensor")
+        return 2 * (x.detach() if under else x) * g
+
+
+def test_another_number_under_torch_func_is_a_finding():
+    found = diagnose(Knows.apply, POINT)
+    assert found.verdict == "silently_wrong" and not found.ok
+    assert [f.code for f in found.findings] == ["torch_func_differs"]
+    assert diagnose(NoJvp.apply, POINT).ok
+
+
 def words(fn, *inputs):
     found = diagnose(fn, *inputs)
     rows = {**found.forward_mode, **found.torch_func}

@@ -9,11 +9,12 @@ from double_backward.untracked_steps import Step
 
 from .as_called import Compiled
 from .formulas import Row, Setting
-from .functions import Custom, Extra, Lifetime, Saved
+from .functions import WRONG, Custom, Extra, Lifetime, Saved
 from .habits import Habits
 from .in_place_writes import Written
 from .measure import Numbers
 from .not_finite import Broken
+from .transforms import THROUGH_A_JVP
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,12 @@ class Evidence:
         if m.dtype is torch.bfloat16:
             return bool(self.functions)
         return m.first.relative > INEXACT[m.dtype]
+
+    @property
+    def broken_in_forward_mode(self) -> dict[str, Row]:
+        """What goes through a jvp once and is wrong, or not finite, by its name."""
+        rows = {**self.forward_mode, **self.torch_func}
+        return {n: row for n, row in rows.items() if row.outcome in WRONG and n in THROUGH_A_JVP}
 
     @property
     def excused(self) -> bool:

@@ -494,7 +494,16 @@ BESIDES = {
         (2, "forward mode"),
         words.wrong_in_forward_mode,
         verdict=Verdict.WRONG_IN_FORWARD_MODE,
-        of=those(lambda f: f.jvp),
+        of=those(lambda f: f.wrong_jvp),
+    ),
+    "torch_in_forward_mode": Rule(
+        (2, "forward mode"),
+        words.torch_in_forward_mode,
+        "In forward mode {name} gives {said}, and each jvp is right by itself: an operation of "
+        "torch in fn is wrong there, as logdet and linalg.solve are by reverse mode over forward "
+        "mode. Differentiate fn by backward, or write that operation otherwise.",
+        severity=WARNING,
+        of=lambda e: [],
     ),
     "nested_forward_mode": Rule(
         (2, "forward mode"),
@@ -511,6 +520,7 @@ BESIDES = {
         "torch.func.grad of torch.func.grad gives {}, and torch.autograd.grad is right. What uses "
         "autograd itself inside fn or a backward (autograd.grad, .data, a tensor that is kept "
         "elsewhere) is not seen by these transforms: write it in plain operations.",
+        cause=True,
         verdict=words.of_torch_func,
     ),
     "noncontiguous_input": Rule(

@@ -127,6 +127,7 @@ class Custom:
     set_up: Place | None = None  # of an operator, its setup_context
     meant: bool = False  # the caller said so: its first derivative is not judged
     jvp: bool = False  # it has one of its own
+    wrong_jvp: bool = False  # by itself, where something is wrong in forward mode
 
     @property
     def by_input(self) -> Outcome:

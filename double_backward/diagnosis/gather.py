@@ -24,7 +24,7 @@ from .measure import Measured
 from .not_finite import broken
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
-from .transforms import in_forward_mode_alone, under_torch_func
+from .transforms import in_forward_mode_alone, under_torch_func, with_wrong_jvps
 
 HOOK_OF_MODULES = "BackwardHookFunction"  # what torch puts around a module that has such a hook
 
@@ -104,8 +104,12 @@ def _gather(
     if not measured.bad and not measured.telling:  # nothing to compare anything with
         return replace(found, raises_beside=_error_beside(target)), measured
     found = replace(found, adds_up_to_0=not measured.bad and _adds_up_to_0(measured))
-    transformed = in_forward_mode_alone(measured, functions), under_torch_func(measured, functions)
-    return replace(found, forward_mode=transformed[0], torch_func=transformed[1]), measured
+    forward = in_forward_mode_alone(measured, functions)
+    transformed = under_torch_func(measured, functions)
+    found = replace(found, forward_mode=forward, torch_func=transformed)
+    if found.broken_in_forward_mode:
+        found = replace(found, functions=with_wrong_jvps(measured, functions))
+    return found, measured
 
 
 def _asks_its_backwards(measured):

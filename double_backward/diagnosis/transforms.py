@@ -5,6 +5,8 @@ which asks nobody's jvp. Here that is asked in each of the ways in which a reade
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,11 +14,14 @@ from torch.autograd import forward_ad
 
 from double_backward import tangents
 from double_backward._torch import in_forward_mode, load_formulas
+from double_backward.calls import Listener, listening_alone
 from double_backward.check import Expected, Line, Outcome, by_element
 from double_backward.differences import Slope, filled, flat, shaped
 from double_backward.failures import raise_if_own
 from double_backward.lines import first_line
+from double_backward.methods import has_jvp
 from double_backward.phrases import Phrase
+from double_backward.trial import has_wrong_jvp
 
 from .formulas import Row, Setting
 from .functions import Custom
@@ -24,6 +29,7 @@ from .measure import Measured
 
 JVP, TANGENT_OF_GRADIENT, GRADIENT_OF_TANGENT = "jvp", "jvp of grad", "grad of jvp"
 GRAD_OF_GRAD, HESSIAN, NESTED = "grad of grad", "hessian", "nested jacfwd"
+THROUGH_A_JVP = JVP, TANGENT_OF_GRADIENT, GRADIENT_OF_TANGENT, HESSIAN  # once
 NO_SETUP_CONTEXT, NO_JVP = "no setup_context", "no jvp"
 MISSING = {  # in an error of torch -> what nobody has written
     "must override the setup_context": NO_SETUP_CONTEXT,
@@ -101,6 +107,29 @@ def _truths(expected: Expected) -> Iterator[Expected]:
     yield expected
     if expected.exact:
         yield expected.by_differences()
+
+
+class _Jvps(Listener):
+    """The first call of each Function with a jvp."""
+
+    def __init__(self):
+        self.calls = {}
+
+    def called(self, call):
+        if has_jvp(call.function) and call.inputs:
+            self.calls.setdefault(call.function.__name__, call)
+
+
+def with_wrong_jvps(measured: Measured, functions: tuple[Custom, ...]) -> tuple[Custom, ...]:
+    """The same Functions, each asked by itself for its jvp; one that cannot be asked is to blame.
+
+    Some operations of torch are wrong in forward mode themselves, as logdet is.
+    """
+    met = _Jvps()
+    with suppress(Exception), listening_alone(met):  # of fn
+        measured.probe.target.start()
+    bad = {name: has_wrong_jvp(call) for name, call in met.calls.items()}
+    return tuple(replace(f, wrong_jvp=f.jvp and bad.get(f.name, True)) for f in functions)
 
 
 # Forward mode.

@@ -17,7 +17,7 @@ from .formulas import Row
 from .functions import WRONG, Custom, Kind, Saved
 from .habits import SAME
 from .not_finite import Here
-from .transforms import GRAD_OF_GRAD, HESSIAN, IGNORED, JVP, NESTED
+from .transforms import GRAD_OF_GRAD, IGNORED, JVP, NESTED
 from .verdict import Verdict
 from .ways import WRONG_NUMBER
 
@@ -626,9 +626,8 @@ def _said(row: Row) -> str:
 
 def wrong_in_forward_mode(e: Evidence) -> str | None:
     """Of what goes through a jvp once, the first that is wrong."""
-    rows = {**e.forward_mode, HESSIAN: e.torch_func.get(HESSIAN, Row(Outcome.NOT_ASKED))}
-    wrong = {name: row for name, row in rows.items() if row.outcome in WRONG}
-    if not wrong:
+    wrong = e.broken_in_forward_mode
+    if not wrong or not any(f.wrong_jvp for f in e.functions):
         return None
     name, row = next(iter(wrong.items()))
     if row.text == IGNORED:
@@ -651,9 +650,17 @@ def wrong_in_forward_mode(e: Evidence) -> str | None:
     )
 
 
+def torch_in_forward_mode(e: Evidence) -> Filled:
+    wrong = e.broken_in_forward_mode
+    if not wrong or wrong_in_forward_mode(e) or torch_func_differs(e):
+        return None
+    name, row = next(iter(wrong.items()))
+    return {"name": name, "said": _said(row)}
+
+
 def nested_forward_mode(e: Evidence) -> str | None:
     row = e.torch_func.get(NESTED, Row(Outcome.NOT_ASKED))
-    broken = row.outcome in WRONG and not wrong_in_forward_mode(e)
+    broken = row.outcome in WRONG and not e.broken_in_forward_mode
     return _said(row) if broken else None
 
 

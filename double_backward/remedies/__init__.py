@@ -37,7 +37,7 @@ from double_backward.calls import (
     outside,
 )
 from double_backward.change import fitting, ways_of
-from double_backward.check import Outcome, signed
+from double_backward.check import Outcome
 from double_backward.compiled import as_written, see_to_it
 from double_backward.differences import close
 from double_backward.failures import raise_if_own
@@ -52,8 +52,9 @@ from double_backward.trial import (
     LeftAlone,
     Trial,
     Unknown,
+    drawn,
+    of_jvp,
     only_used,
-    tangents_out,
 )
 
 from . import messages
@@ -312,17 +313,14 @@ class _Remedy(Listener):
         return outs
 
     def of_jvp(self, call, tangents=None):
-        """What is found of its jvp, as `_wrong_in_forward_mode` says; None: tangents that are
-        drawn."""
+        """What `trial.of_jvp` finds; None: for tangents that are drawn."""
         with outside(call), outside_batches():
             own = call.plain(every=True)
-            if tangents is None:
-                draw = torch.Generator().manual_seed(5)
-                tangents = {p: signed(x.detach(), draw) for p, x in own.inputs.items()}
-            memory = recall(_wrong_in_forward_mode, own, [plain(tangents[p]) for p in own.inputs])
+            given = drawn(own) if tangents is None else [plain(tangents[p]) for p in own.inputs]
+            memory = recall(of_jvp, own, given)
             with memory.lock:
                 if memory.is_due():
-                    memory.outcome = _wrong_in_forward_mode(own, tangents)
+                    memory.outcome = of_jvp(own, given)
         if isinstance(memory.outcome, Unknown):
             self.could_not_check(call.function, call, memory.outcome)
             return None
@@ -333,24 +331,6 @@ class _Remedy(Listener):
         if in_forward_mode() and has_jvp(call.function) and self.of_jvp(call) == "jvp":
             text = messages.forward_mode(call.function, jvp_is_wrong=True, nested=False)
             raise SecondDerivativeError(text)
-
-
-def _wrong_in_forward_mode(call, tangents):
-    """ "jvp" (wrong by itself), "wrong" (its derivative), "depends" (on the inputs, and right) or
-    None; or the reason why that is not known."""
-    given = [
-        torch.zeros_like(x) if tangents[p] is None else plain(tangents[p])
-        for p, x in call.inputs.items()
-    ]
-    try:
-        truth = Trial(call, given, tangents_out)
-        if truth.jvp_is_wrong() and Trial(call, None).first() is Outcome.RIGHT:
-            return "jvp"  # of forward, as backward is; a surrogate may have either
-        if truth.judge().wrong:
-            return "wrong"
-        return "depends" if truth.depends() else None
-    except Unknown as reason:
-        return type(reason)(str(reason))
 
 
 class _Detect(_Remedy):
