@@ -29,6 +29,7 @@ from ._torch import (
     is_anything_replaced,
     is_followed,
     is_traced,
+    levels,
     metadata_of,
     of_nodes_replaced,
     outside_batches,
@@ -126,7 +127,7 @@ class Call:
         kwargs: dict.
         state: what was set when forward began, and the generators if forward draws.
         draws: True if forward draws random numbers, or if that is not known.
-        transformed: True if the inputs are those of a `torch.func` transform.
+        transformed: how many `torch.func` transforms differentiate by the inputs; 0 outside.
         in_backward: True if a backward applied the Function.
         region: the compiled `Region` for which the Function stands, or None.
         did: what forward did, an `operations.Did`, if a listener watches; else None.
@@ -138,7 +139,7 @@ class Call:
         "did", "did_both", "_inputs", "_version", "__weakref__",
     )  # fmt: skip
 
-    def __init__(self, function, args, kwargs, state, transformed=False):
+    def __init__(self, function, args, kwargs, state, transformed=0):
         self.function, self.kwargs, self.state = function, kwargs or _NO_KEYWORDS, state
         self.given, self.draws, self.region = tuple(args), True, None
         self.transformed, self.did, self.did_both = transformed, None, None
@@ -192,7 +193,7 @@ class Call:
         for place, x in enumerate(args):
             if place in self.inputs or every and isinstance(x, torch.Tensor) and is_continuous(x):
                 x.requires_grad_()
-        return Call(self.function, args, self.kwargs, self.state, transformed=True)
+        return Call(self.function, args, self.kwargs, self.state, self.transformed or 1)
 
     def again(self, inputs):
         """Call the Function once more, with other tensors for its inputs; a tuple."""
@@ -520,7 +521,7 @@ def _generate(method):
             if known and is_unheard():
                 metadata_of(ctx)[UNHEARD] = True
             elif known:
-                call = Call(function, inputs, {}, State.now(draws=False), transformed=True)
+                call = Call(function, inputs, {}, State.now(draws=False), sum(levels()))
                 setattr(ctx, CALL, call)
                 for listener in _once_each():
                     listener.called(call)

@@ -176,6 +176,24 @@ def func_grad_of_grad(f):
     torch.func.grad(lambda x: torch.func.grad(lambda x: plain(f, x).sum())(x).sum())(point())
 
 
+def func_jacobian_of_jacobian(f):
+    """The backward that `jacrev` runs is outside of its own level."""
+    torch.func.jacrev(torch.func.jacrev(lambda x: plain(f, x).sum()))(point())
+
+
+def func_grad_of_vjp(f):
+    def norm(x):
+        y, back = torch.func.vjp(lambda x: plain(f, x), x)
+        return back(torch.ones_like(y))[0].sum()
+
+    torch.func.grad(norm)(point())
+
+
+def func_jacobian_inside_autograd(f):
+    x = leaf()
+    (torch.func.jacrev(lambda x: plain(f, x).sum())(x) ** 2).sum().backward()
+
+
 def func_grad_inside_autograd(f):
     x = leaf()
     (torch.func.grad(lambda x: plain(f, x).sum())(x) ** 2).sum().backward()
@@ -291,6 +309,9 @@ STEPS = {
     checkpointed_twice: 2,
     func_grad: 1,
     func_grad_of_grad: 2,
+    func_jacobian_of_jacobian: 2,
+    func_grad_of_vjp: 2,
+    func_jacobian_inside_autograd: 2,
     func_grad_inside_autograd: 2,
     func_grad_beside_autograd: 1,
     func_hvp_forward_over_reverse: 2,

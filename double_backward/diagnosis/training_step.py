@@ -283,7 +283,6 @@ class _Kind:
     ways: set[int] = field(default_factory=set)  # what a recorded backward of such a call did, too
     order: int = 0
     recorded: bool = False  # a first derivative at least, for one more
-    levels: int = 0  # of transforms of `torch.func` in which it was called
     last: Any = None  # a weak reference to the last call of this kind
     refused: str = ""  # why they could not be kept
 
@@ -309,7 +308,6 @@ class _Uses:
     others: int = 0  # calls of further kinds
     beyond: int = 0  # how often those are differentiated
     recorded: bool = False  # one of those
-    levels: int = 0
     forward: set[str] = field(default_factory=set)  # as in `Diagnosis.forward_mode`
 
     last: Any = None  # not looked at
@@ -392,7 +390,6 @@ class Met(Listener):
             uses = self.functions[call.region or call.function]
             self._counted[call] = kind = uses.of_this_kind(asked)
         kind.last = weakref.ref(call)
-        kind.levels = max(kind.levels, sum(levels()))
 
     def watches(self, call: Call) -> bool:
         uses = self.functions.get(call.function)
@@ -406,7 +403,7 @@ class Met(Listener):
                 uses.forward.add(TANGENT_OF_GRADIENT)
         if call in self._counted:
             counted = self._counted[call]
-            counted.differentiated(max(_times(), counted.levels))
+            counted.differentiated(_times(call))
             counted.recorded |= torch.is_grad_enabled()
 
     def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
@@ -415,10 +412,10 @@ class Met(Listener):
             if isinstance(counted, _Kind):
                 uses = self.functions[call.region or call.function]
                 self._counted[call] = counted = uses.has_run(call, counted)
-                counted.differentiated(_times())
+                counted.differentiated(_times(call))
                 counted.recorded = True
                 counted.last = weakref.ref(call)
-            self._passes.recorded(counted, _times(), node, call.given, grads)
+            self._passes.recorded(counted, _times(call), node, call.given, grads)
         return grads
 
     def after_jvp(self, call: Call, tangents: Any, outs: Any) -> Any:
@@ -497,11 +494,12 @@ def _can_be_asked(call):
     return own and any(x.numel() for x in call.inputs.values())
 
 
-def _times() -> int:
+def _times(call: Call) -> int:
     """How often a Function is differentiated by what runs now: the transforms of `torch.func` that
-    it is in, or autograd, and forward mode beside it."""
+    it is in, or was in (`vjp` and `jacrev` have left theirs), or autograd, and forward mode beside
+    it."""
     forward, reverse = levels()
-    return max(1, forward + reverse) + (in_forward_mode() and not forward)
+    return max(1, forward + reverse, call.transformed) + (in_forward_mode() and not forward)
 
 
 def _elements(args: Sequence) -> int:
@@ -612,7 +610,9 @@ def _is_fine(kind: _Kind) -> bool:
     if kind.order > 2 or not kind.args:
         return False
     try:
-        truth = Trial(Call(kind.function, kind.args, kind.keywords, State.now()), None)
+        truth = Trial(Call(kind.function, kind.args, kind.keywords, kind.state), None)
+        if kind.order == 1:
+            return truth.first() is Outcome.RIGHT
         found = truth.judge()
         wrong = found.wrong or found.error or found.unresolved
         return not wrong and truth.tells() and truth.first() is Outcome.RIGHT
