@@ -132,17 +132,19 @@ class Call:
         region: the compiled `Region` for which the Function stands, or None.
         did: what forward did, an `operations.Did`, if a listener watches; else None.
         did_both: what forward and the recorded backward that has run last did; or None.
+        around: `Surroundings` in which it is made again, or None.
     """
 
     __slots__ = (
         "function", "given", "kwargs", "state", "draws", "transformed", "in_backward", "region",
-        "did", "did_both", "_inputs", "_version", "__weakref__",
+        "did", "did_both", "around", "_inputs", "_version", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, function, args, kwargs, state, transformed=0):
         self.function, self.kwargs, self.state = function, kwargs or _NO_KEYWORDS, state
         self.given, self.draws, self.region = tuple(args), True, None
         self.transformed, self.did, self.did_both = transformed, None, None
+        self.around: Any = None
         self.in_backward = _thread.backwards > 0
         self._inputs: dict | None = None
         self._version: int | None = 0  # None where what forward was given is lost
@@ -205,22 +207,37 @@ class Call:
         """A list of those of forward with other tensors for the inputs, the rest in their
         precision; and a dict.
 
-        All are copies, since forward may write into them, past the version counters, too.
+        All are copies, since forward may write into them, past the version counters, too. They take
+        the place of what was handed over wherever the Function holds it: in containers among the
+        arguments, and, where there is `around`, in its objects.
         """
         raised = any(x.dtype != inputs[place].dtype for place, x in self.inputs.items())
-        args, kwargs = anew(self.args, self.kwargs)
-        args = list(args)
-        for place, arg in enumerate(args):
+        copies: dict[int, Any] = {}  # by place
+        for place, arg in enumerate(self.args):
             if place in inputs:
-                args[place] = copied(inputs[place], like=self.given[place])
-                if not args[place].requires_grad:  # which forward may ask, under no_grad, too
+                copies[place] = copied(inputs[place], like=self.given[place])
+                if not copies[place].requires_grad:  # which forward may ask, under no_grad, too
                     # A transform of torch.func that is active here refuses that.
-                    handed_over(args[place].requires_grad_, inputs[place].requires_grad)
+                    handed_over(copies[place].requires_grad_, inputs[place].requires_grad)
             elif isinstance(arg, torch.Tensor):
                 wide = raised and is_continuous(arg)
                 dtype = torch.promote_types(arg.dtype, torch.float64) if wide else arg.dtype
-                args[place] = copied(arg.to(dtype), like=arg)
-        return args, kwargs
+                copies[place] = copied(arg.to(dtype), like=arg)
+        others = {id(self.given[place]): copy for place, copy in copies.items()}
+        if self.around is not None:
+            self.around.exchange(others)
+        given, kwargs = anew(self.given, self.kwargs, others)
+        return [copies.get(place, value) for place, value in enumerate(given)], kwargs
+
+    @contextmanager
+    def made_again_in(self, around):
+        """Inside, it is made again in these `Surroundings`, which put back what that changes."""
+        before, self.around = self.around, around
+        try:
+            with around.unchanged():
+                yield
+        finally:
+            self.around = before
 
     @contextmanager
     def exchanged(self, place, value):

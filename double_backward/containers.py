@@ -26,17 +26,20 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def anew(args: Sequence, kwargs: Mapping[str, Any]) -> tuple[Sequence, Mapping[str, Any]]:
+def anew(
+    args: Sequence, kwargs: Mapping[str, Any], others: Mapping[int, Any] | None = None
+) -> tuple[Sequence, Mapping[str, Any]]:
     """The same arguments with the containers among them made anew, and those inside these, however
     deep: lists, dicts, sets, deques, tuples that hold any, dataclasses, and what holds characters
     or bytes. Themselves where there are none.
 
-    Tensors, arrays and all other objects are the same ones. Nothing of the user's runs: a subclass
-    is made by the methods of what it derives from. What cannot be made so is the same one, too.
+    Tensors, arrays and all other objects are the same ones, but those in whose place others are to
+    stand in these containers, by id. Nothing of the user's runs: a subclass is made by the methods
+    of what it derives from. What cannot be made so is the same one, too.
     """
     if all(map(_is_plain, args)) and all(map(_is_plain, kwargs.values())):
         return args, kwargs
-    copy = _Copy()
+    copy = _Copy(others or {})
     try:
         return [copy.of(a) for a in args], {name: copy.of(a) for name, a in kwargs.items()}
     except (_TooMany, RecursionError):
@@ -54,12 +57,13 @@ class _TooMany(Exception):
 class _Copy:
     """Copies of all that is reached through containers; what is met twice is copied once."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: Mapping[int, Any]) -> None:
+        self.others = others
         self.made: dict[int, tuple[Any, Any]] = {}  # with what they are of, lest an id be used anew
 
     def of(self, value: Any) -> Any:
         if _is_plain(value):
-            return value
+            return self.others.get(id(value), value)
         if id(value) in self.made:
             return self.made[id(value)][1]
         if len(self.made) >= MOST:

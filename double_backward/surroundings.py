@@ -214,7 +214,8 @@ class Surroundings:
     def __init__(self, *roots):
         self.held, self.beyond = _reachable(roots)
         self.changed, self.drew, self.edited = False, False, []
-        self._kept = None
+        self._kept: Any = None
+        self._ids: set[int] | None = None
 
     @contextmanager
     def unchanged(self, objects=True):
@@ -227,9 +228,8 @@ class Surroundings:
             found = [thing for name, thing in self.held if objects or _is_value(name, thing)]
             self._kept = [*_memory(self.held), *itertools.chain(*map(_kept, found))]
             self._empty = {id(c): _emptied(c) for c in found if isinstance(c, _CACHED)}
-        for each in self._kept if self._empty else ():
-            if isinstance(each, _Bindings):
-                each.replace(self._empty)
+        if self._empty:
+            self._replace(self._empty)
         try:
             yield
         finally:
@@ -237,6 +237,23 @@ class Surroundings:
                 if each.put_back():
                     self.changed = True
                     self.edited += [each.name] if each.name else []
+
+    def exchange(self, others):
+        """Inside `unchanged`: in the place of tensors others, by id, wherever they are held. Gives
+        whether any is."""
+        if self._ids is None:
+            self._ids = {id(thing) for _, thing in self.held}
+        others = {key: other for key, other in others.items() if key in self._ids}
+        if others:
+            for _, thing in reversed(self.held):  # what is in it first
+                if type(thing) is tuple and any(id(part) in others for part in thing):
+                    others[id(thing)] = tuple([others.get(id(part), part) for part in thing])
+            self._replace(others)
+        return bool(others)
+
+    def _replace(self, others):
+        for each in self._kept:
+            each.replace(others)
 
 
 def _is_value(name, thing):
@@ -410,6 +427,9 @@ class _Kept:
         self.write(self.before)
         return True
 
+    def replace(self, others):
+        """In the place of an object that it holds another one; `others` has them by id."""
+
 
 class _Bindings(_Kept):
     """Names, keys or slots, and the objects that they are bound to.
@@ -439,7 +459,6 @@ class _Bindings(_Kept):
                 self.put(key, value)
 
     def replace(self, others):
-        """In the place of an object another one; `others` has them by id."""
         for key, value in self.before.items():
             if id(_inside(value)) in others:
                 other = others[id(_inside(value))]
@@ -463,7 +482,7 @@ def _kept(thing):
         yield _state(thing.setstate, thing.getstate())
     for kind in (list, set, collections.deque):
         if isinstance(thing, kind):
-            yield _elements(thing, kind)
+            yield _Elements(thing, kind)
     yield from _of_buffer(thing)
     yield from _bindings(thing)
 
@@ -505,13 +524,20 @@ def _of_tensor(tensor):
     yield _Kept(now(), now, partial(set_version, tensor), operator.eq)
 
 
-def _elements(thing, kind):
-    def write(before):
-        kind.clear(thing)
-        (kind.update if kind is set else kind.extend)(thing, before)
+class _Elements(_Kept):
+    """Those of a list, a set or a deque."""
 
-    now = partial(list, thing) if type(thing) is kind else lambda: list(kind.__iter__(thing))
-    return _Kept(now(), now, write, _identical)
+    def __init__(self, thing, kind):
+        def write(before):
+            kind.clear(thing)
+            (kind.update if kind is set else kind.extend)(thing, before)
+
+        now = partial(list, thing) if type(thing) is kind else lambda: list(kind.__iter__(thing))
+        super().__init__(now(), now, write, _identical)
+
+    def replace(self, others):
+        if any(id(part) in others for part in self.before):
+            self.write([others.get(id(part), part) for part in self.before])
 
 
 def _memory(held):

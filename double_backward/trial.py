@@ -560,7 +560,7 @@ def _apart(call, around):
     """Nobody listens, nothing stays changed, no hook packs what is saved, and random draws are
     those of the call."""
     drawn = call.state.drawn_again(call.draws)
-    with unheard(), no_packing(), around.unchanged(), drawn as before:
+    with unheard(), no_packing(), call.made_again_in(around), drawn as before:
         yield
         around.drew |= not before.are_as_now()
 

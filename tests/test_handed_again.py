@@ -123,6 +123,83 @@ def test_each_verb_hands_over_what_was_handed_over_first(name, right):
             second(f, make())
 
 
+# A tensor that is handed over, and held by something else that is: who takes it from there when it
+# is called again must find the one that it is handed then.
+
+
+class Sine:
+    def __init__(self, w):
+        self.held = w
+
+    def __call__(self, x):
+        return (self.held * x).sin()
+
+
+class Module(torch.nn.Module):
+    def __init__(self, w):
+        super().__init__()
+        self.register_buffer("held", w)
+        self.forward = types.MethodType(Sine.__call__, self)
+
+
+def closing_over(held, found):
+    return lambda x: (found(held) * x).sin()
+
+
+HOLDERS = {
+    "object": Sine,
+    "module": Module,
+    "cell": lambda w: closing_over(w, lambda held: held),
+    "list": lambda w: closing_over([0, w], lambda held: held[1]),
+    "tuple": lambda w: closing_over((0, (w,)), lambda held: held[1][0]),
+    "dict": lambda w: closing_over({"a": [w]}, lambda held: held["a"][0]),
+}
+
+
+def integral(right):
+    """sin(w x) of a function that holds w, which is handed over beside it."""
+
+    def value(of, x):
+        return of(x) if callable(of) else (of[0] * x).sin()
+
+    def forward(ctx, of, x, w):
+        ctx.of = of
+        ctx.save_for_backward(x, w)
+        ctx.slope = w * (w * x).cos()
+        return value(of, x)
+
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        with torch.enable_grad():
+            (by_w,) = grad(value(ctx.of, x), w, g, create_graph=True)
+        return None, g * (w * (w * x).cos() if right else ctx.slope), by_w
+
+    return function(forward, backward, "Integral").apply
+
+
+def second_of_both(f, make):
+    point, w = x(), x(0.7, 0.4)
+    first = grad((f(make(w), point, w) ** 2).sum(), (point, w), create_graph=True)
+    return grad((first[0] * first[1]).sum(), (point, w))
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("name", HOLDERS)
+def test_a_tensor_that_is_held_too_is_the_one_that_is_handed_over(name, right):
+    make, f = HOLDERS[name], integral(right)
+    truth = second_of_both(lambda of, x, w: (w * x).sin(), make)
+    with recompute_intermediates():
+        torch.testing.assert_close(second_of_both(f, make), truth)
+    (row,) = diagnose_all(lambda: second_of_both(f, make)).rows
+    assert row.said == ("supported" if right else "silently_wrong"), row.diagnosis
+    if right:
+        with detect_intermediates():
+            torch.testing.assert_close(second_of_both(f, make), truth)
+    else:
+        with pytest.raises(SecondDerivativeError, match="ctx.slope"), detect_intermediates():
+            second_of_both(f, make)
+
+
 def test_what_is_handed_over_is_used_once_as_without():
     for remedy in (detect_intermediates, recompute_intermediates):
         options, f = {"p": [3, 3, 3, 3]}, power(lambda v: v["p"].pop(), True)

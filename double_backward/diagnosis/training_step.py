@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -278,6 +279,7 @@ class _Kind:
     state: State  # what was set then
     elements: int
     parameters: set[int]  # the places of those that are a module's
+    origins: dict[int, weakref.ref]  # place -> the tensor itself, which the Function may hold, too
     any_numbers: tuple = ()  # the kind, whatever the numbers that were handed over
     did: Did | None = None  # what forward did
     ways: set[int] = field(default_factory=set)  # what a recorded backward of such a call did, too
@@ -288,6 +290,11 @@ class _Kind:
 
     def differentiated(self, times: int) -> None:
         self.order = max(self.order, times)
+
+    def in_place_of(self, args: Sequence) -> dict[int, Any]:
+        """What stands for the tensors that were handed over, by their id."""
+        there = ((place, origin()) for place, origin in self.origins.items())
+        return {id(tensor): args[place] for place, tensor in there if tensor is not None}
 
     @property
     def is_idle(self) -> bool:
@@ -521,7 +528,7 @@ def _kept(call: Call, room: int, any_numbers: tuple, did: Did | None) -> _Kind:
         kind = _copied(call, room)
     except Exception as error:  # of a class of tensors
         said = f"its inputs could not be copied: {described(error)}"
-        kind = _Kind(call.function, [], [], {}, call.state, 0, set(), refused=said)
+        kind = _Kind(call.function, [], [], {}, call.state, 0, set(), {}, refused=said)
     kind.any_numbers, kind.did = any_numbers, did
     return kind
 
@@ -532,7 +539,8 @@ def _copied(call: Call, room: int) -> _Kind:
     smaller = [] if size <= LARGE else [(part, change_of(args, part)) for part in cut_down(args)]
     own = {p for p, arg in enumerate(args) if isinstance(arg, torch.nn.Parameter)}
     state = call.state.without_draws()
-    return _Kind(call.function, kept, smaller, dict(call.kwargs), state, size, own)
+    origins = {p: weakref.ref(arg) for p, arg in enumerate(args) if isinstance(arg, Tensor)}
+    return _Kind(call.function, kept, smaller, dict(call.kwargs), state, size, own, origins)
 
 
 # Each Function by itself.
@@ -717,19 +725,27 @@ def _diagnose(
         options = {**options, "timeout": _left(end)}
     options = {**options, "order": min(max(kind.order, 2), HIGHEST)}
 
+    if kind.refused:
+        return _not_checked(function, kind.refused), ()
+    args = kind.args or kind.smaller[0][0]
+    around = Surroundings(function, *args, kind.keywords)
+    held = weakref.ref(around)  # fn is looked through, and holds nothing but what it calls
+
     def fn(*args):
-        handed, keywords = anew(args, kind.keywords)
+        others = kind.in_place_of(args)
+        exchange = partial(_exchange, held, others)
+        exchanged = exchange()
+        handed, keywords = anew(args, kind.keywords, others)
         with kind.state.as_then():
             outs = applied(function, *handed, **keywords)
+        for node in {y.grad_fn for y in outs if isinstance(y, Tensor)} if exchanged else ():
+            if node is not None:  # backward finds what its own forward has found
+                node.register_prehook(exchange)
         return tuple(y for i, y in enumerate(outs) if not outputs or i in outputs)
 
     fn.__name__ = function.__name__
-    if kind.refused:
-        return _not_checked(function, kind.refused), ()
     ignored = [each for each in options["ignore"] if matches(each, *_known_by(function))]
     options = {**options, "ignore": tuple(ignored)}
-    args = kind.args or kind.smaller[0][0]
-    around = Surroundings(function, *args, kind.keywords)
     with unheard(), around.unchanged():
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
@@ -746,10 +762,18 @@ def _diagnose(
             if found.verdict is Verdict.NOT_CHECKED and around.beyond:
                 return _not_checked(function, f"{around.beyond}."), ()
             return found, _not_moved(args)
-    text = f"its inputs have {kind.elements:,} elements and could not be cut down."
-    if any(runs(fn, smaller) for smaller, _ in kind.smaller):
-        text = f"its inputs have {kind.elements:,} elements, and with less it does something else."
-    return _not_checked(function, text), ()
+        runs_smaller = any(runs(fn, smaller) for smaller, _ in kind.smaller)
+    why = (
+        ", and with less it does something else." if runs_smaller else " and could not be cut down."
+    )
+    return _not_checked(function, f"its inputs have {kind.elements:,} elements{why}"), ()
+
+
+def _exchange(around: weakref.ref, others: dict, *grad_outs: object) -> bool | None:
+    """Whether any of the others stands now where a tensor is held; None as the hook of a node."""
+    there: Any = around()
+    exchanged = there.exchange(others)
+    return None if grad_outs else exchanged
 
 
 def _does_that(fn: Any, args: list, kind: _Kind) -> bool:

@@ -623,7 +623,7 @@ def _as_then(call, memory):
             stack.enter_context(call.state.drawn_again(call.draws))
         if memory.touches:
             held = Surroundings(call.function, *call.args, call.kwargs)
-            stack.enter_context(held.unchanged())
+            stack.enter_context(call.made_again_in(held))
         yield
 
 
