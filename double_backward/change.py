@@ -7,10 +7,12 @@ has been compared with the Function itself.
 
 import inspect
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import partial, wraps
+from itertools import count, repeat
 
 import torch
 
+from ._torch import tree_map
 from .check import autograd_vjp
 from .failures import handed_over
 from .methods import (
@@ -23,6 +25,9 @@ from .methods import (
 )
 from .operators import flattened
 
+# Of what is kept: its place, a number in saved_tensors or a name on ctx; and which one it is of
+# what is together there, in a list, say.
+Where = tuple[int | str, int]
 OWN = (
     "needs_input_grad", "handed_over", "saved_tensors", "non_differentiable", "outputs",
     "materializes",
@@ -40,10 +45,22 @@ class Notepad:
 
     def __init__(self, needs_input_grad, handed_over=()):
         self.needs_input_grad, self.handed_over = needs_input_grad, handed_over
-        self.saved_tensors = ()
+        self.saved_tensors: tuple = ()
         self.non_differentiable = ()
         self.outputs = ()
         self.materializes = True
+
+    @classmethod
+    def of(cls, ctx, read):
+        """With what a node keeps, each thing as `read(where, value)` gives it."""
+        notepad = cls(ctx.needs_input_grad)
+        saved = enumerate(ctx.saved_tensors)
+        notepad.saved_tensors = tuple(t if t is None else read((i, 0), t) for i, t in saved)
+        for name, value in vars(ctx).items():
+            where = zip(repeat(name), count())
+            each = tree_map(lambda one, where=where: read(next(where), one), value)
+            setattr(notepad, name, each)
+        return notepad
 
     def save_for_backward(self, *tensors):
         self.saved_tensors = tensors
@@ -183,3 +200,16 @@ def unguarded(classes):
             if is_once_differentiable(cls):
                 stack.enter_context(around(cls, backward_method(cls), without_guard))
         yield
+
+
+def reading(function, read):
+    """For a while, backward is given each thing that was kept as `read(where, value)` gives it."""
+
+    def reads(backward):
+        @wraps(backward)  # which tells of a guard
+        def run(ctx, *grad_outs):
+            return handed_over(backward, Notepad.of(ctx, read), *grad_outs)
+
+        return run
+
+    return around(function, backward_method(function), reads)

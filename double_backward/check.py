@@ -77,6 +77,7 @@ ROUGHLY = 0.1, 0.02  # of itself, of the others: what one difference may be off 
 ROUNDED = 10.0  # times what rounding inside leaves, they may differ
 SCATTER = 2.0  # times what it makes of autograd's answer in a few runs
 BY_OTHERS = 10.0, 1e-2  # times the tolerance, by a jvp or torch.func: relative, beside what changes
+LEFT = 1e-4  # relative: what shares lack of their sum, where they are all
 SAME_NUMBER = 1e-6  # relative, of one number before and after something was changed
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-4), torch.float32: (1e-6, 1e-3)}

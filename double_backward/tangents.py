@@ -12,7 +12,7 @@ without a word: that is noticed, with its line, and `Lost` is raised.
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -56,6 +56,7 @@ STAIRS = {  # their derivative is 0
     "floor", "ceil", "round", "sign", "sgn", "trunc", "fix", "heaviside", "signbit", "floor_",
     "ceil_", "round_", "sign_", "trunc_", "__floordiv__", "floor_divide", "bernoulli",
 }  # fmt: skip
+HANDED = "to_save", "non_differentiable", "dirty_tensors"  # to ctx
 OURS = {"_unpack_dual", "_make_dual"}
 IN_PLACE_OF_GRAPH = {"detach_", "set_", "tensor", "new_tensor", "as_subclass", "_make_subclass"}
 
@@ -347,12 +348,17 @@ class _Applied:
         return plain, carried
 
     def _kept(self, plain, tangents):
-        """What ctx was handed of the outputs is what is returned."""
-        for name in ("to_save", "non_differentiable", "dirty_tensors"):
-            kept = getattr(self.ctx, name, None)
-            if isinstance(kept, tuple):
-                setattr(self.ctx, name, tuple(self.plain.get(id(k), k) for k in kept))
-        marked = {id(k) for k in getattr(self.ctx, "non_differentiable", None) or ()}
+        """What ctx was handed of the outputs is what is returned; what is saved of those that are
+        marked keeps its tangent, which they lose."""
+        own = {name: getattr(self.ctx, name, None) or () for name in HANDED}
+        marked = {id(self.plain.get(id(k), k)) for k in own["non_differentiable"]}
+        for name, kept in own.items():
+            returned = [self.plain.get(id(k), k) for k in kept]
+            if name == "to_save":
+                pairs = zip(kept, returned, strict=True)
+                returned = [k if id(y) in marked else y for k, y in pairs]
+            if kept:
+                setattr(self.ctx, name, tuple(returned))
         pairs = zip(plain, tangents, strict=True)
         return tuple(None if id(y) in marked else t for y, t in pairs)
 
@@ -378,32 +384,45 @@ def changes(
 
     Raises `Lost`, also in the place of whatever is raised.
     """
-    if not AVAILABLE or in_forward_mode():
-        raise Lost("forward mode is in use")
-    load_formulas()
-    notes, outputs = Notes(), list[Any]()
+    outputs = list[Any]()
 
     def noting(x):
         outs = subject.function(x)
         outputs[:] = map(_apart, given(outs))
         return outs
 
+    with following(subject.around):
+        grads = [_apart(g) for g in subject.backward_inside(moved(x, d), list(u), noting)]
+        parts = [[p[i] for p in part] for i in (0, 1) for part in (outputs, grads)]
+        return Changes(*map(flat, parts))
+
+
+@contextmanager
+def following(around: Callable[[], AbstractContextManager] = nullcontext) -> Iterator[None]:
+    """Inside, and inside `around()`, tangents go through whatever runs.
+
+    Raises `Lost` where one cannot be followed, also in the place of whatever is raised.
+    """
+    if not AVAILABLE or in_forward_mode():
+        raise Lost("forward mode is in use")
+    load_formulas()
+    notes = Notes()
     try:
-        with torch.enable_grad(), subject.around(), forward_ad.dual_level(), _carried(notes):
-            moved = [
-                forward_ad.make_dual(t, s.to(t.dtype)) if s.any() else t
-                for t, s in zip(x, d, strict=True)
-            ]
-            grads = [_apart(g) for g in subject.backward_inside(moved, list(u), noting)]
-            parts = [[p[i] for p in part] for i in (0, 1) for part in (outputs, grads)]
-            found = Changes(*map(flat, parts))
+        with torch.enable_grad(), around(), forward_ad.dual_level(), _carried(notes):
+            yield
     except Lost:
         raise
     except Exception as error:  # of the callable, or an operation without a formula
         raise Lost(str(error).partition("\n")[0]) from error
     if notes.reason:
         raise Lost(notes.reason)
-    return found
+
+
+def moved(x: Sequence[Tensor], d: Sequence[Tensor]) -> list[Tensor]:
+    """The same inputs, with d for their tangents; what does not move has none."""
+    return [
+        forward_ad.make_dual(t, s.to(t.dtype)) if s.any() else t for t, s in zip(x, d, strict=True)
+    ]
 
 
 def _apart(t):

@@ -50,7 +50,7 @@ def keeping(keep, backward):
     return function(forward, backward).apply
 
 
-def test_what_a_backward_uses_that_returns_something_else_each_time_is_not_known():
+def test_what_a_backward_uses_that_counts_its_calls_is_known():
     def backward(ctx, g):
         ctx.calls.append(1)
         return g * 3 * ctx.square * len(ctx.calls)
@@ -58,7 +58,7 @@ def test_what_a_backward_uses_that_returns_something_else_each_time_is_not_known
     def keep(ctx, x):
         ctx.square, ctx.calls = x**2, []
 
-    assert [s.used for s in one(keeping(keep, backward)).saved] == [None]
+    assert [s.used for s in one(keeping(keep, backward)).saved] == [True]
 
 
 def test_what_is_kept_is_exchanged_on_the_side_on_which_forward_has_a_value():

@@ -70,6 +70,10 @@ class Diagnosis:
     functions: tuple[str, ...] = ()  # the custom Functions in fn
     meant: tuple[str, ...] = ()  # those whose first derivative is another one, by ignore=
     cut_down: str = ""  # "cut down (1000, 1000) to (22, 22)", where large inputs had less in them
+    # How much of what is missing from the first wrong number goes through what is kept: a Function
+    # -> a name -> its share, 0 where autograd follows it, or backward does not use it. {} where
+    # less than two things are kept, or tangents do not tell.
+    shares: dict[str, dict[str, float]] = field(default_factory=dict)
     # Where all is right: the relative error of the second derivative that would have been missed,
     # in every element, and in one alone; 0 where nothing was compared.
     resolution: float = 0.0
@@ -134,6 +138,7 @@ class Diagnosis:
             "second": {str(setting): row.to_dict() for setting, row in self.settings.items()},
             "third": {str(setting): row.to_dict() for setting, row in self.third.items()},
             "matrix": {name: dict(row) for name, row in self.matrix.items()},
+            "shares": {name: dict(kept) for name, kept in self.shares.items()},
             "functions": list(self.functions),
             "meant": list(self.meant),
             "forward_mode": {name: row.to_dict() for name, row in self.forward_mode.items()},
@@ -297,6 +302,7 @@ def _answer(name, evidence, **more):
         forward_mode=evidence.forward_mode,
         torch_func=evidence.torch_func,
         functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
+        shares={} if evidence.compiled else evidence.shares,  # of fn as written
         meant=() if verdict in OF_THE_FIRST else evidence.meant,
         resolution=evidence.measured.resolution,
         resolution_of_one=evidence.measured.resolution_of_one,

@@ -2,12 +2,11 @@
 checked; where that is wrong, the same with one thing done otherwise says what is to blame.
 
     forward run again under autograd cures it    what forward keeps, or leaves elsewhere
-    another value in one kept place changes G    that is what backward uses
+    one kept thing alone changes, and so does G  that is what backward uses
     one output alone has a grad_out              what backward makes of its gradient
     one input alone moves                        which input backward does not follow
 """
 
-import copy
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -23,9 +22,9 @@ from double_backward._torch import base_of, checkpoints_allowed, tree_leaves, un
 from double_backward.calls import Call, Listener, call_of, listening_alone
 from double_backward.change import (
     Notepad,
-    backward_again,
     forward_again,
     keep_again,
+    reading,
     set_up_again,
     unguarded,
 )
@@ -36,6 +35,7 @@ from double_backward.lines import first_line
 from double_backward.methods import applied_as_is, has_setup_context
 from double_backward.names import argument_names
 from double_backward.phrases import Phrase
+from double_backward.shares import moves, taken, taken_elsewhere
 from double_backward.surroundings import held_by
 from double_backward.trial import Trial, Unknown, only_used
 from double_backward.untracked_steps import LEAVING, Step, Watch, watched
@@ -237,14 +237,15 @@ def _explained(custom, truth, inner, dtype):
 
 def _own_results(truth, returns):
     """The results that backward uses, by their names; one may be a stair, which stands still."""
-    ctx = _forward(truth).ctx
-    g = _returned(truth, ctx)
+    g = truth.line.gradients()
     for saved in returns:
-        other, value = copy.copy(ctx), ctx.kept(saved.slot)
-        other.exchange(saved.slot, value + NEAR * size(value))
-        moved = _returned(truth, ctx, other, [saved.slot])
-        if g is not None and moved is not None and not close(g, moved):
-            yield saved.title
+
+        def elsewhere(where, own, slot=saved.slot):
+            return own + NEAR * size(own) if where[0] == slot else own
+
+        with suppress(Exception), reading(truth.call.function, elsewhere):  # of the Function
+            if not close(g, truth.line.gradients()):
+                yield saved.title
 
 
 def _followed(truth):
@@ -307,27 +308,19 @@ def _name(call, place):
     return names[place] if place < len(names) else f"argument {place}"
 
 
-# What forward keeps, exchanged one by one for what it keeps beside the point.
+# What forward keeps, by how much of the change of G comes through it.
 
 
 def _used(kept, truth, with_graph, leaves_torch):
     """The same things, with what is known of each: does backward return something else where it
-    alone is another; where none alone does that, do all that forward made?"""
-    here, there = _forward(truth), _forward(truth, NEAR)
-    g, found = _returned(truth, here.ctx), []
-
-    def changes(*slots):
-        other = _returned(truth, here.ctx, there.ctx, slots)
-        return None if g is None else other is not None and not close(g, other)
-
-    if changes():  # in any case
-        return kept
+    alone changes?"""
+    here, there, found = _forward(truth), _forward(truth, NEAR), []
     known = {s.slot for s in kept}
     for saved in [*kept, *_objects(here.ctx, known)]:
         value, other = here.ctx.kept(saved.slot), there.ctx.kept(saved.slot)
         if saved.kind is Kind.CONSTANT and not same(value, other):  # behind a stair it stood still
             saved = replace(saved, kind=Kind.INTERMEDIATE)
-        saved = replace(saved, used=changes(saved.slot))
+        saved = replace(saved, used=_is_used(saved.slot, truth))
         if saved.kind is Kind.INTERMEDIATE and isinstance(value, Tensor):
             pairs = (value, here.tensors), (other, there.tensors)
             alike = [{k for k in tensors if _repeats(v, tensors[k])} for v, tensors in pairs]
@@ -339,11 +332,15 @@ def _used(kept, truth, with_graph, leaves_torch):
             )
         if saved.used or saved.slot in known:
             found.append(saved)
-    made = [s for s in found if s.kind is Kind.INTERMEDIATE]
-    if made and not any(s.used for s in made):
-        together = changes(*(s.slot for s in made))
-        found = [replace(s, used=together) if s in made else s for s in found]
     return tuple(found)
+
+
+def _is_used(slot, truth):
+    """None where that is not known."""
+    with suppress(Exception):  # of the Function
+        part = truth.expected, truth.call.function, lambda where: where[0] == slot
+        return moves(taken(*part))
+    return None
 
 
 def _repeats(value, tensors):
@@ -398,27 +395,10 @@ def _follows(value):
     return isinstance(value, Tensor) and value.requires_grad
 
 
-def _returned(truth, ctx, other=None, slots=()):
-    """What backward returns with what another call keeps in these places; None: it raises."""
-    ctx, moving = copy.copy(ctx), truth.line.moving
-    for slot in slots:
-        ctx.exchange(slot, other.kept(slot))
-    with suppress(Exception), truth.line.subject.around(), torch.enable_grad():
-        u = [u if u is None else u.clone().requires_grad_(moving) for u in truth.line.u()]
-        return flat(list(backward_again(truth.call, truth.inputs(), u, ctx).values())).detach()
-    return None
-
-
 def _leaves_state(truth):
-    """Whether backward returns something else after forward has run at another point."""
-    found = []
+    """Whether what backward returns changes by what is not on ctx."""
     with suppress(Exception):  # of the Function
-        for again in (False, True):
-            ctx = _forward(truth).ctx
-            if again:
-                _forward(truth, NEAR)
-            found.append(_returned(truth, ctx))
-        return not (truth.around.drew or any(g is None for g in found) or same(*found))
+        return bool(moves(taken_elsewhere(truth.expected, truth.call.function)))
     return False
 
 

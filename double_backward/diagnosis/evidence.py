@@ -13,6 +13,7 @@ from .functions import WRONG, Custom, Extra, Lifetime, Saved
 from .habits import Habits
 from .in_place_writes import Written
 from .measure import Numbers
+from .missing_part import Shares
 from .not_finite import Broken
 from .transforms import THROUGH_A_JVP
 
@@ -45,6 +46,7 @@ class Evidence:
     compiled: Compiled | None = None  # fn calls compiled regions; the rest is of fn as written
     verdict: str = ""  # what was concluded, for those that speak where nobody else does
     explained: bool = False  # a cause is known
+    shares: Shares = field(default_factory=dict)  # of what is missing, by what is kept
 
     @property
     def rows(self) -> list[Row]:

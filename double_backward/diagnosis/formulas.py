@@ -67,6 +67,7 @@ class Row:
     expected: float = 0.0  # at the element shown
     got: float = 0.0
     where: str = ""
+    element: int | None = None  # its place among those of all inputs
     text: str = ""  # first line of the error that autograd raises
     raised_in: str = ""  # where in the reader's code, "backward, line 7"
     zero: bool = False  # nothing but 0 was expected
@@ -252,6 +253,7 @@ def _with_worst(row, got, true, rtol, place, asked_otherwise):
         expected=true.value[i].item(),
         got=got.vector[i].item(),
         where=place(i),
+        element=i,
         uncertain=true.likely[i].item(),
     )
 

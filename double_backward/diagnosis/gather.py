@@ -21,6 +21,7 @@ from .habits import observe
 from .hessian_blocks import blocks
 from .in_place_writes import overwritten
 from .measure import Measured
+from .missing_part import shares
 from .not_finite import broken
 from .points import measured_where_it_tells
 from .prepare import Prepared, prepare
@@ -61,6 +62,10 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
             matrix = blocks(measured)
         with suppress(Exception):  # of fn
             how = typed(measured.probe)
+        try:
+            evidence = replace(evidence, shares=shares(measured, evidence.functions))
+        except Exception as error:  # of fn, or no tangent
+            raise_if_own(error)
     return evidence, how, matrix
 
 

@@ -8,13 +8,14 @@ import textwrap
 from itertools import groupby
 from typing import NamedTuple
 
-from double_backward.check import Outcome
+from double_backward.check import LEFT, Outcome
 from double_backward.lessons import lesson_mark
 from double_backward.lines import WIDTH, translated, wrapped
 
 from .findings import Finding
 from .formulas import FORMULAS, Row
 from .functions import Saved
+from .missing_part import shown_row
 from .transforms import NO_SETUP_CONTEXT
 from .verdict import Verdict
 
@@ -59,6 +60,9 @@ def _lines(diagnosis):
     if shown and diagnosis.recipe:
         lines.append(TableLine("the numbers", "", diagnosis.recipe))
         lines += [TableLine("the numbers", s, FORMULAS[s]) for s in diagnosis.settings]
+    row = shown_row([*diagnosis.settings.values()])
+    if row and (text := _shares_text(row, diagnosis.shares)):
+        lines.append(TableLine("missing", "", text))
     for setting, row in diagnosis.third.items():
         lines.append(TableLine("third derivative", setting, outcome_text(row)))
     for name, row in diagnosis.forward_mode.items():
@@ -135,10 +139,39 @@ def outcome_text(row: Row) -> str:
     return word
 
 
+def _shares_text(row, shares):
+    """What the number lacks, as a sum; "" where that would be one term."""
+    several = len(shares) > 1
+    terms = [
+        (share, f"{title} of {name}" if several else title)
+        for name, kept in shares.items()
+        for title, share in kept.items()
+        if share
+    ]
+    missing = row.expected - row.got
+    rest = missing - sum(share for share, _ in terms)
+    if abs(rest) > 5 * row.uncertain + LEFT * sum(abs(share) for share, _ in terms):
+        terms.append((rest, ""))
+    if len(terms) < 2:
+        return ""
+    spec = _spec(missing, *(share for share, _ in terms))
+    words = [
+        f"{'-' if share < 0 else '+'} {abs(share):{spec}} "
+        + (f"through {title}" if title else "elsewhere")
+        for share, title in terms
+    ]
+    whole = " ".join(words).removeprefix("+ ")
+    return f"{missing:{spec}} = {whole}"
+
+
 def _digits(row):
     """Expected and got, of the first no more digits than finite differences have."""
-    spec = "z.4f" if 1e-2 <= max(abs(row.expected), abs(row.got)) < 1e5 else "z.4g"
+    spec = _spec(row.expected, row.got)
     return _known(row.expected, row.uncertain, spec), format(row.got, spec)
+
+
+def _spec(*numbers):
+    return "z.4f" if 1e-2 <= max(map(abs, numbers)) < 1e5 else "z.4g"
 
 
 def _known(number, uncertain, spec):

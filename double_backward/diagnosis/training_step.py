@@ -437,7 +437,7 @@ class Met(Listener):
             if _can_be_asked(asked):
                 self._count(call, asked)
         if call in self._counted:
-            self._counted[call].differentiated(_times())
+            self._counted[call].differentiated(_times(call))
         return outs
 
     def _counted_ones(self) -> Iterator["_Uses | _Kind"]:
