@@ -89,14 +89,6 @@ class Notepad:
         """What is kept at a place: a number in saved_tensors, or the name of an attribute."""
         return self.saved_tensors[place] if isinstance(place, int) else getattr(self, place)
 
-    def exchange(self, place, value):
-        """Keep something else there."""
-        if isinstance(place, int):
-            saved = self.saved_tensors
-            self.saved_tensors = (*saved[:place], value, *saved[place + 1 :])
-        else:
-            setattr(self, place, value)
-
     @property
     def saved_variables(self):
         """The old name of saved_tensors."""

@@ -12,10 +12,11 @@ from torch.autograd import Function, grad
 
 from double_backward.graphs import Drawing
 from double_backward.graphs import picture as looks
-from double_backward.graphs.flow import record
+from double_backward.graphs.flow import number_words, record
 from double_backward.graphs.layout import to_svg
 from double_backward.graphs.outline import NO_PATH, PATHS_ONLY, joined, verdict
 from double_backward.graphs.sketch import Sketch, TensorBox
+from double_backward.graphs.walk import Kept
 from lessons_src.derivatives import second
 
 NAMES = "y", "expx", "expnegx"  # what Sinh returns
@@ -27,8 +28,8 @@ def draw_square(function: type[Function], at: float, numbers: bool = False) -> D
     Args:
         function: computes sinh; returns y alone, or the two exponentials, too.
         at: x.
-        numbers: whether each arrow says what comes back along it in the second backward; `steps`
-            then tells of that pass.
+        numbers: whether each path says what x gets by it in the second backward, or lacks: their
+            sum is right; `steps` then tells of that pass.
     """
     x = torch.tensor([at], dtype=torch.float64, requires_grad=True)
     outputs = function.apply(x)
@@ -63,9 +64,14 @@ class _Square:
                 self.boxes[box.called or box.keepers[0][1].name] = box
         words, self.colour = verdict(sketch)
         self.verdict = words.removesuffix(PATHS_ONLY)
-        missing = [path.kept for path in sketch.findings.missing]
-        lost = {id(kept.tensor) for kept in missing if not isinstance(kept, str)}
-        self.lost = [name for name, box in self.boxes.items() if id(box.tensor) in lost]
+        shares = {
+            id(path.kept.tensor): path.share
+            for path in sketch.findings.missing
+            if isinstance(path.kept, Kept)
+        }
+        self.lost = {
+            name: shares[id(b.tensor)] for name, b in self.boxes.items() if id(b.tensor) in shares
+        }
 
     def told(self) -> Iterator[str]:
         """A line for each tensor that the Function returns or keeps."""
@@ -75,14 +81,15 @@ class _Square:
 
     def steps(self) -> list[tuple[str, list[str]]]:
         """As those of `draw_backward`, with the first backward as one."""
-        came = {name: self._back(name) for name in self.boxes if name not in self.lost}
-        sent = joined(f"{number} to {name}" for name, number in came.items())
-        nothing = f" No path leads to {joined(self.lost)}." if self.lost else ""
+        came = [name for name in self.boxes if name not in self.lost]
+        got = joined(f"{self._share(name)} by {name}" for name in came)
+        lacks = joined(f"{self._share(name)} by {name}" for name in self.lost) if self.lost else ""
+        nothing = f" No path: it lacks {lacks}." if lacks else ""
         arrows = [part for name in came for part in (f"{name}->backward", name)]
         return [
             ("The pass starts at grad_x with 1.", ["grad_x"]),
-            (f"The first backward sends {sent}.{nothing}", ["backward", *arrows]),
-            (f"{self.title} sends {self._back('x')} to x.", ["function", "x->function", "x"]),
+            (f"x gets {got}.{nothing}", ["backward", *arrows]),
+            (f"{self.title} sends {self._share('x')} to x.", ["function", "x->function", "x"]),
         ]
 
     def dot(self, number: str) -> str:
@@ -109,27 +116,39 @@ class _Square:
         yield f"function [{looks.FUNCTION} label={looks.quoted(self.title)}]"
         yield f"backward [{looks.OPERATION} label={looks.quoted(backward)}]"
         yield _box("grad_x", "grad_x", looks.NAMED)
-        yield f'x -> function [label="{self._number("x")}"]'
+        yield f'x -> function [label="{self._label("x")}"]'
         no_path = [f" {line} " for line in textwrap.wrap(NO_PATH, 10)]
-        room = [" "] * (len(no_path) // 2)  # as much as these words need
+        lines = len(no_path) + bool(self.sketch.flow.arrived)  # in each label
         for name, box in self.boxes.items():
             where = "" if not box.keepers else "\nreturned" if box.maker else "\non ctx only"
             yield _box(name, name + where, looks.KEPT if where else looks.NAMED, bool(box.maker))
             yield f"function -> {name}" + ("" if box.maker else f" [{looks.KEPT_LINE}]")
-            words = [*room, self._number(name), *room]
+            words = [self._label(name)]
             if name in self.lost:
-                words, no_path = no_path, []  # once
+                words, no_path = [*no_path, *filter(None, words)], []  # once
+            if words:
+                words = [*[" "] * ((lines - len(words)) // 2), *words]
+                words += [" "] * (lines - len(words))
             look = looks.MISSING_LINE if name in self.lost else ""
             yield f"{name} -> backward [{look} label={looks.quoted(chr(10).join(words))}]"
         yield "backward -> grad_x"
 
-    def _number(self, name: str) -> str:
-        number = self._back(name)
-        return f" {looks.BACK}{number} " if number else ""
+    def _label(self, name: str) -> str:
+        """What x gets by this tensor, or lacks; for x, what comes back to it in all."""
+        if not self.sketch.flow.arrived:
+            return ""
+        mark = "lacks " if name in self.lost else looks.BACK
+        return f" {mark}{self._share(name)} "
 
-    def _back(self, name: str) -> str | None:
-        box = self.boxes.get(name) or self.sketch.box_of(self.sketch.tensors[name])
-        return self.sketch.came_back(box)
+    def _share(self, name: str) -> str:
+        """In the numbers of x, so that they can be added up."""
+        if name in self.lost:
+            share = self.lost[name]
+            return "?" if share is None else number_words(share)
+        x, box = self.sketch.tensors["x"], self.sketch.box_of(self.sketch.tensors[name])
+        assert box.maker is not None
+        came = self.sketch.flow.arrived[box.maker.fn, box.number]
+        return number_words(*grad(box.tensor, x, came, retain_graph=True))
 
 
 def _two_lines(words: str) -> list[str]:

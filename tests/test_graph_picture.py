@@ -59,6 +59,7 @@ KEEPS = "dir=none style=dotted color=grey40 penwidth=1.5"
 
 def test_intermediates_and_a_gradient_that_is_cut_off():
     on_ctx = "(2,)\\nintermediate,\\non ctx of SinhBad\\nno graph leads on"
+    no_path = " no path: \\n taken for \\n a constant "
     assert statements(sketch_of(SinhBad.apply, leaf().clone())) == [
         "subgraph cluster_0 {",
         'label="forward" labelloc=b labeljust=l color=grey peripheries=1',
@@ -80,8 +81,8 @@ def test_intermediates_and_a_gradient_that_is_cut_off():
         "n3 -> n1",
         f"n1 -> n6 [{KEEPS}]",
         f"n1 -> n7 [{KEEPS}]",
-        f'n6 -> n2 [{MISSING} label=" no path: \\n taken for \\n a constant "]',
-        f"n7 -> n2 [{MISSING}]",
+        f'n6 -> n2 [{MISSING} label="{no_path}\\n x lacks 0.8244, 1.359 "]',
+        f'n7 -> n2 [{MISSING} label=" x lacks -0.3033, -0.1839 "]',
         "n4 -> n2 [style=invis]",
     ]
 

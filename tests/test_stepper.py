@@ -70,11 +70,11 @@ def test_the_right_number_and_the_wrong_one_stand_beside_each_other():
     shown = side_by_side(**pair())
     right, wrong = ([words for words, _ in steps] for steps in shown.data["steps"])
     assert right[1:] == [
-        "The first backward sends 2.255 to y, 0.5211 to expx and 0.5211 to expnegx.",
+        "x gets 2.543 by y, 0.8591 by expx and -0.3161 by expnegx.",
         "Sinh sends 3.086 to x.",  # 2 cosh 2x
     ]
     assert wrong[1:] == [
-        "The first backward sends 2.255 to y. No path leads to expx and expnegx.",
+        "x gets 2.543 by y. No path: it lacks 0.8591 by expx and -0.3161 by expnegx.",
         "SinhBad sends 2.543 to x.",  # 2 cosh² x
     ]
     assert "second derivative 2.5431, wrong: it is 3.0862" in str(shown)

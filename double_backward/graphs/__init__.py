@@ -79,9 +79,11 @@ def draw(*unnamed: Values, legend: bool = True, **named: Values) -> Drawing:
 
     With a gradient and `out` among them, the custom Functions are run once more on copies, to see
     which paths are missing: where one keeps a tensor that changes with its inputs and gets it back
-    without a graph, the path that should leave it is drawn in red. Paths are all that is seen: a
-    backward that ignores the gradient of an output, or returns a wrong number, has them all, and is
-    for `diagnose`.
+    without a graph, the path that should leave it is drawn in red. Where that can be measured, it
+    carries what the input lacks: what a pass that starts at the gradient with ones would bring back
+    to it through this thing that is kept. What comes back, and all that is lacked, is what should
+    come back. Paths are all that is seen: a backward that ignores the gradient of an output, or
+    returns a wrong number, has them all, and is for `diagnose`.
 
     Args:
         legend: whether the picture says what its looks mean.
@@ -119,7 +121,7 @@ def draw_backward(
         `Drawing`, as from `draw`. Where the pass raises, the outline says so with torch's words.
     """
     tensors, notes = _tensors(named, unnamed, "draw_backward")
-    sketch = Sketch(tensors)
+    sketch = Sketch(tensors, grad_outputs)
     if sketch.nodes and len(sketch.nodes) <= MOST:
         start, *others = tensors.values()
         ends = [tensor for tensor in others if tensor.requires_grad]

@@ -1,21 +1,20 @@
 """The paths that should leave what a Function keeps, and do not.
 
 A Function that keeps a tensor of its own making gets it back without a graph: whatever its backward
-computes from it is a constant to autograd. Which paths are missing is measured. First, each thing
-that it keeps is moved, as forward moves it with the inputs, to see whether what backward returns
-moves along; with a mask it does not. Then the reader's backward pass is run once more, node by
-node, with those tensors as leaves that require grad: the edges that only this second graph has are
-the missing ones.
+computes from it is a constant to autograd. Which paths are missing is measured. First, the Function
+is tried by itself, beside its inputs: does what its backward returns change by this thing alone? By
+a mask it does not. Then the reader's backward pass is run once more, node by node, with those
+tensors as leaves that require grad: the edges that only this second graph has are the missing ones,
+and what comes back along them would have come to the reader's input.
 
 Nothing of the reader's is written: Functions get copies, and no hook and no `.grad` is touched.
 Where something cannot be asked, nothing is claimed of it.
 """
 
 import contextlib
-import functools
 import io
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -23,16 +22,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from double_backward._torch import grad_outs_of, number_of, tree_map
+from double_backward import tangents
+from double_backward._torch import grad_outs_of, number_of, tree_leaves, unwrapped
 from double_backward.calls import Call
-from double_backward.change import Notepad, fitting, forward_again
-from double_backward.check import Line, Subject, signed
-from double_backward.differences import STEPS, close, flat, slope
+from double_backward.change import Notepad, Where, fitting, forward_again
+from double_backward.check import signed
+from double_backward.differences import LAST, STEPS, Slope, close, flat
 from double_backward.graphs import walk
 from double_backward.graphs.walk import Edge, Graph, Kept, Node, origin
 from double_backward.methods import backward_method
 from double_backward.operators import operator_of
-from double_backward.surroundings import Draws, State, Surroundings
+from double_backward.shares import moves, taken
+from double_backward.surroundings import State, Surroundings
+from double_backward.trial import Trial, Unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +48,18 @@ class Missing:
         to: the operation that takes it for a constant: the keeper itself where that is a step of
             its backward outside autograd, None where it is the gradient, which has no graph at all.
         gradient: the reader's name for the gradient whose backward pass was run once more.
+        by: the reader's name for the input at which that ended.
+        share: what comes back to that input by nothing that is kept but this, in a pass that starts
+            at the gradient, and is missing: a tensor of its shape. None where it is not known, and
+            on each path but the first of those that leave one thing.
     """
 
     keeper: Node
     kept: Kept | str
     to: Node | None
     gradient: str
+    by: str
+    share: Tensor | None = None
 
 
 @dataclass(eq=False)
@@ -78,27 +86,92 @@ class Pass:
         gradient: what it gave, a tensor with or without a graph.
         of: what it started from, tensors of any shape.
         seeds: what it started with, one tensor of the shape of each; None stands for ones.
-        by: the input at which it ended.
+        by: what the reader calls the input at which it ended.
+        end: this input.
+        next_seed: what a pass through it starts with, of the shape of the gradient; None: ones.
     """
 
     name: str
     gradient: Tensor
     of: list[Tensor]
     seeds: list[Tensor | None]
-    by: Tensor
+    by: str
+    end: Tensor
+    next_seed: Tensor | None = None
 
 
 MADE: tuple[walk.Role, ...] = walk.INTERMEDIATE, walk.NO_GRAPH  # by the Function itself
 Arrived = dict[Edge | None, Tensor]
-Instead = dict[int, Any]  # what stands in for what is kept, by the id of that
-Asked = dict[int, Kept | str]  # a tensor, or the name of a number, that a Function keeps, by its id
-At = Callable[[float], Instead]  # what they are at a point of a line
-# A Function, what it keeps, how that moves, and whether the line goes through the reader's point.
-Keeper = tuple[Node, Asked, At, bool]
+Place = tuple[Node, Where]  # what a Function keeps there
+Leaves = dict[Place, Tensor]  # what stands in for a tensor that is kept
 
 
 class NotKnown(Exception):
     """The question cannot be asked of this graph."""
+
+
+@dataclass(eq=False)
+class Keeper:
+    """A Function in the graph, called once more.
+
+    Attributes:
+        node: its node.
+        call: with the reader's inputs, or some of their shape.
+        known: whether these are the reader's.
+        kept: what it keeps, tensors, or numbers and arrays by name, and where.
+        tried: the same call, checked by itself, for each choice of outputs that has been asked.
+    """
+
+    node: Node
+    call: Call
+    known: bool
+    kept: dict[Where, Kept | str]
+    tried: dict[tuple[int, ...], Trial] = field(default_factory=dict)
+
+    def uses(self, where: Where, outputs: tuple[int, ...], leads: set[Node]) -> bool:
+        """Whether what it returns for the inputs that lead on changes by what it keeps there, if
+        these outputs are given a grad_out. Raises `Unknown`, or `NotKnown`."""
+        if outputs not in self.tried:
+            self.tried[outputs] = Trial(self.call, None, anyway=True, outputs=outputs)
+        expected = self.tried[outputs].expected
+        change = taken(expected, self.node.custom, lambda each: each == where)
+        sources = [source[0] in leads for source in self.node.inputs if source]
+        asked = torch.repeat_interleave(torch.tensor(sources), torch.tensor(expected.sizes))
+        found = moves(Slope(*(part[asked] for part in change)))
+        if found is None:
+            raise NotKnown
+        return found
+
+    def sent(self, where: Where, kept: Tensor, grad: Tensor) -> list[Tensor]:
+        """What autograd, where it records forward, sends back to each input from what is kept.
+
+        Raises:
+            Lost: that is not what tangents say, or forward keeps something else now.
+        """
+        x = [t.detach().clone().requires_grad_() for t in self.call.given]
+        again = self._kept_again(where, x)
+        exact = all(trial.expected.exact for trial in self.tried.values())
+        if not (exact and again.requires_grad and close(again, kept)):
+            raise tangents.Lost("forward keeps something else")
+        grads = torch.autograd.grad(again, x, grad, allow_unused=True)
+        sent = [torch.zeros_like(t) if g is None else g for t, g in zip(x, grads, strict=True)]
+        draw = torch.Generator().manual_seed(4)
+        d = [signed(t.detach(), draw) for t in x]
+        with tangents.following():
+            change = tangents.tangent(self._kept_again(where, tangents.moved(x, d)))
+        change = torch.zeros_like(kept) if change is None else change
+        by_autograd, by_tangents = flat(sent) * flat(d), flat([grad]) * flat([change])
+        digits = LAST * torch.finfo(kept.dtype).eps * (by_autograd.norm() + by_tangents.norm())
+        if (by_autograd.sum() - by_tangents.sum()).abs() > digits:
+            raise tangents.Lost("autograd does not follow forward")
+        return sent
+
+    def _kept_again(self, where: Where, x: list[Tensor]) -> Tensor:
+        """What forward keeps in a place, called once more under autograd."""
+        name, number = where
+        with self.call.state.drawn_again(), torch.enable_grad():
+            ctx, _ = forward_again(self.call, dict(enumerate(x)))
+        return tree_leaves(ctx.kept(name))[number]
 
 
 def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
@@ -119,16 +192,17 @@ def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
                 keepers.append(_keeper(graph, node, named))
             except Exception:  # NotKnown, or whatever forward raises
                 found.unasked.append(node)
-        for each in passes if any(asked for _, asked, *_ in keepers) else []:
+        for each in passes if any(keeper.kept for keeper in keepers) else []:
             try:
                 passed |= _look(graph, each, keepers, found)
             except Exception:  # NotKnown, or whatever backward raises
-                found.unasked += [node for node, asked, *_ in keepers if asked]
+                found.unasked += [keeper.node for keeper in keepers if keeper.kept]
     used = {(missing.keeper, missing.kept) for missing in found.missing}
-    for node, asked, _, known in keepers:
-        made = [kept for kept in asked.values() if _is_made(kept) and node in passed]
+    for keeper in keepers:
+        node = keeper.node
+        made = [kept for kept in keeper.kept.values() if _is_made(kept) and node in passed]
         unused = [kept for kept in made if (node, kept) not in used]
-        if known:
+        if keeper.known:
             found.constant += [kept for kept in unused if isinstance(kept, Kept)]
         elif unused:
             found.unasked.append(node)  # elsewhere it is not used; here it may be
@@ -136,40 +210,31 @@ def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
 
 
 def _keeper(graph: Graph, node: Node, named: list[Tensor]) -> Keeper:
-    """A Function and what it keeps: inputs and outputs moved by themselves, what it has made as
-    forward moves it with the inputs.
+    """A Function, what it keeps, and how it is called.
 
     Raises:
-        NotKnown: forward cannot be called as it was.
+        NotKnown: nothing tells what it was called with.
     """
+    kept = dict(_kept(node))
+    inputs, known = _inputs(graph, node, named) if kept else ([], True)
+    return Keeper(node, Call(node.custom, inputs, {}, State.now()), known, kept)
+
+
+def _kept(node: Node) -> Iterator[tuple[Where, Kept | str]]:
+    """What finite differences can move, and where it is."""
+    ctx: Any = node.fn
+    saved = [(place, 0) for place in _places(ctx)]
+    leaves = {
+        id(unwrapped(leaf)): (name, number)
+        for name, value in vars(ctx).items()
+        for number, leaf in enumerate(tree_leaves(value))
+        if isinstance(leaf, Tensor)
+    }
+    for number, kept in enumerate(node.kept):
+        if kept.role in (*MADE, walk.INPUT, walk.OUTPUT) and _is_plain(kept.tensor):
+            yield (saved[number] if number < len(saved) else leaves[id(kept.tensor)]), kept
     kinds = float, complex, np.number, np.ndarray
-    made: Asked = {id(v): name for name, v in vars(node.fn).items() if isinstance(v, kinds)}
-    made |= {id(kept.tensor): kept for kept in _kept(node, *MADE)}
-    others = {id(kept.tensor): kept for kept in _kept(node, walk.INPUT, walk.OUTPUT)}
-    own_lines = {key: _line([kept.tensor]) for key, kept in others.items()}
-    inputs, known = _inputs(graph, node, named) if made else ([], True)
-    call = Call(node.custom, inputs, {}, State.now(draws=False))
-    line, draws = _line(inputs), Draws.now()
-
-    @functools.cache
-    def at(h: float) -> Instead:
-        moved: Instead = {key: own.x(h)[0] for key, own in own_lines.items()}
-        if not made:
-            return moved
-        draws.put_back()
-        with torch.no_grad():
-            ctx, _ = forward_again(call, dict(enumerate(line.x(h))))
-        again = [*(t for t in ctx.saved_tensors if t is not None), *walk.tensors_in(ctx.attributes)]
-        tensors = {id(kept.tensor): t for kept, t in zip(node.kept, again, strict=True)}
-        numbers = {key: ctx.kept(name) for key, name in made.items() if isinstance(name, str)}
-        return tensors | numbers | moved
-
-    return node, made | others, at, known
-
-
-def _kept(node: Node, *roles: walk.Role) -> list[Any]:
-    """What a custom Function keeps in these roles, and finite differences can move."""
-    return [kept for kept in node.kept if kept.role in roles and _is_plain(kept.tensor)]
+    yield from (((name, 0), name) for name, v in vars(ctx).items() if isinstance(v, kinds))
 
 
 def _is_made(kept: Kept | str) -> bool:
@@ -180,11 +245,6 @@ def _is_plain(t: Tensor | None) -> bool:
     if t is None or t.layout is not torch.strided or t.device.type == "meta":
         return False
     return t.dtype in STEPS
-
-
-def _line(tensors: list[Tensor]) -> Line:
-    """From some tensors on, in proportion to them."""
-    return Line.of(Subject(list, tuple(tensors), ()))
 
 
 def _inputs(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Tensor], bool]:
@@ -224,28 +284,84 @@ def _zeros(meta: Any) -> Tensor:
 
 def _look(graph: Graph, each: Pass, keepers: list[Keeper], found: Findings) -> set[Node]:
     """Find the paths that a pass lacks; the Functions among the keepers that it goes through."""
-    leads = _leading(graph, graph.node_of(each.by))
-    arrived = _again(graph, each, leads, {})
-    if not close(arrived[origin(each.by)], each.gradient):
-        raise NotKnown
-    used, passed = dict[int, tuple[Node, Any]](), set[Node]()
-    for node, asked, at, _ in keepers:
-        grads = _grads(node, arrived)
-        if any(grad is not None for grad in grads):
-            passed.add(node)
-            used |= {
-                k: (node, kept) for k, kept in asked.items() if _uses(node, grads, leads, k, at)
-            }
-    leaves = {
-        key: kept.tensor.detach().requires_grad_()
-        for key, (_, kept) in used.items()
-        if _is_made(kept) and not isinstance(kept, str)
+    end = graph.node_of(each.end)
+    leads = _leading(graph, end)
+    start = {
+        origin(of): torch.ones_like(of) if seed is None else seed.clone()
+        for of, seed in zip(each.of, each.seeds, strict=True)
     }
-    again = _again(graph, each, leads, leaves)[origin(each.by)]
+    arrived = _again(leads, end, start, {})
+    if not close(arrived[origin(each.end)], each.gradient):
+        raise NotKnown
+    used, passed = dict[Place, Keeper](), set[Node]()
+    for keeper in keepers:
+        grads = _grads(keeper.node, arrived)
+        if all(grad is None for grad in grads):
+            continue
+        passed.add(keeper.node)
+        try:
+            used |= {(keeper.node, where): keeper for where in _lost(keeper, grads, leads)}
+        except (NotKnown, Unknown):
+            found.unasked.append(keeper.node)
+    leaves = {place: leaf.requires_grad_() for place, leaf in _made(used)}
+    again = _again(leads, end, start, leaves)[origin(each.end)]
     ends = _compare(graph, each.gradient, again, leaves)
-    ends += [(key, node) for key, (node, _) in used.items() if key not in dict(ends)]
-    found.missing += [Missing(*used[key], to, each.name) for key, to in ends]
+    ends += [(place, place[0]) for place in used if place not in dict(ends)]
+    shares = dict[Place, Tensor]()
+    for place, edges in _brought(each, again, leaves, used):
+        back = _again(leads, end, edges, {}).get(origin(each.end))
+        shares[place] = torch.zeros_like(each.end) if back is None else back
+    for place, to in ends:
+        (node, where), share = place, shares.pop(place, None)
+        kept = used[place].kept[where]
+        found.missing.append(Missing(node, kept, to, each.name, each.by, share))
     return passed
+
+
+def _lost(keeper: Keeper, grads: list[Tensor | None], leads: set[Node]) -> Iterator[Where]:
+    """Where something is kept that backward uses, and that no graph leads to."""
+    alone = [grad if grad is None else grad.detach().clone() for grad in grads]
+    returned = [grad for _, grad in _sent(keeper.node, alone, leads, {})]
+    outputs = tuple(number for number, grad in enumerate(grads) if grad is not None)
+    followed = walk.walk(*returned)
+    for where, kept in keeper.kept.items() if returned else []:
+        lost = isinstance(kept, str) or kept.tensor is None or not followed.node_of(kept.tensor)
+        if lost and keeper.uses(where, outputs, leads):
+            yield where
+
+
+def _made(used: dict[Place, Keeper]) -> Iterator[tuple[Place, Tensor]]:
+    """Of what is used, the tensors that a Function has made."""
+    for place, keeper in used.items():
+        kept = keeper.kept[place[1]]
+        if isinstance(kept, Kept) and kept.role in MADE and kept.tensor is not None:
+            yield place, kept.tensor.detach()
+
+
+def _brought(
+    each: Pass, again: Tensor, leaves: Leaves, used: dict[Place, Keeper]
+) -> Iterator[tuple[Place, Arrived]]:
+    """What a pass from the gradient would bring to the inputs of a Function through each thing that
+    it keeps, where that is known."""
+    if not (leaves and again.requires_grad):
+        return
+    seed = torch.ones_like(again) if each.next_seed is None else each.next_seed
+    grads = torch.autograd.grad(again, list(leaves.values()), seed, allow_unused=True)
+    for (place, leaf), grad in zip(leaves.items(), grads, strict=True):
+        keeper = used[place]
+        if grad is None or not keeper.known:
+            continue
+        with contextlib.suppress(tangents.Lost):
+            back = keeper.sent(place[1], leaf, grad)
+            edges = [(source[0].fn, source[1]) for source in keeper.node.inputs if source]
+            yield place, _summed(edges, back)
+
+
+def _summed(edges: list[Edge], tensors: list[Tensor]) -> Arrived:
+    arrived: Arrived = {}
+    for edge, tensor in zip(edges, tensors, strict=True):
+        arrived[edge] = arrived[edge] + tensor if edge in arrived else tensor
+    return arrived
 
 
 def _leading(graph: Graph, end: Node | None) -> set[Node]:
@@ -257,33 +373,11 @@ def _leading(graph: Graph, end: Node | None) -> set[Node]:
     return leads
 
 
-def _uses(node: Node, grads: list[Tensor | None], leads: set[Node], key: int, at: At) -> bool:
-    """Whether what backward returns moves with something, and not by a graph; a jump is no move."""
-
-    def returned(h: float) -> list[Tensor]:
-        draw = torch.Generator().manual_seed(4)
-        u = [None if g is None else signed(g, draw) for g in grads]  # backward may write into it
-        return [grad for _, grad in _sent(node, u, leads, {key: at(h)[key]})]
-
-    here, value = returned(0.0), at(0.0)[key]
-    if not here or isinstance(value, Tensor) and walk.walk(*here).node_of(value):
-        return False
-    found = slope(lambda h: flat(returned(h)), here[0].dtype, 1.0)
-    moves = bool((found.value.abs() > 5 * found.error).any())
-    if not (moves or found.error.isfinite().all()):
-        raise NotKnown
-    return moves
-
-
-def _again(graph: Graph, each: Pass, leads: set[Node], instead: Instead) -> Arrived:
+def _again(leads: set[Node], end: Node | None, start: Arrived, leaves: Leaves) -> Arrived:
     """A backward pass, node by node and in torch's order, but without hooks; what arrives where."""
-    arrived: Arrived = {}
-    for of, seed in zip(each.of, each.seeds, strict=True):
-        arrived[origin(of)] = torch.ones_like(of) if seed is None else seed.clone()
-    nodes = graph.reachable(*each.of) & leads - {graph.node_of(each.by)}
+    arrived, nodes = dict(start), leads - {end}
     for node in sorted(nodes, key=lambda node: number_of(node.fn), reverse=True):
-        grads = _grads(node, arrived)
-        for edge, grad in _sent(node, grads, leads, instead):
+        for edge, grad in _sent(node, _grads(node, arrived), leads, leaves):
             arrived[edge] = arrived[edge] + grad if edge in arrived else grad
     return arrived
 
@@ -294,7 +388,7 @@ def _grads(node: Node, arrived: Arrived) -> list[Tensor | None]:
 
 
 def _sent(
-    node: Node, grads: list[Tensor | None], leads: set[Node], instead: Instead
+    node: Node, grads: list[Tensor | None], leads: set[Node], leaves: Leaves
 ) -> list[tuple[Edge, Tensor]]:
     """What one node sends on; nothing where nothing has arrived. No hook runs."""
     fn: Any = node.fn
@@ -304,7 +398,7 @@ def _sent(
         sent = fn(*grads)
     else:
         full = [_zeros(m) if g is None else g for g, m in zip(grads, grad_outs_of(fn), strict=True)]
-        sent = getattr(node.custom, backward_method(node.custom))(_notepad(node, instead), *full)
+        sent = getattr(node.custom, backward_method(node.custom))(_notepad(node, leaves), *full)
     sent = list(sent) if isinstance(sent, (tuple, list)) else [sent]
     if node.custom is not None:  # answers for every argument of forward; only tensors have an edge
         needed = (g for g, needed in zip(sent, _needs(node), strict=False) if needed)
@@ -316,36 +410,36 @@ def _sent(
     ]
 
 
-def _notepad(node: Node, instead: Instead) -> Notepad:
-    """Stands in for a ctx: with copies, and with what is there `instead`."""
+def _notepad(node: Node, leaves: Leaves) -> Notepad:
+    """Stands in for a ctx: with copies, and with leaves where there are such."""
 
-    def copied(value: Any) -> Any:
-        value = instead.get(id(value), value)
+    def copied(where: Where, value: Any) -> Any:
+        value = leaves.get((node, where), value)
         if isinstance(value, Tensor):
             return value.clone()
         return value.copy() if isinstance(value, np.ndarray) else value
 
-    ctx: Any = node.fn
-    notepad: Any = Notepad(_needs(node))
-    read = iter(node.kept)  # begins with what is saved: torch hands out others each time
-    saved = [None if t is None else copied(next(read).tensor) for t in ctx.saved_tensors]
-    notepad.saved_tensors = tuple(saved)
-    for name, value in vars(ctx).items():
-        setattr(notepad, name, tree_map(copied, value))
+    notepad = Notepad.of(node.fn, copied)
+    notepad.needs_input_grad = _needs(node)
     return notepad
 
 
+def _places(ctx: Any) -> list[int]:
+    """Of the tensors that torch saved."""
+    return [number for number, t in enumerate(ctx.saved_tensors) if t is not None]
+
+
 def _compare(
-    graph: Graph, actual: Tensor, again: Tensor, leaves: Instead
-) -> list[tuple[int, Node | None]]:
-    """(id of the kept tensor, operation) for each edge that only the graph with leaves has."""
+    graph: Graph, actual: Tensor, again: Tensor, leaves: Leaves
+) -> list[tuple[Place, Node | None]]:
+    """(what is kept, operation) for each edge that only the graph with leaves has."""
     graph_again = walk.walk(again)
     own = {graph_again.node_of(leaf): key for key, leaf in leaves.items()}
-    behind: dict[Node, set[int]] = {}  # the leaves that a node leads back to
+    behind: dict[Node, set[Place]] = {}  # the leaves that a node leads back to
     for node in reversed(graph_again.nodes):
         sources = (behind[source[0]] for source in node.inputs if source)
         behind[node] = {own[node]} if node in own else set().union(*sources)
-    found: list[tuple[int, Node | None]] = []
+    found: list[tuple[Place, Node | None]] = []
     todo: list[tuple[Node | None, ...]] = [
         (None, graph.node_of(actual), graph_again.node_of(again))
     ]

@@ -6,6 +6,7 @@ from typing import Final, Literal
 from torch import Tensor
 
 from double_backward.graphs import walk
+from double_backward.graphs.flow import number_words
 from double_backward.graphs.missing import Missing
 from double_backward.graphs.sketch import Sketch, TensorBox, is_gradient
 from double_backward.graphs.walk import Kept, Node, Source
@@ -245,8 +246,15 @@ def _missing_rows(sketch: Sketch, missing: list[Missing]) -> list[Row]:
     for each in missing:
         name = each.kept if isinstance(each.kept, str) else kept_name(sketch, each.kept)
         of = f" from {name} of {sketch.title(each.keeper)}:"
-        rows[f"    {NO_PATH.replace(':', of)}"] = None
+        words = "; ".join(filter(None, [NO_PATH.replace(":", of), lacks_words(each)]))
+        rows[f"    {words}"] = None
     return list(rows)
+
+
+def lacks_words(missing: Missing) -> str:
+    """ "x lacks 0.5, 1.2", or "" where that is not known."""
+    share = missing.share
+    return "" if share is None else f"{missing.by} lacks {number_words(share)}"
 
 
 def _pass_rows(sketch: Sketch, node: Node) -> list[Row]:

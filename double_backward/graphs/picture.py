@@ -20,6 +20,7 @@ from double_backward.graphs.outline import (
     cut_off_words,
     is_circle,
     joined,
+    lacks_words,
     leaf_name,
     pass_name,
     reference,
@@ -233,15 +234,17 @@ class _Dot:
 
     def _missing(self) -> None:
         """The paths that should be there; the words stand once at each end."""
-        said, label = set(), quoted("\n".join(f" {line} " for line in _wrapped(NO_PATH, 10)))
+        said = set()
         for missing in self.sketch.findings.missing:
             if isinstance(missing.kept, str) or missing.to is missing.keeper:
                 continue  # inside a backward, of which nothing is drawn
             end = missing.to or self.sketch.box_of(self.sketch.tensors[missing.gradient])
             start = self.sketch.box_of(missing.kept.tensor)
-            words = "" if end in said else f" label={label}"
+            words = [*([] if end in said else _wrapped(NO_PATH, 10)), lacks_words(missing)]
             said.add(end)
-            self.lines.append(f"{self._id(start)} -> {self._id(end)} [{MISSING_LINE}{words}]")
+            label = quoted("\n".join(f" {line} " for line in words if line))
+            look = f"{MISSING_LINE} label={label}" if any(words) else MISSING_LINE
+            self.lines.append(f"{self._id(start)} -> {self._id(end)} [{look}]")
 
     def _hang_cut_off(self) -> None:
         """Draw what is cut off below `out`, where the reader looks for it."""

@@ -54,6 +54,7 @@ class Sketch:
 
     Attributes:
         tensors: the tensors by name, in the order given.
+        grad_outputs: what a pass from the first of them starts with; None stands for ones.
         graph: `walk.Graph`, the nodes behind them.
         nodes: the nodes, each after its inputs: the order in which the tensors were made.
         shown: the same, or none of more than `MOST`.
@@ -66,8 +67,8 @@ class Sketch:
         findings: `missing.Findings`, the paths that do not leave what Functions keep.
     """
 
-    def __init__(self, tensors: dict[str, Tensor]):
-        self.tensors = tensors
+    def __init__(self, tensors: dict[str, Tensor], grad_outputs: Tensor | None = None):
+        self.tensors, self.grad_outputs = tensors, grad_outputs
         self.flow = Flow()
         self.graph = walk(*tensors.values())
         self.phase = _phases(tensors, self.graph)
@@ -179,10 +180,11 @@ class Sketch:
                 if (base(other) == "out" if _order(name) == 1 else _is_below(other, name))
             }
             seeds = [self.tensors.get(f"grad_{other}") for other in below]
+            onwards = self.grad_outputs if name == next(iter(self.tensors)) else None
             for by in self.targets.get(name, []) + self.cut_off.get(name, []):
                 if below and self.tensors[by].shape == gradient.shape:
-                    each = Pass(name, gradient, list(below.values()), seeds, self.tensors[by])
-                    found.append(each)
+                    of, end = list(below.values()), self.tensors[by]
+                    found.append(Pass(name, gradient, of, seeds, by, end, onwards))
         return found
 
     def _find_targets(self) -> None:

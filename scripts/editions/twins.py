@@ -15,8 +15,8 @@ SENTENCES = {
     r"second derivative ([\d.]+), wrong: it is ([\d.]+)$": r"二阶导数 \1，错了，应该是 \2",
     r"(\w+), returned: leads into the first backward$": r"\1 返回了，通到第一次反向传播",
     r"(\w+), on ctx only: no path: taken for a constant$": r"\1 只在 ctx 上，没有路，当作常数",
-    r"\. No path leads to (.+)\.$": r"。没有路通到 \1。",
-    r"The first backward sends": "第一次反向传播 sends",
+    r"\. No path: it lacks ": "。没有路，缺少 ",
+    rf"(?<= ){NUMBERS} by {NAME}": r"经 \2 的 \1",
     r"Graph of (.+): (\d+) operations?, (\d+) (?:leaf|leaves)$": (
         r"\1 的计算图，\2 个运算，\3 个叶子张量"
     ),
@@ -32,6 +32,7 @@ SENTENCES = {
     r"(.+) keeps intermediates, (.+): autograd takes them for constants": (
         r"\1 留着中间结果 \2，autograd 把它们当作常数"
     ),
+    r"; (\w+) lacks (.+)$": r"，\1 缺少 \2",
     r"no path from (.+) of (.+): taken for a constant": r"从 \2 的 \1 没有路，当作常数",
     r"a circle: (.+) holds (.+) on ctx, and (.+) holds (.+) as its grad_fn": (
         r"一个环：\1 在 ctx 上引用 \2，\3 又通过 grad_fn 引用 \4"
