@@ -9,7 +9,7 @@ from made_functions import function, of_inputs
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-from double_backward import draw
+from double_backward import draw, draw_backward, tangents
 from double_backward.graphs.outline import OPEN, RIGHT, WRONG, verdict
 from double_backward.graphs.sketch import MOST, Sketch
 from lessons_src.saving_inputs import Square
@@ -366,3 +366,87 @@ def test_inputs_that_broadcast_and_several_results():
     found = Sketch(named)
     assert {kept for kept, _ in missing(found)} == {"product"}
     assert {m.gradient for m in found.findings.missing} == {"grad_a", "grad_b"}
+
+
+# What the input lacks by a missing path.
+
+
+def with_plain(function, of):
+    """Some formula with a Function in it, and with its like in plain torch."""
+    return lambda x: of(function, x), lambda x: of(torch.sinh, x)
+
+
+ADD_UP = {
+    "alone": with_plain(BAD, lambda f, x: f(x)),
+    "a graph after it": with_plain(BAD, lambda f, x: f(x) ** 2),
+    "beside another term": with_plain(BAD, lambda f, x: f(x) + x**2),
+    "after what is saved": with_plain(BAD, lambda f, x: f(x.exp()) ** 2),
+    "in a sum": with_plain(BAD, lambda f, x: f(x).sum() ** 2),
+    "saved together": (
+        lambda x: SavedTogether.apply(x) ** 2,
+        lambda x: (torch.sinh(x) * (x > 0.7)) ** 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("fn, plain", ADD_UP.values(), ids=ADD_UP)
+def test_what_comes_back_and_what_is_lacked_is_what_should_come_back(fn, plain, dtype):
+    x = leaf(dtype)
+    sketch = sketch_of(fn, x)
+    lacked = [found.share for found in sketch.findings.missing]
+    assert len(lacked) == 2 and all(found.by == "x" for found in sketch.findings.missing)
+    grad_x = sketch.tensors["grad_x"]
+    back = torch.zeros_like(x)
+    if grad_x.requires_grad:
+        (back,) = grad(grad_x.sum(), x, retain_graph=True)
+    (first,) = grad(plain(x).sum(), x, create_graph=True)
+    (right,) = grad(first.sum(), x)
+    assert torch.allclose(back + sum(lacked), right, rtol=1e-12 if dtype is torch.float64 else 1e-5)
+
+
+def test_what_is_lacked_goes_with_what_the_pass_starts_with():
+    x = leaf()
+    out = BAD(x) ** 2
+    (grad_x,) = grad(out.sum(), x, create_graph=True)
+    ones, twice = (
+        Sketch({"grad_x": grad_x, "x": x, "out": out}, start) for start in (None, 2 * leaf())
+    )
+    pairs = zip(ones.findings.missing, twice.findings.missing, strict=True)
+    assert all(torch.allclose(two.share, 2 * leaf() * one.share) for one, two in pairs)
+    words = str(draw_backward(grad_x=grad_x, x=x, out=out, grad_outputs=2 * leaf()))
+    assert "comes back to x: 2.543, 9.524" in words
+    assert "taken for a constant; x lacks 0.8591, 6.389" in words
+
+
+def keeps_detached(ctx, x):
+    ctx.exp = x.detach().exp()
+    return x.exp()
+
+
+def keeps_noise(ctx, x):
+    ctx.noisy = x * torch.rand_like(x)
+    return ctx.noisy * x / 2
+
+
+NOT_KNOWN = {
+    "what comes from no input that is known": lambda x: BAD(2 * x) ** 2,
+    "what forward detaches": function(keeps_detached, lambda ctx, g: g * ctx.exp).apply,
+    "what is drawn at random": function(keeps_noise, lambda ctx, g: g * ctx.noisy).apply,
+    "what leaves torch": CoshArray.apply,
+}
+
+
+@pytest.mark.parametrize("fn", NOT_KNOWN.values(), ids=NOT_KNOWN)
+def test_a_number_that_is_not_known_is_not_told(fn):
+    sketch = sketch_of(fn)
+    assert sketch.findings.missing
+    assert all(found.share is None for found in sketch.findings.missing)
+    assert "lacks" not in str(draw(**sketch.tensors))
+
+
+def test_without_tangents_paths_are_found_and_carry_no_number(monkeypatch):
+    monkeypatch.setattr(tangents, "AVAILABLE", False)
+    sketch = sketch_of(lambda x: BAD(x) ** 2)
+    assert sorted(missing(sketch)) == sorted(both("MulBackward0 #2"))
+    assert all(found.share is None for found in sketch.findings.missing)

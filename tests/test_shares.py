@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from made_functions import function, of_inputs, x
+from test_check import measured
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from double_backward import diagnose, tangents
 from double_backward.check import Outcome
+from double_backward.shares import moves, taken, taken_elsewhere
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.what_not_to_do import SinhBad
 
@@ -338,6 +340,32 @@ NOTHING = {  # and why nothing is told
 def test_nothing_is_told_that_was_not_measured(fn, inputs):
     found = diagnose(fn, *inputs)
     assert found.shares == {} and "through" not in str(found), str(found)
+
+
+def in_state(state):
+    def forward(ctx, x):
+        ctx.exp, state["cosh"] = x.exp(), x.cosh()
+        return x.exp() + x.sinh()
+
+    return function(forward, lambda ctx, g: g * (ctx.exp + state["cosh"]), "InState")
+
+
+def test_differences_say_the_same_of_what_backward_takes():
+    def all_of(_):
+        return True
+
+    InState = in_state({})
+    for cls in (SinhBad, InSetup, InState):
+        exact = measured(cls.apply, x())
+        rough = exact.by_differences()
+        assert exact.exact and not rough.exact
+        for ask in (lambda e, c: taken(e, c, all_of), taken_elsewhere):
+            by_tangents, by_differences = ask(exact, cls), ask(rough, cls)
+            assert torch.allclose(by_tangents.value, by_differences.value, rtol=1e-7, atol=1e-9)
+            assert moves(by_tangents) is moves(by_differences)
+        assert moves(taken(exact, cls, all_of)) is True
+        assert moves(taken_elsewhere(exact, cls)) is (cls is InState)
+        assert moves(taken(exact, cls, lambda where: where[0] == "nothing")) is False
 
 
 def test_without_tangents_nothing_is_told(monkeypatch):
