@@ -826,7 +826,7 @@ ADVICE = [
     ),
     P(
         "grad_out_path_cut",
-        "Compute with grad_out itself, in torch",
+        "Compute with grad_out itself, in torch where autograd records",
         (cubic(lambda g, x: g.detach() * 3 * x**2),),
         (cubic(lambda g, x: g * 3 * x**2),),
     ),
@@ -834,6 +834,12 @@ ADVICE = [
         "untracked_backward",
         "Write it in torch operations",
         (cubic(lambda g, x: g * 3 * x.detach() ** 2),),
+        (cubic(lambda g, x: g * 3 * x**2),),
+    ),
+    P(
+        "grad_out_path_cut",
+        "and with x, in torch where autograd records",
+        (cubic(torch.no_grad()(lambda g, x: g * 3 * x**2)),),
         (cubic(lambda g, x: g * 3 * x**2),),
     ),
     P(

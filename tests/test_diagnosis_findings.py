@@ -143,7 +143,7 @@ SPEAKS = [  # code, evidence, some of its words
         "ctx.a, ctx.y. A graph that begins at a detached input ends there. Keep the inputs",
     ),
     ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG, got=0.5)), "wrongly by grad_out"),
-    ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG)), "with grad_out itself, in torch, or"),
+    ("grad_out_path_cut", wrong(sound(by_grad_out=WRONG)), "with grad_out itself, in torch where"),
     (
         "grad_out_path_cut",
         wrong(cutting(by_grad_out=WRONG)),

@@ -337,7 +337,8 @@ def grad_out_path_cut(e: Evidence) -> Filled:
     fact = Phrase("What backward returns {}{}.", Phrase(how), _seen(_steps(cut)))
     also = listed(name for f in cut for name in f.cut)
     advice = Phrase(
-        "Compute with grad_out itself{}, in torch, or in a Function with a complete backward.",
+        "Compute with grad_out itself{}, in torch where autograd records, or in a Function with a "
+        "complete backward.",
         Phrase(" and with {}", also) if also else "",
     )
     return {"fact": fact, "advice": FORWARD_AGAIN if _differentiates(cut) else advice}
@@ -360,7 +361,8 @@ def untracked_backward(e: Evidence) -> str | None:
     if _differentiates(lost):
         return Phrase("{fact} {advice}", fact=fact, advice=FORWARD_AGAIN)
     return Phrase(
-        "{fact} Write it in torch operations, or as a Function with a complete backward.{engine}",
+        "{fact} Write it in torch operations that autograd records, or as a Function with a "
+        "complete backward.{engine}",
         fact=fact,
         engine=Phrase(" {}", BY_ANOTHER_CALL) if engine else "",
     )
