@@ -151,16 +151,37 @@ def test_table_of_codes_is_in_the_docstring():
     assert all(code in diagnosis.__doc__ for code in NOT_CHECKED)
 
 
-@pytest.mark.parametrize("function, most", [(Square, 36), (SinhBad, 70)])
-def test_how_often_a_function_is_called(function, most):
+def calls_of(function, *inputs):
+    """How often `diagnose` calls it."""
     calls = []
 
-    def fn(x):
-        calls.append(x)
-        return function.apply(x)
+    def fn(*given):
+        calls.append(given)
+        return function.apply(*given)
 
-    diagnose(fn, x)
-    assert most / 2 < len(calls) < most
+    diagnose(fn, *inputs)
+    return len(calls)
+
+
+@pytest.mark.parametrize("function, most", [(Square, 36), (SinhBad, 70)])
+def test_how_often_a_function_is_called(function, most):
+    assert most / 2 < calls_of(function, x) < most
+
+
+def keeping(keep):
+    """a * b**2, which keeps its inputs or copies of them."""
+
+    def forward(ctx, a, b):
+        ctx.a, ctx.b = keep(a), keep(b)
+        return a * b**2
+
+    return made_function(forward, lambda ctx, g: (g * ctx.b**2, g * 2 * ctx.a * ctx.b))
+
+
+@pytest.mark.parametrize("keep, of_one", [(lambda x: x, Square), (torch.clone, SinhBad)])
+def test_a_second_input_costs_a_quarter_more(keep, of_one):
+    both = x.detach().requires_grad_(), (x + 1).detach().requires_grad_()
+    assert calls_of(keeping(keep), *both) < 1.3 * calls_of(of_one, x)
 
 
 def test_third_order():

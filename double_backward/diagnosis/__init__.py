@@ -1,6 +1,6 @@
 """diagnose: is the second derivative right, and if not, why.
 
-Its findings are the rows of `findings`; and, all of lesson 1, why nothing was checked:
+Its findings are the rows of `findings`; and, of lesson 1, 6 or none, why nothing was checked:
 no_input_requires_grad, no_elements, meta_input, lazy_parameters, meta_parameters, took_too_long,
 beyond_diagnose, half_precision, memory_freed, not_finite_here, no_call, no_output,
 output_without_graph, fn_raises, fn_asks_for_leaves, random_output, and tool_failed, where this
@@ -229,12 +229,12 @@ def _so_far(name, reason, evidence):
     """What was measured, and found wrong, before the time was over."""
     found = _answer(name, evidence)
     said = Phrase("{} What stands here was seen before.", reason.message)
-    late = Finding(reason.code, said, lesson=1)
+    late = Finding(reason.code, said, reason.lesson)
     return replace(found, findings=[late, *found.findings])
 
 
 def _not_checked(name, reason):
-    finding = Finding(reason.code, reason.message, lesson=1)
+    finding = Finding(reason.code, reason.message, reason.lesson)
     saved = [saved for function in reason.functions for saved in function.saved]
     return Diagnosis(name, Verdict.NOT_CHECKED, [finding], saved=saved)
 

@@ -26,7 +26,8 @@ FIRST = Verdict.FIRST_DERIVATIVE_WRONG
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know or to change: a word to search for, a message, the lesson's number."""
+    """One thing to know or to change: a word to search for, a message, the lesson's number, or 0 if
+    none says more."""
 
     code: str
     message: str
@@ -673,7 +674,7 @@ BESIDES = {
         severity=WARNING,
     ),
     "stays_symmetric": Rule(
-        (1, "gradcheck"),
+        (6, "handed a symmetric matrix"),
         lambda e: several(e.measured.symmetric),
         "Symmetric and moved as such, in fn((A + A.mT) / 2): {}. Moved otherwise, it shows other "
         "derivatives than these. If fn is meant for any matrix, hand in one that is not symmetric.",

@@ -55,6 +55,18 @@ NOT_CHECKED = {
 }
 
 
+# Of lesson 1 but for these; 0: no lesson says more.
+LESSONS = dict.fromkeys(NOT_CHECKED, 1) | {
+    "not_finite_here": 6,
+    "took_too_long": 0,
+    "beyond_diagnose": 0,
+    "memory_freed": 0,
+    "fn_raises": 0,
+    "fn_asks_for_leaves": 0,
+    TOOL_FAILED: 0,
+}
+
+
 SPARSE = torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
 
 
@@ -65,11 +77,12 @@ class NotChecked(Exception):
         code: a key of `NOT_CHECKED`.
         message: its text, filled in.
         functions: what is known of the custom Functions all the same.
+        lesson: that says more, 0 if none does.
     """
 
     def __init__(self, code: str, *values: object, functions: tuple[Custom, ...] = ()):
         self.code, self.message = code, Phrase(NOT_CHECKED[code], *values)
-        self.functions = functions
+        self.functions, self.lesson = functions, LESSONS[code]
         super().__init__(self.message)
 
 

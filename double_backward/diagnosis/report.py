@@ -240,13 +240,13 @@ def _findings(findings: list[Finding], placed: bool) -> list[str]:
     code = max((len(finding.code) for finding in findings), default=0) + 2
     lines = []
     for finding in findings:
-        mark = lesson_mark(finding.lesson)
+        mark = lesson_mark(finding.lesson) if finding.lesson else ""
         where = f" (In {finding.where}.)" if placed and finding.function else ""
         head = f"{finding.code:{code}}{finding.message}{where}"
         text = wrapped(head, " " * code)
-        if len(text[-1]) + len(mark) <= WIDTH - 2:
+        if mark and len(text[-1]) + len(mark) <= WIDTH - 2:
             text[-1] = text[-1].ljust(WIDTH - len(mark)) + mark
-        else:  # an address may be a long one
+        elif mark:  # an address may be a long one
             whole = textwrap.wrap(mark, WIDTH, break_long_words=False, break_on_hyphens=False)
             text += [line.rjust(WIDTH) for line in whole]
         lines += [*text, *translated(finding.message, " " * code)]

@@ -409,7 +409,7 @@ def _seen(steps: list[Step]) -> str:
     return Phrase(" (by one or more of {})", told(steps))
 
 
-INSTEAD = {  # of an operation whose error names it -> one that has a second derivative
+OTHER_OPERATIONS = {  # for one whose error names it -> one that has a second derivative
     "scaled_dot_product": Phrase(
         "Inside `with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):` "
         "attention is computed in operations that have one."
@@ -432,7 +432,7 @@ def no_derivative_formula(e: Evidence) -> str | None:
     said = [t for t in e.errors if "no autograd formula was" in t or "derivative for" in t]
     if not (spoilt or said):
         return None
-    return next(advice for name, advice in INSTEAD.items() if any(name in t for t in said or [""]))
+    return next(advice for name, advice in OTHER_OPERATIONS.items() if any(name in t for t in said or [""]))
 
 
 def third_order_not_tracked(e: Evidence) -> str | None:
