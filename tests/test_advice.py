@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from made_functions import cubic, function, message, of_inputs, save_x, x
+from test_transforms import Detached, Forgetful, Knows, Scaled
+from test_transforms import Right as WithJvp
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -537,6 +539,13 @@ def only_up_to_1(x):
     return x**3
 
 
+square = torch.tensor([[0.3, -1.0], [0.8, 0.1]], dtype=torch.float64, requires_grad=True)
+
+
+def log_of_determinant(m):
+    return (m[0, 0] * m[1, 1] - m[0, 1] * m[1, 0]).log()
+
+
 def called_once(module):
     module(batch)
     return module
@@ -1029,6 +1038,26 @@ ADVICE = [
         (lambda x: torch.where(x > 0, x**1.5, 0.0), x(0.0, 1.0)),
         (lambda x: torch.where(x > 0, torch.where(x > 0, x, 1.0) ** 1.5, 0.0), x(0.0, 1.0)),
     ),
+    P("wrong_in_forward_mode", "it is 2 * x * t", (Forgetful.apply,), (WithJvp.apply,)),
+    P(
+        "wrong_in_forward_mode",
+        "the derivative by this input times its tangent",
+        (Scaled.apply,),
+        (WithJvp.apply,),
+    ),
+    P(
+        "wrong_in_forward_mode",
+        "Compute it in both from saved inputs",
+        (Detached.apply,),
+        (WithJvp.apply,),
+    ),
+    P(
+        "torch_in_forward_mode",
+        "or write that operation otherwise",
+        (lambda x: torch.logdet(3 * torch.eye(2) + WithJvp.apply(x)), square),
+        (lambda x: log_of_determinant(3 * torch.eye(2) + WithJvp.apply(x)), square),
+    ),
+    P("torch_func_differs", "write it in plain operations", (Knows.apply,), (WithJvp.apply,)),
     P(
         "noncontiguous_input",
         "so save x itself",
@@ -1202,6 +1231,8 @@ NEVER_OVER = "there is no program which is right by it: fn is as it was, and is 
 WITHOUT = {
     "meant": NOTHING_TO_DO,
     "only_by_backward": NOTHING_TO_DO,
+    "nothing_but_zero": NOTHING_TO_DO,
+    "nested_forward_mode": "it is so of every jvp: what it advises is done where fn is called",
     "computes_in_float32": NOTHING_TO_DO,
     "seed_fixed": NOTHING_TO_DO,
     "another_point": NOTHING_TO_DO,

@@ -432,7 +432,9 @@ def no_derivative_formula(e: Evidence) -> str | None:
     said = [t for t in e.errors if "no autograd formula was" in t or "derivative for" in t]
     if not (spoilt or said):
         return None
-    return next(advice for name, advice in OTHER_OPERATIONS.items() if any(name in t for t in said or [""]))
+    return next(
+        advice for name, advice in OTHER_OPERATIONS.items() if any(name in t for t in said or [""])
+    )
 
 
 def third_order_not_tracked(e: Evidence) -> str | None:
