@@ -82,7 +82,7 @@ class Watch(TorchFunctionMode):
         if kind := self.kind(func, args, kwargs, frame):
             self.note(kind, frame)
         if kind in ("detach", "data"):
-            self.cut_off.add(_pointer(args[0]))
+            self.cut_off.add(address_of(args[0]))
         return func(*args, **kwargs)
 
     def kind(self, func: Any, args: tuple, kwargs: dict, frame: Any) -> str | None:
@@ -105,7 +105,7 @@ class Watch(TorchFunctionMode):
         if not isinstance(tensor, Tensor):
             return None
         kind = "tensor" if func is torch.tensor else METHODS.get(name)
-        lost = tensor.requires_grad or (kind in LEAVING and _pointer(tensor) in self.cut_off)
+        lost = tensor.requires_grad or (kind in LEAVING and address_of(tensor) in self.cut_off)
         return kind if lost else None
 
     def note(self, kind, frame):
@@ -175,7 +175,7 @@ def _before_engine(frame, home):
     return frame
 
 
-def _pointer(tensor: Tensor) -> int:
+def address_of(tensor: Tensor) -> int:
     """The address of its numbers; 0 for a sparse tensor, and for one that has none."""
     try:
         return tensor.data_ptr()

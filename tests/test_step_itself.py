@@ -67,6 +67,13 @@ def array():
     (x * torch.from_numpy(kept)).sum().backward()
 
 
+def array_beside_a_sparse_tensor():
+    x = leaf()
+    kept = x.detach().numpy()
+    eye = torch.eye(2, dtype=torch.float64).to_sparse()
+    (x * torch.from_numpy(kept) * torch.sparse.mm(eye, x[:, None])[:, 0]).sum().backward()
+
+
 def python_float():
     x = leaf()
     (x * float((x**2).sum())).sum().backward()
@@ -148,6 +155,7 @@ CUT = {  # a step -> the kind of what cuts or changes a gradient there, and in w
     under_no_grad: ("no_grad", "torch.no_grad()"),
     number: ("item", ".item()"),
     array: ("numpy", ".numpy()"),
+    array_beside_a_sparse_tensor: ("numpy", ".numpy()"),
     python_float: ("float", "float("),
     made_anew: ("tensor", "torch.tensor("),
     in_place: ("no_grad", "torch.no_grad()"),

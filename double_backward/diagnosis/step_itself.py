@@ -27,7 +27,8 @@ from double_backward._torch import (
 )
 from double_backward.calls import is_in_backward
 from double_backward.differences import same
-from double_backward.failures import handed_over
+from double_backward.failures import failure, handed_over
+from double_backward.lines import described
 from double_backward.phrases import Phrase
 from double_backward.places import Place, calling
 from double_backward.untracked_steps import (
@@ -38,6 +39,7 @@ from double_backward.untracked_steps import (
     METHODS,
     Step,
     WatchFn,
+    address_of,
     beyond_modes,
     told,
 )
@@ -122,7 +124,7 @@ class _WatchStep(WatchFn):
         for each in given:
             if isinstance(each, Tensor):
                 steps += () if each.requires_grad else self.lost.get(each, ())
-                steps += self.arrays.get(each.data_ptr(), ()) if self.arrays else ()
+                steps += self.arrays.get(address_of(each), ()) if self.arrays else ()
             elif id(each) in self.numbers:
                 steps.append(self.numbers[id(each)][1])
         name = METHODS.get(getattr(func, "__name__", ""))
@@ -250,7 +252,8 @@ def watched_step() -> Iterator[Callable[[], tuple[Cut, ...]]]:
 
     def cuts():
         if watch.error is not None:
-            raise watch.error
+            said = f"it raised {described(watch.error)} while it watched a step"
+            raise failure(said) from watch.error
         return tuple(watch.cuts.values())
 
     try:
