@@ -196,7 +196,10 @@ def _report(options: argparse.Namespace, result: StepDiagnosis) -> None:
         told = f"--ignore {name}: the script applies no custom Function of this name."
         print(f"\ndouble_backward: {told}", file=sys.__stderr__)
     result = replace(result, rows=[r for r in result.rows if r.order >= TWICE or not r.ok])
-    said = f"no custom Function is differentiated {TWICE} times or more."
+    said = (
+        f"no custom Function is differentiated {TWICE} times or more. What the script cuts off "
+        "outside of Functions is not looked at: diagnose_all tells of that."
+    )
     if result.rows:
         once = ", or once and not rightly" * any(row.order < TWICE for row in result.rows)
         said = f"differentiated {TWICE} times or more{once}{_inside(options)}:\n"

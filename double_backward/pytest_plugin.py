@@ -254,6 +254,7 @@ def _summary(notes: Notes, ways: set[str]) -> Iterator[str]:
         )
     if not notes:
         yield "No test recorded the backward of a custom Function (create_graph=True)."
+        yield "What is cut off outside of Functions is not looked at: diagnose_all tells of that."
     for outcome in ("wrong", "repaired", "not repaired", "not checked", "left alone"):
         for name, reason in sorted(notes.get(outcome, {}).items()):
             yield f"{outcome}: {name}" + (f", because {reason}" if reason else "")

@@ -294,6 +294,7 @@ def test_without_strict_what_could_not_be_checked_passes_and_is_told(run):
     text = run(BLIND, "--double-backward=detect", "--double-backward-strict", "-k", "sound")
     assert run.status == 0
     assert "No test recorded the backward of a custom Function" in told(text)[1]
+    assert "outside of Functions is not looked at" in told(text)[2]
 
 
 @pytest.mark.slow
