@@ -20,16 +20,18 @@ from torch.autograd import forward_ad
 from . import tangents
 from .change import Where, reading
 from .check import Expected, Line, ask
-from .differences import LAST, Slope, flat, slope
+from .differences import LAST, Slope, close, flat, slope
 from .failures import raise_if_own
 
+ANOTHER = "what another call keeps leads elsewhere"  # as a key that is looked up by its identity
 Part = Callable[[Where], bool]  # which of all that is kept is meant
 Key = TypeVar("Key")
 
 
 def taken(expected: Expected, function: Any, part: Part) -> Slope:
     """How G changes along the line by a part of what a Function keeps, in all its calls, while all
-    else stands still. Raises what the callable or its backward raises at the point.
+    else stands still. Raises what the callable or its backward raises at the point, and
+    `tangents.Lost` where that cannot be asked.
 
     Args:
         expected: what was measured of one call of the Function.
@@ -38,7 +40,7 @@ def taken(expected: Expected, function: Any, part: Part) -> Slope:
     line = expected.line
 
     def followed():
-        whole, rest = _followed(line), _followed(line, function, _standing(line, function, part))
+        whole, rest = _without(line, function, part)
         return whole - rest, torch.maximum(whole.abs(), rest.abs())
 
     def at(h):
@@ -53,8 +55,7 @@ def taken_elsewhere(expected: Expected, function: Any) -> Slope:
     line = expected.line
 
     def followed():
-        still = _standing(line, function, lambda _: True)
-        whole, rest = _followed(line), _followed(line, function, still)
+        whole, rest = _without(line, function, lambda _: True)
         return rest, torch.maximum(whole.abs(), rest.abs())
 
     def at(h):
@@ -97,7 +98,7 @@ def missed(
             met.append(where)
             return _plain(own) if part(where) else own
 
-        change = v @ _followed(line, function, still)
+        change = v @ _followed(line, function, still).of_g
         with _reading(function, still):
             answer = ask(line, [v])
         if answer.error is not None:
@@ -125,6 +126,8 @@ def _change(expected, followed, at):
         except tangents.Lost:
             pass
     here = at(0.0)
+    if not close(here, _g(expected.line)):
+        raise tangents.Lost(ANOTHER)
 
     def or_nan(h):
         try:
@@ -137,9 +140,18 @@ def _change(expected, followed, at):
 
 
 def _followed(line, function=None, read=None):
-    """The change of G by tangents, where what is kept is read otherwise."""
+    """G, and its change by tangents, where what is kept is read otherwise."""
     with _reading(function, read):
-        return tangents.changes(line.subject, line.x(), _u(line), line.d, line.given).of_g
+        return tangents.changes(line.subject, line.x(), _u(line), line.d, line.given)
+
+
+def _without(line, function, part):
+    """The change of G as it is, and where a part of what is kept stands still."""
+    still = _standing(line, function, part)
+    whole, rest = _followed(line), _followed(line, function, still)
+    if not close(whole.g, rest.g):
+        raise tangents.Lost(ANOTHER)
+    return whole.of_g, rest.of_g
 
 
 def _standing(line, function, part):
@@ -173,7 +185,7 @@ def _kept(line, function, h=0.0):
     return found
 
 
-def _g(line, function, read, h=0.0):
+def _g(line, function=None, read=None, h=0.0):
     """G, flat, recorded, since some backwards look."""
     with torch.enable_grad(), _reading(function, read):
         return flat(line.subject.backward(line.x(h), _u(line)))

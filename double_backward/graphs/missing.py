@@ -301,7 +301,7 @@ def _look(graph: Graph, each: Pass, keepers: list[Keeper], found: Findings) -> s
         passed.add(keeper.node)
         try:
             used |= {(keeper.node, where): keeper for where in _lost(keeper, grads, leads)}
-        except (NotKnown, Unknown):
+        except (NotKnown, Unknown, tangents.Lost):
             found.unasked.append(keeper.node)
     leaves = {place: leaf.requires_grad_() for place, leaf in _made(used)}
     again = _again(leads, end, start, leaves)[origin(each.end)]
