@@ -178,6 +178,11 @@ class Call:
         return [None if p in self.inputs else value for p, value in enumerate(self.given)]
 
     @property
+    def is_empty(self):
+        """True if its inputs have no elements."""
+        return not any(is_followed(value) and value.numel() for value in self.given)
+
+    @property
     def inputs_changed(self):
         """True if the inputs are no longer what forward was given."""
         return not self.transformed and self._count() != self._version

@@ -619,6 +619,27 @@ def test_what_there_were_too_many_kinds_for_is_not_called_right(monkeypatch):
     assert f"{said} Those that were are right." in one_line(table)
 
 
+def test_numbers_of_a_wrong_function_that_is_differentiated_once_are_no_matter():
+    def forward(ctx, x, p):
+        ctx.slope = 3 * p * x**2
+        return p * x**3
+
+    f = function(forward, lambda ctx, g: (g * ctx.slope, None), "Kept")
+    table = diagnose_all(lambda: [grad(f.apply(v := x(4), p / 9).sum(), v) for p in range(1, 50)])
+    assert table.ok and table.rows[0].said == "right at first order"
+
+
+def test_what_is_found_wrong_needs_no_more_kinds(monkeypatch):
+    asked = []
+    diagnose = step_module.diagnose
+    monkeypatch.setattr(
+        step_module, "diagnose", lambda *a, **o: asked.append(a) or diagnose(*a, **o)
+    )
+    f = cube_by(lambda x, p: True)
+    table = diagnose_all(lambda: [twice(f.apply(x(4), p / 9)) for p in range(1, 20)])
+    assert table.rows[0].verdict is Verdict.SILENTLY_WRONG and len(asked) < 10
+
+
 def test_numbers_that_make_no_difference_make_no_kinds(monkeypatch):
     monkeypatch.setattr(step_module, "MOST", 3)
     f = cube_by(lambda x, count: False)

@@ -1,6 +1,7 @@
 """A Function is tried once for each kind of call, then trusted, and tried again now and then."""
 
 import gc
+import random
 import warnings
 import weakref
 from contextlib import nullcontext
@@ -446,6 +447,59 @@ def test_values_of_tensors_that_select_a_branch_tell_calls_apart(decides, remedy
     with remedy():
         for n in (1, 2, 0, 3, 0, 1):
             assert outcome(f, point(6), torch.arange(50) >= n) == expected(remedy, n == 0)
+
+
+DRAWS = {
+    "random": random.random,
+    "NumPy": np.random.rand,
+    "torch": lambda: torch.rand(()).item(),
+}
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+@pytest.mark.parametrize("draws", DRAWS)
+def test_what_is_drawn_may_select_a_branch(draws, remedy):
+    """As in layers that are left out at random."""
+    draw = DRAWS[draws]
+
+    def keeps():
+        CALLS.emit(found := draw() < 0.5)
+        return found
+
+    random.seed(3)
+    np.random.seed(3)
+    torch.manual_seed(3)
+    f = cube_by(keeps)
+    with remedy():
+        for _ in range(20):
+            before = len(CALLS.buffer)
+            said = outcome(f, point(6))
+            assert said == expected(remedy, CALLS.buffer[before])
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_how_dimensions_lie_in_memory_tells_calls_apart(remedy):
+    def forward(ctx, x):
+        x = x.contiguous(memory_format=torch.channels_last)
+        ctx.save_for_backward(x)
+        return x**3
+
+    f = function(forward, lambda ctx, g: 3 * g * ctx.saved_tensors[0] ** 2)
+    numbers = torch.linspace(0.5, 1, 120, dtype=torch.float64).reshape(2, 3, 4, 5)
+    last, first = numbers.contiguous(memory_format=torch.channels_last), numbers
+    turned = numbers.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+    with remedy():
+        for x in (last, turned, first, last, turned):
+            assert outcome(f, x) == expected(remedy, x is not last)
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_a_batch_without_samples_is_right(remedy):
+    f = cube_by(lambda: True)
+    with remedy(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert outcome(f, torch.empty(0, 3)) == "right"
+        assert outcome(f, point(6)) == expected(remedy, True)
 
 
 @pytest.mark.parametrize("remedy", REMEDIES)

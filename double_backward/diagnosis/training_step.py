@@ -587,12 +587,21 @@ def _worst(
             return _not_checked(function, "the step takes no second derivative of it."), ()
         diagnosed = [(_in_time(function, kind, end), no_notes) for kind in kinds]
     else:
-        suspects = [kind for kind in kinds[KINDS:] if uses.forward or not _is_fine(kind)]
+
+        def each(kinds):
+            return [
+                _as_the_step_goes(
+                    *_diagnose(function, kind, uses.outputs, options, end), uses.forward
+                )
+                for kind in kinds
+            ]
+
+        diagnosed, more = each(kinds[:KINDS]), kinds[KINDS:]
+        if any(_is_worst(d, k.order) for (d, _), k in zip(diagnosed, kinds, strict=False)):
+            more = []  # nothing that follows can be shown in its place
+        suspects = [kind for kind in more if uses.forward or not _is_fine(kind)]
+        diagnosed += each(suspects[:SUSPECTS])
         kinds = [*kinds[:KINDS], *suspects[:SUSPECTS]]
-        diagnosed = [
-            _as_the_step_goes(*_diagnose(function, kind, uses.outputs, options, end), uses.forward)
-            for kind in kinds
-        ]
         if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
             text = (
                 "its output does not change with the tensors that it was handed, at these values; "
@@ -663,6 +672,10 @@ def _is_right(diagnosis: Diagnosis, order: int) -> bool:
     if any(finding.code == "inexact_first_derivative" for finding in diagnosis.findings):
         return False
     return first.outcome is (Outcome.WRONG if diagnosis.meant else Outcome.RIGHT)
+
+
+def _is_worst(diagnosis: Diagnosis, order: int) -> bool:
+    return diagnosis.verdict is WORST_FIRST[0] and not _is_right(diagnosis, order)
 
 
 def _is_still(diagnosis: Diagnosis) -> bool:

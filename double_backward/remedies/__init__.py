@@ -477,6 +477,8 @@ def _found(find, call, grad_outs, doubt=None):
 
     Raises `Unknown` where nothing could be found.
     """
+    if call.is_empty:  # as a batch without samples
+        return _Asked(call, [], Known(), None, False)
     grad_outs = [unbatched(g) for g in only_used(grad_outs)]
     memory = recall(find, call, grad_outs, doubt)
     with memory.lock:
@@ -505,7 +507,8 @@ def _try(find, call, grad_outs, memory):
     memory.was_wrong |= found is not None
     if not truth.tells():
         memory.next_trial = 0 if memory.was_wrong else SOON * memory.calls
-    if call.region is None and truth.reads_values():
+    # What it draws, or keeps from call to call, may decide what it does, as values may.
+    if call.region is None and (memory.draws or memory.touches or truth.reads_values()):
         watch(call.function)
     return found
 

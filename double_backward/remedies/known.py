@@ -5,9 +5,10 @@ that is of the same kind: the same code, dtypes, sizes and layouts, the same inp
 grad, grad_outs that have a graph or none, and the same numbers, strings and flags, by value, among
 its arguments and in all that those, its class, its closures and the globals that it names hold.
 
-A Function that is called in more than `SEVERAL` kinds, or that reads values of tensors, is watched
-from then on: `operations` notes what it does at each call of another kind. Where it does what it
-did at a call that was tried, it is trusted; where that is new, it is tried.
+A Function that is called in more than `SEVERAL` kinds, that reads values of tensors, draws, or
+changes something besides what it returns is watched from then on: `operations` notes what it does
+at each call. Where it does what it did at a call that was tried, it is trusted; where that is new,
+it is tried.
 
     sizes differ           the same operations, on the same, with the same numbers handed over
     numbers differ, too    the same operations, with the same numbers in them
@@ -172,7 +173,8 @@ def watches(call: Call) -> bool:
 
 
 def watch(function: Any) -> None:
-    """It was seen to read values of tensors: from here on all that it does is noted."""
+    """It was seen to read values of tensors, to draw, or to change something: from here on all that
+    it does is noted."""
     _kinds(function).always = True
 
 
@@ -376,10 +378,20 @@ def _names(code: types.CodeType) -> tuple:
 
 
 def _layout(value: torch.Tensor) -> tuple:
-    strided = value.layout is torch.strided
-    layout = (value.is_contiguous(), 0 in value.stride()) if strided else value.layout
+    layout: Any = value.layout
+    if layout is torch.strided:
+        layout = value.is_contiguous() or _order(value)
     own = type(value).__name__ if type(value) not in (torch.Tensor, torch.nn.Parameter) else ""
     return value.shape, value.dtype, value.device.type, layout, value.requires_grad, own
+
+
+def _order(value: torch.Tensor) -> tuple:
+    """Of what is not contiguous: the dimensions as they lie in memory, which are expanded, and
+    whether there are gaps."""
+    strides = value.stride()
+    order = tuple(sorted(range(value.dim()), key=lambda dim: -strides[dim]))
+    expanded = tuple([stride == 0 for stride in strides])
+    return order, expanded, value.permute(order).is_contiguous()
 
 
 def _numbers(value: torch.Tensor) -> tuple:
