@@ -848,8 +848,11 @@ row(
 
 # What the verbs say.
 
-JUDGED = [pytest.param(name, id=name) for name in ROWS]
-BAD = [name for name, each in ROWS.items() if each.verdict != RIGHT]
+JUDGED = pytest.mark.parametrize("name", ROWS)
+QUICK = {"sinh_by_numpy", "list", "power_keyword", "kept_by_numpy", "extra_ignored", "list_kept"}
+JUDGED_AGAIN = pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in ROWS]
+)
 
 
 def second(fn, given):
@@ -871,7 +874,7 @@ def line_of(function):
     return function.__code__.co_firstlineno
 
 
-@pytest.mark.parametrize("name", JUDGED)
+@JUDGED
 def test_diagnose_names_it(name):
     each = ROWS[name]
     found = diagnose(each.fn, *each.given())
@@ -888,7 +891,7 @@ def test_diagnose_names_it(name):
         )
 
 
-@pytest.mark.parametrize("name", JUDGED)
+@JUDGED_AGAIN
 @pytest.mark.filterwarnings("error")
 def test_detect_raises_under_its_name(name):
     each = ROWS[name]
@@ -904,7 +907,7 @@ def test_detect_raises_under_its_name(name):
         assert each.verdict == RIGHT and is_right(number, each)
 
 
-@pytest.mark.parametrize("name", JUDGED)
+@JUDGED
 @pytest.mark.filterwarnings("error")
 def test_recompute_is_right_or_raises(name):
     each = ROWS[name]
@@ -914,7 +917,7 @@ def test_recompute_is_right_or_raises(name):
         assert is_right(second(each.fn, given), each)
 
 
-@pytest.mark.parametrize("name", JUDGED)
+@JUDGED_AGAIN
 def test_diagnose_all_has_its_row(name):
     each = ROWS[name]
     found = diagnose_all(lambda: second(each.fn, each.given()))
@@ -924,7 +927,7 @@ def test_diagnose_all_has_its_row(name):
     assert "torch/_library" not in str(found)
 
 
-@pytest.mark.parametrize("name", JUDGED)
+@JUDGED_AGAIN
 def test_draw_names_it(name):
     each = ROWS[name]
     given = each.given()
