@@ -6,6 +6,7 @@ Each row has an operator, what it computes in plain torch, and what is to be sai
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -1065,3 +1066,72 @@ def test_an_autograd_key_in_python_is_the_function_behind_it():
     assert (found.cause.code, found.cause.function) == ("intermediate_saved", "ByHand")
     with recompute_intermediates():
         assert torch.allclose(second(op, [x]), second(torch.sinh, [x]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_one_that_was_compiled(backend):
+    each = ROWS["kept_by_numpy"]
+    each.op.register_fake(torch.empty_like)
+    fn, given = torch.compile(lambda x: each.op(x), backend=backend), each.given()
+    codes = {"eager": "intermediate_saved", "aot_eager": "compiled_region"}
+    assert diagnose(fn, *given).cause.code == codes[backend]
+    with detect_intermediates(), pytest.raises(RuntimeError):
+        second(fn, given)
+    with recompute_intermediates():
+        assert is_right(second(fn, given), each)
+
+
+def test_a_triton_op_is_an_operator():
+    """Without Triton it runs where its body has no kernel."""
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        return x.sinh()
+
+    op = torch.library.triton_op(f"{HERE}::triton", body, mutates_args={})
+    op.register_autograd(sinh_by_exponentials, setup_context=keeps_exponentials)
+    given = ROWS["kept"].given()
+    cause = diagnose(op, *given).cause
+    assert (cause.code, cause.function) == ("intermediate_saved", f"{HERE}::triton")
+    with recompute_intermediates():
+        assert is_right(second(op, given), ROWS["kept"])
+
+
+def test_derivatives_of_higher_order_are_recomputed_through_a_kernel():
+    def fourth(fn):
+        x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+        g = (fn(x) ** 2).sum()
+        for _ in range(4):
+            (g,) = torch.autograd.grad(g.sum(), x, create_graph=True)
+        return g
+
+    with recompute_intermediates():
+        assert torch.allclose(fourth(ROWS["made_of_the_output"].op), fourth(torch.sinh))
+
+
+def test_what_is_registered_anew_is_what_is_judged():
+    op = operator("anew", torch.sinh, sinh_by_exponentials, keeps_exponentials)
+    x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    assert diagnose(op, x).verdict == WRONG
+    op.register_autograd(cosh_of_saved, setup_context=saves_inputs)
+    assert diagnose(op, x).ok
+
+
+class Slope:
+    def __call__(self, ctx, g):
+        return g * ctx.cosh
+
+
+@pytest.mark.parametrize(
+    ("name", "backward", "function"),
+    [
+        ("by_partial", partial(from_ctx), from_ctx),
+        ("by_object", Slope(), Slope.__call__),
+        ("by_method", Slope().__call__, Slope.__call__),
+    ],
+)
+def test_a_backward_that_is_no_function_has_its_line(name, backward, function):
+    op = operator(name, torch.sinh, backward, hangs_cosh)
+    x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    (told,) = diagnose_all(lambda: second(op, [x])).rows
+    assert (told.place.file, told.place.line) == (__file__, line_of(function))

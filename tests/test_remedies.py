@@ -959,3 +959,37 @@ def test_weights_that_float32_cannot_hold_are_no_loss():
     with detect_intermediates():
         (g,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
         assert torch.autograd.grad(g.sum(), x)[0].isfinite().all()
+
+
+class SinhByNumPy(Function):
+    """forward leaves torch; what setup_context keeps, it computes in torch."""
+
+    @staticmethod
+    def forward(x):
+        return torch.from_numpy(np.sinh(x.detach().numpy()))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward((1 + output**2).sqrt())
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+def test_setup_context_alone_is_run_again_where_forward_leaves_torch():
+    def third(f):
+        (g,) = grad((f(point := x()) ** 2).sum(), point, create_graph=True)
+        (h,) = grad(g.sum(), point, create_graph=True)
+        return grad(h.sum(), point)[0]
+
+    with recompute_intermediates():
+        assert torch.allclose(third(SinhByNumPy.apply), third(torch.sinh))
+
+
+def test_a_second_function_is_the_cause_in_the_error_too():
+    half = of_inputs(torch.cosh, lambda g, x: g * x.sinh() / 2, "Half")
+    f = of_inputs(torch.sinh, lambda g, x: g * half.apply(x)).apply
+    said = r"Half returns a\s+wrong\s+gradient\s+for"
+    with detect_intermediates(), pytest.raises(SecondDerivativeError, match=said):
+        second(lambda x: f(x) ** 2, x())

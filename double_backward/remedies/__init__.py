@@ -158,26 +158,27 @@ def recompute_intermediates() -> Iterator[None]:
     the Function again may change what cannot be put back, it is torch's own, with a warning.
 
     As `detect_intermediates`, but where a Function is found wrong, its forward is called once more
-    under autograd, from its own arguments, and what it keeps then takes the place of what it kept.
-    That is used only if the gradients are the same as the Function's own and their derivatives
-    agree with finite differences. A right Function is left as it is; so is one whose backward is
-    meant to be another derivative (straight-through), but if it is wrong, it raises. A Function is
-    tried as seldom as in `detect_intermediates`, and what that may miss is the same; but where
-    there are too many numbers to try each kind, each call is tried. Compiled
-    functions run as they were written (`torch.compiler.set_stance("force_eager")`), also those
-    compiled before, and afterwards as compiled as they were. Under forward mode a Function is not
-    repaired by its jvp: it is right, or it raises; where that cannot be asked, a warning says so.
-    Of threads, and of what is cut off outside custom Functions, holds what `detect_intermediates`
-    says.
+    under autograd, from its own arguments, and what it keeps then takes the place of what it kept;
+    or its setup_context alone is, with its outputs as they are. That is used only if the gradients
+    are the same as the Function's own and their derivatives agree with finite differences. A right
+    Function is left as it is; so is one whose backward is meant to be another derivative
+    (straight-through), but if it is wrong, it raises. A Function is tried as seldom as in
+    `detect_intermediates`, and what that may miss is the same; but where there are too many numbers
+    to try each kind, each call is tried. Compiled functions run as they were written
+    (`torch.compiler.set_stance("force_eager")`), also those compiled before, and afterwards as
+    compiled as they were. Under forward mode a Function is not repaired by its jvp: it is right, or
+    it raises; where that cannot be asked, a warning says so. Of threads, and of what is cut off
+    outside custom Functions, holds what `detect_intermediates` says.
 
     Raises:
-        SecondDerivativeError: where that cannot be had: forward leaves torch (NumPy, a kernel), it
-            gives another result when it is called again, its inputs were changed in place since,
-            or it ran before the `with`.
+        SecondDerivativeError: where that cannot be had: forward or backward leaves torch (NumPy, a
+            kernel), it gives another result when it is called again, its inputs were changed in
+            place since, or it ran before the `with`.
 
     Warns:
         UncheckedFunctionWarning: once for each Function that is left alone, since to call it again
-            may change what cannot be put back, such as a generator (`yield`).
+            may change what cannot be put back, such as a generator (`yield`); and for an operator
+            that writes into what it is given, which torch does not follow.
     """
     rehearsed("recompute_intermediates()", _recomputes, "right", "right")
     with as_written(), listening(_RECOMPUTE):
