@@ -424,6 +424,11 @@ def keeps_detached(ctx, x):
     return x.exp()
 
 
+def keeps_half_detached(ctx, x):
+    ctx.square = x * x.detach()
+    return x**3 / 3
+
+
 def keeps_noise(ctx, x):
     ctx.noisy = x * torch.rand_like(x)
     return ctx.noisy * x / 2
@@ -432,6 +437,9 @@ def keeps_noise(ctx, x):
 NOT_KNOWN = {
     "what comes from no input that is known": lambda x: BAD(2 * x) ** 2,
     "what forward detaches": function(keeps_detached, lambda ctx, g: g * ctx.exp).apply,
+    "what forward detaches in part": function(
+        keeps_half_detached, lambda ctx, g: g * ctx.square
+    ).apply,
     "what is drawn at random": function(keeps_noise, lambda ctx, g: g * ctx.noisy).apply,
     "what leaves torch": CoshArray.apply,
 }

@@ -142,6 +142,11 @@ def detaches(ctx, g):  # of x⁴ + exp x
     return g * (4 * x.detach() ** 3 + ctx.exp)
 
 
+def detaches_once(ctx, g):
+    (x,) = ctx.saved_tensors
+    return g * (4 * x**2 * x.detach() + ctx.exp)
+
+
 def x_and_exp(ctx, x):
     ctx.save_for_backward(x)
     ctx.exp = x.exp()
@@ -239,6 +244,10 @@ WRONG = {
     ),
     "an input that is detached": (
         keeping(x_and_exp, lambda x: x**4 + x.exp(), detaches),
+        [x()],
+    ),
+    "an input of which one use is detached": (
+        keeping(x_and_exp, lambda x: x**4 + x.exp(), detaches_once),
         [x()],
     ),
     "an input, by a second Function": (
