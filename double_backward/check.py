@@ -87,6 +87,7 @@ SMALLEST = 1e-6  # of the size of the others: an element that is known to so muc
 SMALL = 1e-8  # absolute: what changes by less does not change
 MASK = 1e4  # so large an element says nothing of the size of the others: -1e9, -inf
 ORDINARY = 1e-3, 1e3  # sizes that need no unit of their own
+ROUNDED = 1e-5  # of its largest element: a matrix is symmetric that is off by less
 SHARE = 0.5  # of the elements must be known, or nothing is
 # Relative: an element of G whose change is known less precisely is left out.
 KNOWN = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 1e-1}
@@ -1007,10 +1008,16 @@ def _with_known(line, known):
 
 
 def is_symmetric(x: Tensor) -> bool:
-    """A matrix, or several, that may have to stay symmetric (Hermitian); not one whose elements are
-    all equal, as in a first try of anything."""
+    """A matrix, or several, that may have to stay symmetric (Hermitian), as products such as
+    L A L^T are up to rounding; not one whose elements are all equal, as in a first try of
+    anything."""
     square = x.layout == torch.strided and x.dim() > 1 and x.shape[-1] == x.shape[-2] > 1
-    return square and torch.equal(x, x.mH) and not bool((x == x[..., :1, :1]).all())
+    return square and _equals_its_transpose(x) and not bool((x == x[..., :1, :1]).all())
+
+
+def _equals_its_transpose(x: Tensor) -> bool:
+    rounding = ROUNDED * x.abs().amax((-2, -1), keepdim=True)
+    return torch.equal(x, x.mH) or bool(((x - x.mH).abs() <= rounding).all())
 
 
 def signed(like: Tensor, generator: torch.Generator, symmetric: bool = False) -> Tensor:
