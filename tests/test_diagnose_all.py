@@ -269,9 +269,12 @@ ThroughModule = function(
 
 def test_a_function_that_does_not_use_what_it_is_handed_is_not_called_right():
     layer, point = Layer(), torch.ones(2, dtype=torch.float64)
-    table = diagnose_all(lambda: ThroughModule.apply(layer, point, layer.weight).sum().backward())
+    other = layer.weight.detach().clone().requires_grad_()
+    table = diagnose_all(lambda: ThroughModule.apply(layer, point, other).sum().backward())
     assert table["ThroughModule"].verdict is Verdict.NOT_CHECKED
     assert "its output does not change with the tensors that it was handed" in one_line(table)
+    table = diagnose_all(lambda: ThroughModule.apply(layer, point, layer.weight).sum().backward())
+    assert table["ThroughModule"].verdict is Verdict.SURROGATE_GRADIENT and not table.ok
 
 
 # To which order.
