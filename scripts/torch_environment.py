@@ -43,7 +43,8 @@ def make_environment(python, packages):
         resolution = "highest" if packages == NEWEST else "lowest-direct"
         _uv(*install, "--resolution", resolution, "--editable", COURSE, ROOT / "scripts" / "dot")
         return interpreter
-    _uv(*install, *(_wanted(name, version) for name, version in packages.items()))
+    if packages:
+        _uv(*install, *(_wanted(name, version) for name, version in packages.items()))
     fixed = _installed(interpreter)
     pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     others = [line for line in pinned if _name(line) not in map(_name, fixed)]
