@@ -766,8 +766,8 @@ def test_grad_is_not_taken_for_autograd_grad():
             torch.autograd.backward((alias**3).sum())
         return g * alias.grad
 
-    told = message(cubic(backward), x(), code="untracked_backward")
-    assert "autograd.grad" not in told and ".detach()" in told and ".backward()" in told
+    seen = message(cubic(backward), x(), code="untracked_backward").partition(". ")[0]
+    assert "autograd.grad" not in seen and ".detach()" in seen and ".backward()" in seen
 
 
 @pytest.mark.parametrize("guarded", [True, False])
