@@ -87,7 +87,7 @@ SMALLEST = 1e-6  # of the size of the others: an element that is known to so muc
 SMALL = 1e-8  # absolute: what changes by less does not change
 MASK = 1e4  # so large an element says nothing of the size of the others: -1e9, -inf
 ORDINARY = 1e-3, 1e3  # sizes that need no unit of their own
-ROUNDED = 1e-5  # of its largest element: a matrix is symmetric that is off by less
+HALVES = 1e-5  # of its largest element: a matrix whose halves differ by less is symmetric
 SHARE = 0.5  # of the elements must be known, or nothing is
 # Relative: an element of G whose change is known less precisely is left out.
 KNOWN = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 1e-1}
@@ -1016,7 +1016,7 @@ def is_symmetric(x: Tensor) -> bool:
 
 
 def _equals_its_transpose(x: Tensor) -> bool:
-    rounding = ROUNDED * x.abs().amax((-2, -1), keepdim=True)
+    rounding = HALVES * x.abs().amax((-2, -1), keepdim=True)
     return torch.equal(x, x.mH) or bool(((x - x.mH).abs() <= rounding).all())
 
 

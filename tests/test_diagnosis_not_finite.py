@@ -150,3 +150,9 @@ def test_what_is_0_is_noted_and_convicts_nobody(name):
 def test_what_is_not_0_is_not_noted(name):
     fn, *inputs = NOT[name]
     assert "nothing_but_zero" not in [f.code for f in diagnose(fn, *inputs).findings]
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_small_input_makes_no_second_derivative_0(scale):
+    at = scale * torch.tensor([0.5, -1.2, 0.8], dtype=torch.float64)
+    assert not diagnose(lambda x: (x**2).sum(), at.requires_grad_()).findings

@@ -146,3 +146,12 @@ def test_all_that_a_target_needs_has_a_rule():
     )
     assert {name for names, _ in needed for name in names.split()} == targets
     assert {name for _, names in needed for name in names.split()} <= targets
+
+
+def test_no_module_of_the_tool_gives_one_name_to_two_constants():
+    """The second would take the place of the first, and a tolerance be another one."""
+    for path in TOOL.rglob("*.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        targets = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]
+        names = [t.id for t in targets if isinstance(t, ast.Name) and t.id.isupper()]
+        assert sorted(names) == sorted(set(names)), path

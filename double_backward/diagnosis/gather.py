@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import torch
+
 from double_backward import check
 from double_backward.check import EXACT, TELLS, Outcome
 from double_backward.failures import raise_if_own
@@ -15,7 +17,7 @@ from double_backward.untracked_steps import HOOKS, Step, watched_fn, with_create
 from .as_called import in_float32
 from .each import judge_each, settled
 from .evidence import Evidence
-from .formulas import Row, Setting, even_probe, reported, typed
+from .formulas import Row, Setting, reported, typed
 from .functions import STEP, Lifetime, custom_functions, lifetime, look
 from .habits import observe
 from .hessian_blocks import blocks
@@ -149,8 +151,11 @@ def _adds_up_to_0(measured):
     uneven = measured.said[Setting.ALONE].vector
     if uneven is None or len(uneven) < 2 or measured.by_backward or not uneven.any():
         return False
-    even = reported(even_probe(measured.probe.target), Setting.ALONE).vector
-    return even is not None and bool(even.abs().max() <= TELLS * uneven.abs().max())
+    probe = measured.probe  # whose weights are as small as its outputs are large
+    w = tuple(torch.full_like(v, v.abs().mean().item()) if v.numel() else v for v in probe.w)
+    even = replace(probe, w=w, d=torch.ones_like(probe.d))
+    added = reported(even, Setting.ALONE).vector
+    return added is not None and bool(added.abs().max() <= TELLS * uneven.abs().max())
 
 
 def _is_cut_off(measured):
