@@ -220,7 +220,7 @@ def test_both_pictures_go_on_together(opened):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width, beside", [(1000, True), (580, True), (500, False), (390, False)])
+@pytest.mark.parametrize("width, beside", [(1000, True), (620, True), (500, False), (390, False)])
 def test_the_pair_is_beside_each_other_or_one_picture_fits_a_window(opened, width, beside):
     window = opened(side_by_side(**pair()), viewport={"width": width, "height": 720})
     left, right = (picture.bounding_box() for picture in window.locator(".picture").all())
