@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from made_functions import cubic, function, message, of_inputs, save_x, x
-from test_transforms import Detached, Forgetful, Knows, Scaled
+from test_transforms import Detached, Forgetful, Knows, Scaled, logdet_is_wrong
 from test_transforms import Right as WithJvp
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
@@ -1264,6 +1264,8 @@ def wanting(diagnosis):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("pair", ADVICE, ids=[f"{p.code}: {p.advice[:30]}" for p in ADVICE])
 def test_advice_followed_to_the_letter_mends(pair):
+    if pair.code == "torch_in_forward_mode" and not logdet_is_wrong():
+        pytest.skip("this torch gives it right")
     fn, *inputs = pair.fault
     order = {name: value for name, value in pair.options.items() if name == "order"}
     fault = diagnose(fn, *(inputs or [x()]), **order)

@@ -191,7 +191,18 @@ def test_a_right_function_is_no_finding(name):
     assert not [f for f in found.findings if f.severity == "error"]
 
 
+def logdet_is_wrong():
+    """Whether the gradient of its jvp is, as in torch 2.13."""
+    at, v = torch.eye(2, dtype=torch.float64) + 0.3, torch.ones(2, 2, dtype=torch.float64)
+    func = torch.func
+    got = func.grad(lambda a: func.jvp(torch.logdet, (a,), (v,))[1])(at)
+    right = func.grad(lambda a: (func.grad(torch.logdet)(a) * v).sum())(at)
+    return not torch.allclose(got, right)
+
+
 def test_what_torch_gets_wrong_in_forward_mode_is_not_laid_to_a_function():
+    if not logdet_is_wrong():
+        pytest.skip("this torch gives it right")
     matrix = torch.tensor([[0.3, -1.0], [0.8, 0.1]], dtype=torch.float64, requires_grad=True)
     found = diagnose(lambda x: torch.logdet(3 * torch.eye(2) + Right.apply(x)), matrix)
     assert found.ok and found.forward_mode["grad of jvp"].outcome == "wrong"
