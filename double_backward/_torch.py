@@ -85,7 +85,7 @@ OF_A_NODE = {  # of a custom Function -> what it is for
 
 def missing() -> list[str]:
     """What this torch does not have, a sentence each; [] if all is there."""
-    lost = [(name, use) for name, use in NAMES.items() if not _is_there(name)]
+    lost = _names_that_are_gone()
     out: Any = _Small.apply(torch.ones(1, requires_grad=True))  # up to 2.12 its node dies with it
     node = out.grad_fn
     lost += [(f"grad_fn.{name}", use) for name, use in OF_A_NODE.items() if not hasattr(node, name)]
@@ -94,6 +94,14 @@ def missing() -> list[str]:
         lost.append(("grad_fn._saved_self", "what an operation of torch saved"))
     if not _operators_are_known():
         lost.append(("Function of the known kind for an operator", "what was registered for it"))
+    return _said_of(lost)
+
+
+def _names_that_are_gone() -> list[tuple[str, str]]:
+    return [(name, use) for name, use in NAMES.items() if not _is_there(name)]
+
+
+def _said_of(lost: list[tuple[str, str]]) -> list[str]:
     return [
         f"torch {torch.__version__} has no {name} ({use}); the tool is tested with {TESTED}."
         for name, use in lost
@@ -137,8 +145,6 @@ def _operators_are_known() -> bool:
         classes = [c.cell_contents for c in made if isinstance(c.cell_contents, type)]
         found = [operator_behind(c) for c in classes if issubclass(c, Function)]
         return found == [(torch.ops.aten.sin.default, info)] and registered(info) == (abs, min)
-    except NameError:  # an import below has failed, and that is told
-        return True
     except (ImportError, AttributeError, TypeError):
         return False
 
@@ -187,7 +193,7 @@ try:
         tree_unflatten,
     )
 except ImportError as error:
-    raise ImportError(" ".join(missing()) or str(error)) from error
+    raise ImportError(" ".join(_said_of(_names_that_are_gone())) or str(error)) from error
 
 
 # The engine.
@@ -286,21 +292,16 @@ def saves_by_hooks() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
-@contextmanager
-def module_hooks_replaced(by: Callable[[Callable], Callable]) -> Iterator[None]:
+def module_hooks_replaced(by: Callable[[Callable], Callable]) -> AbstractContextManager[None]:
     """Inside, each backward hook of a module that is called is `by(hook)` instead."""
-    cls = resolve_name("torch.utils.hooks.BackwardHook")
-    before = cls.__init__
 
-    def replaced(self: Any, module: Any, hooks: Any, pre_hooks: Any) -> None:
-        before(self, module, [by(hook) for hook in hooks], [by(hook) for hook in pre_hooks])
+    def made(init: Callable) -> Callable:
+        def with_others(self: Any, module: Any, hooks: Any, pre_hooks: Any) -> None:
+            init(self, module, [by(hook) for hook in hooks], [by(hook) for hook in pre_hooks])
 
-    cls.__init__ = replaced
-    try:
-        yield
-    finally:
-        if cls.__init__ is replaced:
-            cls.__init__ = before
+        return with_others
+
+    return replaced(resolve_name("torch.utils.hooks.BackwardHook"), {"__init__": made})
 
 
 # Nodes.

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -374,7 +375,10 @@ class _Applied:
         return run
 
 
-AVAILABLE = not by_itself(missing)  # whatever is active where this is imported
+@cache
+def available() -> bool:
+    """Whether torch has all that this stands on, whatever is active where that is first asked."""
+    return not by_itself(missing)
 
 
 def changes(
@@ -403,7 +407,7 @@ def following(around: Callable[[], AbstractContextManager] = nullcontext) -> Ite
 
     Raises `Lost` where one cannot be followed, also in the place of whatever is raised.
     """
-    if not AVAILABLE or in_forward_mode():
+    if not available() or in_forward_mode():
         raise Lost("forward mode is in use")
     load_formulas()
     notes = Notes()

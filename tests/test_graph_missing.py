@@ -454,7 +454,7 @@ def test_a_number_that_is_not_known_is_not_told(fn):
 
 
 def test_without_tangents_paths_are_found_and_carry_no_number(monkeypatch):
-    monkeypatch.setattr(tangents, "AVAILABLE", False)
+    monkeypatch.setattr(tangents, "available", lambda: False)
     sketch = sketch_of(lambda x: BAD(x) ** 2)
     assert sorted(missing(sketch)) == sorted(both("MulBackward0 #2"))
     assert all(found.share is None for found in sketch.findings.missing)

@@ -378,7 +378,7 @@ def test_differences_say_the_same_of_what_backward_takes():
 
 
 def test_without_tangents_nothing_is_told(monkeypatch):
-    monkeypatch.setattr(tangents, "AVAILABLE", False)
+    monkeypatch.setattr(tangents, "available", lambda: False)
     found = diagnose(lambda x: BAD(x) ** 2, x())
     assert found.shares == {} and found.cause.code == "intermediate_on_ctx"
 

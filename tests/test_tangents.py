@@ -58,7 +58,7 @@ def test_what_cannot_be_followed_is_told_with_its_line(name):
 
 
 def test_without_tangents_differences_say_what_they_said(monkeypatch):
-    monkeypatch.setattr(tangents, "AVAILABLE", False)
+    monkeypatch.setattr(tangents, "available", lambda: False)
     for fn, ends in ((Cube.apply, "right"), (SinhBad.apply, "wrong")):
         expected = measured(fn)
         assert not expected.exact and outcomes(check(expected))[0] == ends
@@ -106,19 +106,9 @@ STAIRS = {  # x to nine digits, in steps of which tangents and autograd both say
 def test_what_is_flat_by_tangents_and_rises_by_differences_is_no_truth(name, share):
     """A share of the second derivative is lost on the way through it."""
 
-    class Stairs(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x**3
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            part = 6 * share
-            return g * x * ((3 - part) * x + part * STAIRS[name](x))
-
-    assert diagnose(Stairs.apply, x(0.5, 1.3, -0.7).requires_grad_()).verdict == "silently_wrong"
+    part = 6 * share
+    stairs = cubic(lambda g, x: g * x * ((3 - part) * x + part * STAIRS[name](x)))
+    assert diagnose(stairs, x(0.5, 1.3, -0.7).requires_grad_()).verdict == "silently_wrong"
 
 
 def second_times(factor, only=None):

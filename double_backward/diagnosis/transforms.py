@@ -155,7 +155,7 @@ def _tangents(line: Line, by: float = 1.0, of_gradient: bool = False) -> Tensor:
     """How the outputs, or the gradient, change along the line, by forward mode; flat."""
     load_formulas()
     with torch.enable_grad(), line.subject.around(), forward_ad.dual_level():
-        x = _duals(line.x(), line.d, by)
+        x = tangents.moved(line.x(), [by * step for step in line.d])
         if of_gradient:
             return flat(_their_tangents(line.subject.backward_inside(x, line.u())))
         return flat(_their_tangents(line.given(line.subject.function(x))))
@@ -165,23 +165,16 @@ def _gradient_of_tangents(line):
     load_formulas()
     with torch.enable_grad(), line.subject.around(), forward_ad.dual_level():
         x = line.x()
-        outs = line.given(line.subject.function(_duals(x, line.d, 1.0)))
+        outs = line.given(line.subject.function(tangents.moved(x, line.d)))
         product = _weighted(line, _their_tangents(outs))
         if not product.requires_grad:
             return torch.zeros_like(flat(x))
         return filled(torch.autograd.grad(product, x, allow_unused=True), x)
 
 
-def _duals(x, d, by):
-    """With tangents beside those that move."""
-    pairs = zip(x, d, strict=True)
-    return [forward_ad.make_dual(s, by * step.to(s.dtype)) if step.any() else s
-            for s, step in pairs]  # fmt: skip
-
-
 def _their_tangents(tensors):
-    found = [(t, forward_ad.unpack_dual(t).tangent) for t in tensors]
-    return [torch.zeros_like(t) if tangent is None else tangent for t, tangent in found]
+    found = [(t, tangents.tangent(t)) for t in tensors]
+    return [torch.zeros_like(t) if carried is None else carried for t, carried in found]
 
 
 def _weighted(line, outs):

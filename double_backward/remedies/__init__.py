@@ -261,7 +261,8 @@ def _raise(text, places, numbers):
 
 
 class _Remedy(Listener):
-    NAME, UNCHECKED = "", ""  # of the verb, and what it notes of what it cannot check
+    NAME = ""  # of the verb
+    UNCHECKED, SAID = "", ""  # what it notes, and says, of what it cannot check
 
     def __init__(self):
         self.said = set()
@@ -289,7 +290,7 @@ class _Remedy(Listener):
 
     def could_not_check(self, function, call, reason):
         self.note(self.UNCHECKED, function, call, str(reason))
-        said = f"{self.NAME}() could not check {messages.name_of(function, call)}"
+        said = f"{self.NAME}() {self.SAID.format(messages.name_of(function, call))}"
         self.warn(messages.torchs_own(said, reason))
 
     def note(self, outcome, function, call, reason=""):
@@ -335,7 +336,8 @@ class _Remedy(Listener):
 
 
 class _Detect(_Remedy):
-    NAME, UNCHECKED = "detect_intermediates", "not checked"
+    NAME = "detect_intermediates"
+    UNCHECKED, SAID = "not checked", "could not check {}"
 
     def __init__(self):
         super().__init__()
@@ -418,7 +420,8 @@ def unknown(names: Iterable[type | str]) -> list[str]:
 
 
 class _Recompute(_Remedy):
-    NAME, UNCHECKED = "recompute_intermediates", "left alone"
+    NAME = "recompute_intermediates"
+    UNCHECKED, SAID = "left alone", "left {} alone"
 
     def called(self, call):
         super().called(call)
@@ -449,11 +452,6 @@ class _Recompute(_Remedy):
                                     for n, _ in node.next_functions):  # fmt: skip
                 raise SecondDerivativeError(text) from None  # nowhere to wait for it
             return _wait(text, call, grad_outs, grads, node)
-
-    def could_not_check(self, function, call, reason):
-        self.note("left alone", function, call, str(reason))
-        said = f"recompute_intermediates() left {messages.name_of(function, call)} alone"
-        self.warn(messages.torchs_own(said, reason))
 
 
 @dataclass
