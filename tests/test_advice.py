@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from made_functions import cubic, function, message, of_inputs, save_x, x
+from test_decision_table import of_unit
+from test_diagnosis_facts import second_one_needed, two_outputs
 from test_transforms import Detached, Forgetful, Knows, Scaled, logdet_is_wrong
 from test_transforms import Right as WithJvp
 from torch.autograd import Function, grad
@@ -162,21 +164,6 @@ def with_theirs(ctx, g, of_up, of_down):
 def first_of(forward, backward):
     f = function(forward, backward)
     return lambda x: f.apply(x)[0]
-
-
-def scaled_by_item(ctx, x):
-    ctx.save_for_backward(x)
-    ctx.norm = x.norm().item()
-    return x / ctx.norm
-
-
-def by_norm_of(norm):
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        n = norm(ctx, x)
-        return g / n - x * (g * x).sum() / n**3
-
-    return backward
 
 
 def marked(ctx, x):
@@ -444,19 +431,6 @@ def view_of_the_result_on_ctx(ctx, x):
     y = x.exp()
     ctx.y = y.view(-1)
     return y
-
-
-def two_outputs(ctx, x):
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x)
-    return x**3, x**2
-
-
-def nothing_without_the_second(ctx, g, h):
-    (x,) = ctx.saved_tensors
-    if h is None:
-        return torch.zeros_like(x)
-    return (0 if g is None else right(g, x)) + h * 2 * x
 
 
 def each_by_itself(ctx, g, h):
@@ -800,8 +774,8 @@ ADVICE = [
     P(
         "intermediate_on_ctx",
         "compute it in backward from a saved input, in torch",
-        (keeping(scaled_by_item, by_norm_of(lambda ctx, x: ctx.norm)),),
-        (keeping(scaled_by_item, by_norm_of(lambda ctx, x: x.norm())),),
+        (of_unit(lambda ctx, x: ctx.r),),
+        (of_unit(lambda ctx, x: x.norm()),),
     ),
     P(
         "intermediate_on_ctx",
@@ -1098,7 +1072,7 @@ ADVICE = [
     P(
         "output_used_alone",
         "backward gets zeros, or None after set_materialize_grads(False)",
-        (keeping(two_outputs, nothing_without_the_second),),
+        (keeping(two_outputs, second_one_needed),),
         (keeping(two_outputs, each_by_itself),),
         behind="first_derivative_differs",
     ),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from made_functions import cubic
 from torch import nn
 from torch.autograd import Function, grad
 
@@ -296,23 +297,13 @@ def meta(w):
     return ((torch.tanh(X @ (w - 0.1 * g)) - Y) ** 2).mean()
 
 
-class Inexact(Function):
-    """A gradient that is off by 3 % to both sides, as that of a solver."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * 3 * x**2 * (1 + 0.03 * torch.sin(40 * x))
+# A gradient that is off by 3 % to both sides, as that of a solver.
+inexact = cubic(lambda g, x: g * 3 * x**2 * (1 + 0.03 * torch.sin(40 * x)))
 
 
 def solved(x):
     """What stops the solver is detached, and goes nowhere."""
-    return Inexact.apply(x) * (x.detach().norm() < 1e3)
+    return inexact(x) * (x.detach().norm() < 1e3)
 
 
 def test_rtol_excuses_nothing_that_is_cut_off():
@@ -326,6 +317,6 @@ def test_rtol_excuses_nothing_that_is_cut_off():
 def test_rtol_excuses_a_solver():
     """The detach is told, all the same."""
     point = torch.linspace(0.5, 2, 8, dtype=torch.float64, requires_grad=True)
-    plain, told = (diagnose(f, point, rtol=0.1) for f in (Inexact.apply, solved))
+    plain, told = (diagnose(f, point, rtol=0.1) for f in (inexact, solved))
     assert plain.verdict == told.verdict, told
     assert "steps_in_fn" not in [f.code for f in told.findings if f.severity == "error"]
