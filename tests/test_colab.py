@@ -160,11 +160,21 @@ def test_a_copy_gives_its_hints_in_its_language(lesson, said, tmp_path):
 @every_lesson
 def test_a_copy_is_short_to_read_and_opens_on_the_lesson(lesson):
     copy = stored(lesson)
-    assert len(copy.cells[2].source.splitlines()) < 25
+    assert len(carry.without_archive(copy.cells[2].source).splitlines()) < 25
     assert len(copy.cells[2].source) < 500_000  # the source is twice as long
     for cell in copy.cells[1:3]:
         assert cell.source.startswith("#@title ") and cell.metadata["cellView"] == "form", "Colab"
         assert cell.metadata["jupyter"] == {"source_hidden": True}, "JupyterLab"
+
+
+@every_lesson
+def test_a_change_of_one_file_is_a_change_of_one_line_of_a_copy(lesson):
+    cell = stored(lesson).cells[2].source
+    for name, content in list(files_in(stored(lesson)).items())[:3]:
+        files = files_in(stored(lesson)) | {name: content + b"#"}
+        changed = carry.modules_cell(files).splitlines()
+        pairs = list(zip(cell.splitlines(), changed, strict=True))
+        assert [old != new for old, new in pairs].count(True) == 1, name
 
 
 def test_a_copy_is_told_by_its_files_and_not_by_how_they_are_packed(monkeypatch):

@@ -3,6 +3,7 @@
 import ast
 import base64
 import json
+import re
 import tomllib
 import zlib
 from functools import cache
@@ -76,6 +77,8 @@ if not shutil.which("dot"):  # so that a plain torchviz call draws too
     os.environ["PATH"] += os.pathsep + course_folder.name
 """
 
+PACKED_FILES = re.compile(r"^archive = (\{.*?^\})", re.M | re.S)
+
 
 def carry(notebook, language="", end=WRONG_ANSWERS):
     """Put the set-up and the modules that the lesson imports below its title, folded, in place.
@@ -114,8 +117,9 @@ def set_up():
 
 
 def modules_cell(files):
+    """The cell; a file is a line of its own, so that one changed file is one changed line."""
     packed_files = {name: packed(content) for name, content in files.items()}
-    return MODULES.strip().replace("ARCHIVE", json.dumps(packed_files))
+    return MODULES.strip().replace("ARCHIVE", json.dumps(packed_files, indent=0))
 
 
 @cache  # the same modules for every lesson
@@ -126,9 +130,12 @@ def packed(content):
 
 def unpacked(source):
     """The files, name -> bytes, of a modules cell."""
-    line = next(line for line in source.splitlines() if line.startswith("archive = "))
-    archive = json.loads(line.removeprefix("archive = "))
+    archive = json.loads(PACKED_FILES.search(source)[1])
     return {name: zlib.decompress(base64.b85decode(text)) for name, text in archive.items()}
+
+
+def without_archive(source):
+    return PACKED_FILES.sub("", source)
 
 
 def carried(name, end):

@@ -7,7 +7,7 @@ import re
 
 import nbformat
 
-from .carry import ROOT, carry, unpacked
+from .carry import ROOT, carry, unpacked, without_archive
 from .languages import language_of, lessons_in
 
 COPIES = ROOT / "notebooks" / "colab"
@@ -63,7 +63,7 @@ def content(text):
     copy = nbformat.reads(text, as_version=4)
     modules = copy.cells[2]
     files = unpacked(modules.source)
-    modules.source = re.sub("^archive = .*", "", modules.source, flags=re.M)
+    modules.source = without_archive(modules.source)
     return copy, files
 
 
