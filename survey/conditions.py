@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import replace
+from math import isfinite
 
 from .compare import (
     SETTINGS,
@@ -15,6 +16,7 @@ from .compare import (
 )  # fmt: skip
 
 RIGHT, WRONG, RAISES, FIRST = "right", "wrong", "raises", "first derivative wrong"
+NAN = "NaN"  # or infinite: no number that a user can take for right
 
 
 def by_argument(fn, inputs, surrogate=False):
@@ -76,6 +78,8 @@ def worst(numbers):
         return FIRST
     if any(number.wrong for number in numbers):
         return WRONG
+    if any(number.got is not None and not isfinite(number.got) for number in numbers):
+        return NAN
     return RAISES if any(number.error for number in numbers) else RIGHT
 
 
@@ -99,18 +103,19 @@ def read(stored):
 
 
 def sentence(stored):
-    """The condition in words; "" where it is wrong by each argument alone, or nothing was asked."""
+    """The condition in words; "" where each argument alone gives the same, and not right, or where
+    nothing was asked, or nothing is amiss."""
     found = read(stored)
     alone = {name: outcome for name, outcome in found.items() if ", " not in name}
-    wrong = [name for name, outcome in found.items() if outcome == WRONG]
-    if not {WRONG, FIRST} & {*found.values()} or {*alone.values()} in ({WRONG}, {FIRST}):
+    by_each = {*alone.values()}
+    if {*found.values()} <= {RIGHT} or len(by_each) == 1 and by_each != {RIGHT}:
         return ""
-    # What is wrong by one alone is wrong across a pair with it, most often.
-    telling = [name for name in wrong if name in alone] or wrong
-    said = ["wrong by " + listed(telling)] if telling else []
-    for outcome in (FIRST, RIGHT, RAISES):
-        names = [name for name in alone if alone[name] == outcome]
-        said += [f"{outcome} by {listed(names)}"] if names else []
+    said = []
+    for outcome in (WRONG, FIRST, NAN, RAISES, RIGHT):
+        names = [name for name in found if found[name] == outcome]
+        # What is so by one alone is so across a pair with it, most often.
+        telling = [name for name in names if name in alone] or names * (not said)
+        said += [f"{outcome} by {listed(telling)}"] if telling else []
     return "; ".join(said)
 
 

@@ -50,6 +50,9 @@ KNOWN = {
         why="backward leaves `grad_out` out of the coefficients' gradient",
     ),
     "deepinv:QuadraticSplineFunc": Known(apart="applied nowhere in its package"),
+    "entmax:BudgetBisectFunction": Known(
+        where="by the scores; a `budget` that is a tensor gets None for its gradient"
+    ),
     "entmax:Entmax15Function": Known(
         where="where a probability is 0", why="backward takes the square root of the result"
     ),
@@ -194,6 +197,10 @@ KNOWN = {
     "transformers:_InputOnlyGrad": Known(
         apart="gradients by the parameters are left out on purpose",
         why="backward differentiates a graph that forward kept, without create_graph",
+    ),
+    "xitorch:_SolveIVP": Known(
+        where='with method="rk45", the default, or "rk23"; with a fixed step ("rk4", "rk38", '
+        '"euler") both derivatives are those of the equation, which the steps approximate'
     ),
     "xitorch:_Quadrature": Known(
         why="a nested autograd.grad goes along a path that the second backward goes again",

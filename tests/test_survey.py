@@ -103,10 +103,12 @@ def test_every_function_of_several_tensors_was_asked_by_each():
     read = {row["function"]: conditions.read(row["arguments"]) for row in ROWS}
     assert sum(map(bool, read.values())) > 50
     outcomes = {outcome for each in read.values() for outcome in each.values()}
-    assert outcomes == {"right", "wrong", "raises", conditions.FIRST}
+    assert outcomes == {"right", "wrong", "raises", conditions.FIRST, conditions.NAN}
     for row in ROWS:
         if row["reading"] in (table.RIGHT, table.LOUD):
             assert conditions.WRONG not in read[row["function"]].values(), row
+        if row["reading"] == table.RIGHT:
+            assert {*read[row["function"]].values()} <= {conditions.RIGHT}, row
 
 
 def test_a_row_that_is_wrong_by_some_arguments_says_by_which():
@@ -116,6 +118,9 @@ def test_a_row_that_is_wrong_by_some_arguments_says_by_which():
     assert said["pypose:SO3_Inv"] == "wrong by x alone; right by p alone"
     assert said["entmax:EntmaxBisectFunction"] == "wrong by alpha alone; right by x alone"
     assert said["gpytorch:MaternCovariance"] == ""
+    assert said["torchesnufft:SpreadFunction"] == (
+        "wrong by x and v together; NaN by x alone; right by v alone"
+    )
     for name, row in named_rows().items():
         if said[name] and row["reading"] in (table.WRONG, table.FIRST):
             assert said[name] in text, name
@@ -143,7 +148,21 @@ def test_each_argument_and_each_pair_is_asked():
         "wrong by x and y together; right by x alone, y alone"
     )
     assert conditions.sentence("x: wrong; y: wrong; x, y: raises") == ""
+    assert conditions.sentence("x: right; y: right; x, y: right") == ""
     assert conditions.sentence("") == ""
+
+
+# x**2 / 2 * y; the root in its backward is 0, and has no slope there.
+NotANumber = of_inputs(
+    lambda x, y: x**2 / 2 * y,
+    lambda g, x, y: (g * y * (x + ((x - x.detach()) ** 2).sqrt()), g * x**2 / 2),
+)
+
+
+def test_what_is_not_a_number_is_not_right():
+    said = by_argument(NotANumber)
+    assert said == "x: NaN; y: right; x, y: right", said
+    assert conditions.sentence(said) == "NaN by x alone; right by y alone"
 
 
 def test_a_wrong_row_shows_two_numbers_that_differ():
