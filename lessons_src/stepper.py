@@ -213,6 +213,7 @@ STYLE = """
 .stepper .controls { background: var(--jp-layout-color0, var(--pst-color-background, white)); }
 .stepper .controls[hidden], .stepper .picture[hidden] { display: none; }
 .stepper button, .stepper input { font-size: 15px; min-height: 28px; }
+.stepper [aria-disabled="true"] { opacity: 0.5; }
 .stepper output { display: inline-block; min-width: 3em; }
 .stepper .pictures { display: flex; flex-wrap: wrap; gap: 8px 16px; }
 .stepper .picture { flex-grow: 1; min-width: 0; max-width: 800px; }
@@ -283,13 +284,22 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
         });
         show_now(pictures[picture]);
       });
-      back.disabled = Number(range.value) === 1;
-      next.disabled = Number(range.value) === all;
+      // Not disabled, or the focus would be lost.
+      back.setAttribute("aria-disabled", Number(range.value) === 1);
+      next.setAttribute("aria-disabled", Number(range.value) === all);
     }
     function move(by) { range.value = Number(range.value) + by; show(); }
     range.addEventListener("input", show);
     back.addEventListener("click", () => move(-1));
     next.addEventListener("click", () => move(1));
+    box.tabIndex = -1;  // a click on the picture: the arrow keys are the stepper's
+    box.setAttribute("data-lm-suppress-shortcuts", "true");
+    box.addEventListener("keydown", function (event) {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!by || event.target.matches("input, .picture > div")) return;  // these have their own
+      event.preventDefault();
+      move(by);
+    });
     show();
   } else {
     const values = Object.fromEntries(told.sliders);

@@ -41,7 +41,7 @@ def write(rows, numbers):
 def sentence(rows):
     """What README says of the survey."""
     said = (
-        "It is common. We called {whole}. {wrong} of the {counted} give a "
+        "We called {whole}. {wrong} of the {counted} give a "
         "wrong second derivative without an error: {kept} keep a tensor that forward made "
         "(lessons 1, 3 and 4), {cut} compute in backward where autograd cannot follow (lesson 5), "
         "{other} do something else. {by_backward} more do it by `.backward()` alone, "
@@ -55,7 +55,7 @@ def sentence(rows):
 def chinese(rows):
     """The same in README.zh-CN.md, in one line: a line's end would be shown as a space."""
     return (
-        "这种错很常见。我们调用了 {packages} 个已发布软件包里的 {functions} 个自定义 "
+        "我们调用了 {packages} 个已发布软件包里的 {functions} 个自定义 "
         "Function：{surrogates} 个是替代梯度，{apart} 个已弃用、没有用到，或者本来就是"
         "有意的，其余 {counted} 个是用户会碰到的。这 {counted} 个里有 {wrong} 个，二阶导数"
         "是错的，却不报错：{kept} 个留下了 forward 里算出的张量（第 1、3、4 课），{cut} 个"

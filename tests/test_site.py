@@ -157,6 +157,42 @@ def test_on_a_phone_a_wide_picture_scrolls_and_says_so(lesson, served, opened):
     assert page.evaluate(SIDEWAYS) <= 0
 
 
+# Of steppers and sliders, the words that something else lies on, once they are in the window.
+COVERED = """[...document.querySelectorAll(".stepper")].flatMap(stepper => {
+    const walk = document.createTreeWalker(stepper, NodeFilter.SHOW_TEXT), covered = [];
+    while (walk.nextNode()) {
+        const range = document.createRange(), owner = walk.currentNode.parentElement;
+        range.selectNodeContents(walk.currentNode);
+        if (!walk.currentNode.data.trim() || !owner.checkVisibility({visibilityProperty: true}))
+            continue;
+        owner.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
+        const place = range.getBoundingClientRect();
+        const x = place.left + place.width / 2, y = place.top + place.height / 2;
+        const there = document.elementFromPoint(x, y), frame = owner.closest("svg") || owner;
+        if (!frame.contains(there) && !there?.contains(owner)) covered.push(owner.textContent);
+    }
+    return covered;
+})"""
+NEXT = """[...document.querySelectorAll(".stepper [type=range]")].forEach(range => {
+    range.value = Number(range.value) + 1;
+    range.dispatchEvent(new Event("input"));
+})"""
+MOVING = [path for path in EVERY_LESSON if '"application/vnd.lessons.steps' in path.read_text()]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(
+    "lesson", MOVING, ids=lambda path: path.relative_to(ROOT / "notebooks").as_posix()
+)
+def test_nothing_lies_on_a_word_of_a_stepper(lesson, width, served, opened):
+    page = opened(served + address(lesson), width)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.querySelectorAll('.stepper').length")
+    for _ in range(3):
+        assert page.evaluate(COVERED) == []
+        page.evaluate(NEXT)
+
+
 def address(lesson):
     return f"{language_of(lesson)}/notebooks/{lesson.stem}.html".lstrip("/")
 

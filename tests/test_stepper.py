@@ -190,7 +190,8 @@ def test_the_keyboard_goes_through_the_steps(opened):
     window = opened(shown)
     said = lambda: [w.inner_text() for w in window.locator(".words:visible").all()]  # noqa: E731
     assert said() == ["The pass starts at out with 1."]
-    window.keyboard.press("Tab")  # Back is disabled
+    window.keyboard.press("Tab")
+    window.keyboard.press("Tab")  # after Back, the slider
     all_steps = [words for steps in shown.data["steps"] for words, _ in steps]
     for words in all_steps[1:]:
         window.keyboard.press("ArrowRight")
@@ -202,6 +203,27 @@ def test_the_keyboard_goes_through_the_steps(opened):
     assert window.get_by_role("slider", name="Step").get_attribute("aria-valuetext") == (
         f"step {len(all_steps) - 1} of {len(all_steps)}"
     )
+
+
+@pytest.mark.slow
+def test_arrow_keys_work_anywhere_in_a_stepper_and_the_focus_stays(opened):
+    shown = step_through(**two_passes())
+    window = opened(shown, viewport={"width": 1280, "height": 800})
+    all_steps = [words for steps in shown.data["steps"] for words, _ in steps]
+    said = lambda: window.locator(".words:visible").inner_text()  # noqa: E731
+    go_on = window.get_by_role("button", name="Next")
+    go_on.click()
+    window.keyboard.press("ArrowRight")
+    assert said() == all_steps[2]
+    window.keyboard.press("ArrowLeft")
+    assert said() == all_steps[1]
+    for _ in all_steps:
+        go_on.click(force=True)
+    assert said() == all_steps[-1]
+    assert window.evaluate("document.activeElement.textContent") == "Next"
+    window.locator("svg:visible").click()
+    window.keyboard.press("ArrowLeft")
+    assert said() == all_steps[-2]
 
 
 @pytest.mark.slow
