@@ -242,10 +242,6 @@ def test_students_edition_tells_no_answer(lesson):
     assert all(not cell.outputs for cell in edition.cells if cell.cell_type == "code")
     assert all(set(cell.metadata) <= {"tags", "jupyter", "cellView"} for cell in edition.cells)
     assert edition.cells[1].source == carry.set_up()
-    modules = carry.unpacked(edition.cells[2].source).items()
-    brought = [text.decode() for name, text in modules if re.search(r"exercises/\w+\.py", name)]
-    assert sum("\nTASK = " in text for text in brought) == len(exercises())
-    assert not any(re.search(r"^(SOLUTION|WRONG) = ", text, re.M) for text in brought)
     joined = file.replace('",\n    "', "")
     for exercise in exercises().values():
         for part in exercise.SOLUTION:
@@ -254,6 +250,21 @@ def test_students_edition_tells_no_answer(lesson):
                 code = code.split("def backward")[-1]
             given = code in texts(course)  # a stub's glue
             assert given or json.dumps(code)[1:-1] not in joined
+
+
+@every_lesson
+def test_what_a_students_edition_unpacks_tells_no_answer(lesson):
+    """Neither a module nor a catalogue, whichever file of the archive it is."""
+    course = nbformat.read(lesson, as_version=4)
+    files = carry.unpacked(student(course, language_of(lesson)).cells[2].source)
+    whole = "\n".join(content.decode("utf-8", "replace") for content in files.values())
+    assert whole.count("\nTASK = ") == len(exercises())
+    assert "\nSOLUTION = " not in whole
+    for exercise in exercises().values():
+        said = [wrong.say for wrong in wrong_answers(exercise)]
+        said += [in_language(text, "zh_CN") for text in said]
+        assert [text for text in said if text in whole and text not in repr(exercise.TASK)] == []
+        assert [part for part in exercise.SOLUTION if inspect.getsource(part) in whole] == []
 
 
 @each_chinese_lesson

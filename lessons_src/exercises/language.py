@@ -1,5 +1,6 @@
 """In which language check and hint answer: that of COURSE_LANGUAGE, from zh_CN.mo beside this file,
 which `make translations` writes, and from that of the tool. What has no translation stays English.
+A teacher's answers to wrong answers have a folder of their own, which students' copies leave out.
 """
 
 from pathlib import Path
@@ -14,5 +15,5 @@ def sentences(*parts: str) -> str:
     return joined("{} {}", filter(None, parts))
 
 
-if Path(__file__).parent not in FOLDERS:
-    FOLDERS.append(Path(__file__).parent)
+WRONG_ANSWERS = Path(__file__).parent / "wrong_answers"
+FOLDERS += [each for each in (Path(__file__).parent, WRONG_ANSWERS) if each not in FOLDERS]

@@ -6,9 +6,9 @@ both come the notebooks in notebooks/LANGUAGE/. Nothing is executed: code cells 
 are the English ones, but that the first cell begins with the language in which the notebook is
 answered. What has no translation, or one marked fuzzy, stands in English.
 
-Two catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say, and
-a teacher to wrong answers, double_backward.po the findings of `diagnose`. Compiled for gettext,
-they stand beside the modules.
+Three catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
+wrong_answers.po what a teacher says to wrong answers, which no students' edition carries, and
+double_backward.po the findings of `diagnose`. Compiled for gettext, they stand beside the modules.
 """
 
 import ast
@@ -28,6 +28,7 @@ from double_backward.diagnosis.prepare import NOT_CHECKED
 from double_backward.diagnosis.verdict import Verdict
 from lessons_src.exercises import errors, exercises
 from lessons_src.exercises.changes import wrong_answers
+from lessons_src.exercises.language import WRONG_ANSWERS
 
 from . import colab
 from .carry import ROOT
@@ -36,6 +37,7 @@ from .languages import WORDS
 NOTEBOOKS = ROOT / "notebooks"
 PROGRAMS = {
     "exercises": ROOT / "lessons_src" / "exercises",
+    "wrong_answers": WRONG_ANSWERS,
     "double_backward": ROOT / "double_backward",
 }
 TRANSLATIONS = ROOT / "translations"
@@ -132,8 +134,7 @@ def template(path):
     """The English entries, each with its place: the id of a cell, or the name of a module."""
     found = Catalog()
     if path.stem in PROGRAMS:
-        tables = of_exercises() if path.stem == "exercises" else of_findings()
-        for place, text in [*phrases_in(PROGRAMS[path.stem]), *tables]:
+        for place, text in [*phrases_in(PROGRAMS[path.stem]), *TABLES[path.stem]()]:
             found.add(text, locations=[(place, None)])
         return found
     for cell in markdown_cells(read_lesson(english_of(path))):
@@ -149,8 +150,14 @@ def of_exercises():
         task = exercise.TASK
         point = [task.point.said] if task.point else []
         texts = [task.asks, *task.hints, *task.slips, *task.second_slips, *task.cures.values()]
-        answers = [text for each in wrong_answers(exercise) for text in (each.name, each.say)]
-        yield from ((name, text) for text in texts + point + answers)
+        yield from ((name, text) for text in texts + point)
+
+
+def of_wrong_answers():
+    """What a teacher reads: the name of each, and what to say to it."""
+    for name, exercise in exercises().items():
+        for each in wrong_answers(exercise):
+            yield from ((name, text) for text in (each.name, each.say))
 
 
 def of_findings():
@@ -162,6 +169,13 @@ def of_findings():
     for verdict in Verdict:
         for order in ("second", "third"):
             yield "verdict", verdict.headline.replace("second", order)
+
+
+TABLES = {
+    "exercises": of_exercises,
+    "wrong_answers": of_wrong_answers,
+    "double_backward": of_findings,
+}
 
 
 def phrases_in(folder):
