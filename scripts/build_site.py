@@ -37,7 +37,7 @@ TOOL = [
 ]
 # What is looked up, in the order of the menu; a page that is not named here comes last.
 ORDER = ["start", "CHEATSHEET", "ERRORS", "GLOSSARY"]
-ORDER += ["RESULTS", "COMPILED", "TEACHING", "SETUP", "MATRIX"]
+ORDER += ["RESULTS", "COMPILED", "TEACHING", "SETUP", "MATRIX", "MAINTAINING"]
 # For the style sheet: the page holds wide tables; it is one sheet of paper.
 WIDE, SHEET = '\n<div class="wide"></div>\n', '\n<div class="sheet"></div>\n'
 # A file that a lesson names, and that is a page here.

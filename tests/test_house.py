@@ -54,8 +54,9 @@ def test_hooks_ask_no_network():
     assert {hook["language"] for hook in local["hooks"]} == {"system"}
 
 
-def test_what_contributors_are_sent_to_is_there():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/MAINTAINING.md"])
+def test_what_contributors_are_sent_to_is_there(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
     named = re.findall(r"`((?:[\w.]+/)+[\w.]*|\w+\.(?:py|md|txt|toml))`", text)
     made = {".venv/", ".torch/", ".venv/bin/python", "build/release/", "build/workshop/slides/"}
     assert len(named) > 15

@@ -61,7 +61,7 @@ def test_every_paragraph_is_translated(path):
     left += [message.id for message in catalogue.obsolete.values()]
     assert not left, (
         "Run `make translations`, then translate these, or mend what is marked fuzzy, or delete "
-        f"what begins with #~, in {path.relative_to(ROOT)}, as CONTRIBUTING.md says: {left}"
+        f"what begins with #~, in {path.relative_to(ROOT)}, as docs/MAINTAINING.md says: {left}"
     )
 
 
