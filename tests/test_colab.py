@@ -112,9 +112,10 @@ def test_no_copy_without_a_lesson():
 
 
 def code(notebook):
-    """The code cells, but that with the modules, which are another archive in each language; and
-    but the lines that name the language."""
-    cells = [c.source for c in notebook.cells if c.cell_type == "code" and c.id != "modules"]
+    """The code cells, but the two of the copy, which speak the language; and but the lines that name
+    the language."""
+    ours = "set-up", "modules"
+    cells = [c.source for c in notebook.cells if c.cell_type == "code" and c.id not in ours]
     return [source.removeprefix(translated.answers_in("zh_CN")) for source in cells]
 
 
@@ -190,6 +191,20 @@ def test_a_copy_is_told_by_its_files_and_not_by_how_they_are_packed(monkeypatch)
     monkeypatch.setattr(carry, "packed", in_haste)
     other = colab.colab_copy(LESSONS[0])
     assert other != made and colab.same_copy(other, made)
+
+
+def test_the_set_up_of_a_chinese_copy_speaks_chinese():
+    assert [text for text in carry.SAID["zh_CN"] if text not in carry.SET_UP + carry.MODULES] == []
+    for cell in (carry.set_up("zh_CN"), carry.modules_cell({}, "zh_CN")):
+        told = [re.match("#@title (.*)", cell)[1]]
+        for node in ast.walk(ast.parse(cell)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "SystemExit",
+                "print",
+            ):
+                parts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+                told.append("".join(part for part in parts if isinstance(part, str)))
+        assert [text for text in told if not re.search("[一-鿿]", text)] == []
 
 
 def test_nothing_that_pip_is_asked_for_brings_a_torch(monkeypatch):

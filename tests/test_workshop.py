@@ -241,7 +241,7 @@ def test_students_edition_tells_no_answer(lesson):
             assert json.dumps(output) not in file
     assert all(not cell.outputs for cell in edition.cells if cell.cell_type == "code")
     assert all(set(cell.metadata) <= {"tags", "jupyter", "cellView"} for cell in edition.cells)
-    assert edition.cells[1].source == carry.set_up()
+    assert edition.cells[1].source == carry.set_up(language_of(lesson))
     joined = file.replace('",\n    "', "")
     for exercise in exercises().values():
         for part in exercise.SOLUTION:
@@ -292,7 +292,7 @@ def test_instructors_edition_has_every_solution_and_wrong_answer(lesson, monkeyp
     edition = instructor(course, language)
     monkeypatch.setenv("COURSE_LANGUAGE", language)
     nbformat.validate(edition)
-    assert edition.cells[1].source == carry.set_up()
+    assert edition.cells[1].source == carry.set_up(language)
     text, words = texts(edition), WORDS[language]
     for name in checked(course):
         exercise = exercises()[name]

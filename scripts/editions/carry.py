@@ -77,6 +77,28 @@ if not shutil.which("dot"):  # so that a plain torchviz call draws too
     os.environ["PATH"] += os.pathsep + course_folder.name
 """
 
+# What these cells say, by the language: "" is the English above.
+SAID = {
+    "zh_CN": {
+        "Set-up: run this cell; it installs what is missing here": (
+            "准备：运行这个单元格，缺什么就装什么"
+        ),
+        "PyTorch {found('torch')} is too old": "这里的 PyTorch {found('torch')} 太旧",
+        "There is no PyTorch": "这里没有 PyTorch",
+        "{here} here: install TORCH or newer first.": "{here}：请先安装 TORCH 或更新的版本。",
+        "Installing failed: check the network, then run this cell again. ": (
+            "安装失败：请检查网络，然后再运行这个单元格。"
+        ),
+        "pip says: ": "pip 的话：",
+        '"nothing"': '"什么也没说"',
+        "Ready, with PyTorch {found('torch')}. Now the next cell, then the lesson.": (
+            "准备好了，PyTorch {found('torch')}。接着运行下一个单元格，然后开始上课。"
+        ),
+        "The course's own modules: run this cell, there is nothing to read in it": (
+            "课程自带的模块：运行这个单元格，里面没有要读的"
+        ),
+    }
+}
 PACKED_FILES = re.compile(r"^archive = (\{.*?^\})", re.M | re.S)
 
 
@@ -91,12 +113,12 @@ def carry(notebook, language="", end=WRONG_ANSWERS):
     names += [each.format(language) for each in CATALOGUES if language]
     files = {name: carried(name, end) for name in names}
     notebook.cells[1:1] = [
-        new_code_cell(set_up(), id="set-up", metadata=folded),
-        new_code_cell(modules_cell(files), id="modules", metadata=folded),
+        new_code_cell(set_up(language), id="set-up", metadata=folded),
+        new_code_cell(modules_cell(files, language), id="modules", metadata=folded),
     ]
 
 
-def set_up():
+def set_up(language=""):
     """The first cell: lower bounds are those of pyproject.toml, nothing is bounded from above."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
@@ -108,7 +130,7 @@ def set_up():
     # torchviz alone needs torch. What else it needs is graphviz, in any version.
     alone = {"graphviz": "0", "torchviz": bounds.pop("torchviz")}
     return (
-        SET_UP.strip()
+        in_words_of(language, SET_UP)
         .replace("NEEDS", json.dumps(bounds, sort_keys=True))
         .replace("ALONE", json.dumps(alone))
         .replace("PYGRAPHVIZ", pygraphviz)
@@ -116,10 +138,17 @@ def set_up():
     )
 
 
-def modules_cell(files):
+def in_words_of(language, cell):
+    """The cell with what it says to the reader in the language."""
+    for english, other in SAID.get(language, {}).items():
+        cell = cell.replace(english, other)
+    return cell.strip()
+
+
+def modules_cell(files, language=""):
     """The cell; a file is a line of its own, so that one changed file is one changed line."""
     packed_files = {name: packed(content) for name, content in files.items()}
-    return MODULES.strip().replace("ARCHIVE", json.dumps(packed_files, indent=0))
+    return in_words_of(language, MODULES).replace("ARCHIVE", json.dumps(packed_files, indent=0))
 
 
 @cache  # the same modules for every lesson
