@@ -31,7 +31,8 @@ from double_backward._torch import engine_replaced, metadata_of, number_of, unwr
 from double_backward.calls import is_unheard
 from double_backward.graphs.walk import walk
 
-RECORDED = "double_backward.recorded"  # in a node's metadata: (a Function's node, whom to tell)
+# In a node's metadata: (what a Function was applied to, whom to tell).
+RECORDED = "double_backward.recorded"
 
 
 class Counted(Protocol):
@@ -127,7 +128,7 @@ class Passes:
         for own in made:
             follow = functools.partial(self._follow, this, [met])
             _when_met(own, follow)
-            metadata_of(own).setdefault(RECORDED, []).append((node, follow))
+            metadata_of(own).setdefault(RECORDED, []).append((inputs, follow))
         if any(g.grad_fn not in made for g in grads) and any(x.requires_grad for x in inputs):
             this.goes_through(met._replace(node=node))
 
@@ -197,10 +198,13 @@ class Passes:
                 self._lost.remove(lost)
 
 
-def _leads_to(node: Any, ends: Sequence[Any]) -> bool:
-    """Whether a node was applied to what one of these tensors leads to."""
+def _leads_to(inputs: Sequence[Tensor], ends: Sequence[Any]) -> bool:
+    """Whether one of these tensors leads to one of those inputs, which keep their graph alive: up
+    to torch 2.12 the node of a custom Function does not."""
     wanted = [end.grad_fn for end in ends if isinstance(end, Tensor) and end.grad_fn is not None]
-    todo, seen = [node], set[Any]()
+    if any(x is end for x in inputs for end in ends):
+        return True
+    todo, seen = [x.grad_fn for x in inputs], set[Any]()
     while todo:
         here = todo.pop()
         if here is None or here in seen:
