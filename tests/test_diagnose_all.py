@@ -2,10 +2,12 @@
 
 import io
 import json
+import random
 import sys
 import threading
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from made_functions import function, save_x, saving
@@ -22,6 +24,7 @@ from double_backward import (
     diagnose_all,
 )
 from double_backward.diagnosis import Verdict
+from double_backward.diagnosis.target import seed_generators
 from double_backward.graphs.walk import walk
 from lessons_src import what_not_to_do
 from lessons_src.saving_inputs import Square
@@ -605,6 +608,86 @@ def test_a_branch_in_backward_is_another_kind_of_call():
     for sizes in ((3, 4, 5), (3, 4, 50)):
         table = diagnose_all(lambda sizes=sizes: [twice(f.apply(x(n))) for n in sizes])
         assert table.ok is (50 not in sizes)
+
+
+def together(f, points):
+    """All in one pass, whose backward comes to the last one first."""
+    total = torch.stack([(f.apply(point) ** 2).sum() for point in points]).sum()
+    found = grad(total, points, create_graph=True)
+    grad(torch.stack([g.sum() for g in found]).sum(), points)
+
+
+KEEPS_IN_BACKWARD = {
+    "size": (lambda point: len(point) == 5, [3, 4, 5]),
+    "values": (lambda point: point.sum() > 5, [3, 3, 3]),
+}
+
+
+@pytest.mark.parametrize("way", KEEPS_IN_BACKWARD, ids=str)
+@pytest.mark.parametrize("wrong_one", (0, 1, 2))
+def test_a_branch_in_backward_is_found_whichever_of_one_pass_takes_it(way, wrong_one):
+    keeps, sizes = KEEPS_IN_BACKWARD[way]
+
+    def backward(ctx, g):
+        (point,) = ctx.saved_tensors
+        return 3 * g * (point.detach() if keeps(point) else point) ** 2
+
+    f = function(save_x, backward)
+    points = [x(n) for n in sizes[:-1]]
+    assert diagnose_all(lambda: together(f, points)).ok
+    last = x(sizes[-1]) if way == "size" else (x(3).detach() + 5).requires_grad_()
+    points.insert(wrong_one, last)
+    table = diagnose_all(lambda: together(f, points))
+    assert table.rows[0].verdict is Verdict.SILENTLY_WRONG and not table.ok
+
+
+DRAWS = {"torch": lambda: torch.rand(()).item(), "numpy": np.random.rand, "random": random.random}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=list(DRAWS))
+@pytest.mark.parametrize("in_backward", (False, True))
+def test_a_branch_that_is_drawn_is_found_where_the_step_took_it(draw, in_backward):
+    taken = []
+
+    def drawn():
+        taken.append(draw() < 0.5)
+        return taken[-1]
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.keeps = not in_backward and drawn()
+        return x**3
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        keeps = drawn() if in_backward else ctx.keeps
+        return 3 * g * (x.detach() if keeps else x) ** 2
+
+    f, found = function(forward, backward), set()
+    for seed in range(6):
+        seed_generators(seed)
+        taken.clear()
+        (row,) = diagnose_all(lambda: twice(f.apply(x(3)))).rows
+        assert row.ok is not taken[0]
+        found.add(row.verdict)
+    assert found == {Verdict.SUPPORTED, Verdict.SILENTLY_WRONG}
+
+
+def of_list(backward):
+    def forward(ctx, x, held):
+        ctx.held = held
+        return x**3
+
+    return function(forward, lambda ctx, g: (backward(g, ctx.held[0]), None))
+
+
+def test_a_list_that_holds_an_argument_holds_what_is_handed_over_in_its_place():
+    right = of_list(lambda g, x: 3 * g * x**2)
+    wrong = of_list(lambda g, x: 3 * g * x.detach() ** 2)
+    for point in (x(3), x(3) * 1):
+        assert diagnose_all(lambda point=point: twice(right.apply(point, [point]))).ok
+        table = diagnose_all(lambda point=point: twice(wrong.apply(point, [point])))
+        assert table.rows[0].verdict is Verdict.SILENTLY_WRONG
 
 
 def scaled_cube(ctx, x, p):

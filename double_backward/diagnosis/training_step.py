@@ -1,13 +1,14 @@
 """diagnose_all: every custom Function that a training step applies, diagnosed where it was used."""
 
+import functools
 import html
 import sys
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ from double_backward.operations import Did
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
 from double_backward.remedies.known import regardless
-from double_backward.surroundings import State, Surroundings
+from double_backward.surroundings import Draws, State, Surroundings
 from double_backward.trial import LOST_IN_CAST, Trial, Unknown, only_used
 
 from . import Diagnosis, Finding, Verdict, diagnose
@@ -45,6 +46,7 @@ from .prepare import TOOL_FAILED
 from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, few_moved, runs
 from .step_itself import Cut, watched_step
 from .step_report import error_line, text_of
+from .target import seed_generators
 from .time_limit import TookTooLong, limited
 from .transforms import GRADIENT_OF_TANGENT, JVP, NESTED, TANGENT_OF_GRADIENT
 
@@ -54,6 +56,7 @@ MOST = 1000  # ways of calling it that are kept
 WATCHED = 1000  # calls of a Function whose operations are noted
 TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
 ROOM = 4 * TOO_LARGE  # for those of all ways of calling one Function
+SEEDS = 20  # that are tried for a Function that draws
 PATIENCE = 2.0  # seconds before it says what it is doing
 
 NO_TIME = "the script was stopped, and there was no time for it."
@@ -270,7 +273,7 @@ def assert_all_double_backward(
 
 @dataclass
 class _Kind:
-    """A way of calling a Function, with the arguments of the first such call."""
+    """A way of calling a Function, with the arguments of one such call."""
 
     function: Any  # the class; one region may have several
     args: list  # copies; none where they are too large to be kept
@@ -282,10 +285,11 @@ class _Kind:
     origins: dict[int, weakref.ref]  # place -> the tensor itself, which the Function may hold, too
     any_numbers: tuple = ()  # the kind, whatever the numbers that were handed over
     did: Did | None = None  # what forward did
-    ways: set[int] = field(default_factory=set)  # what a recorded backward of such a call did, too
+    way: int = 0  # what the recorded backward of that call did, too; 0 where there was none yet
     order: int = 0
     recorded: bool = False  # a first derivative at least, for one more
-    last: Any = None  # a weak reference to the last call of this kind
+    first: Any = None  # a weak reference to that call
+    last: Any = None  # and to the last one of this kind
     refused: str = ""  # why they could not be kept
 
     def differentiated(self, times: int) -> None:
@@ -312,7 +316,7 @@ class _Uses:
     outputs: set[int] = field(default_factory=set)  # those for which a gradient came; {}: unknown
     kinds: dict[tuple, _Kind] = field(default_factory=dict)
     same: dict[tuple, _Kind] = field(default_factory=dict)  # whatever the numbers, and what it did
-    others: int = 0  # calls of further kinds
+    unkept: Counter[int] = field(default_factory=Counter)  # calls of further kinds, by the way
     beyond: int = 0  # how often those are differentiated
     recorded: bool = False  # one of those
     forward: set[str] = field(default_factory=set)  # as in `Diagnosis.forward_mode`
@@ -328,32 +332,44 @@ class _Uses:
         Args:
             way: what its backward did, where others of the kind have done something else.
         """
-        did, plain = call.did, call.plain() if call.transformed else call
-        kind, any_numbers = regardless(plain)
-        key = plain.function, kind, did and did.steps, way
+        plain = call.plain() if call.transformed else call
+        plain.did = call.did
+        key, any_numbers = _key(plain, way)
         if key not in self.kinds:
             room, size = _room(self.kinds), _elements(plain.given)
             full = len(self.kinds) >= MOST or room < size <= LARGE
             if call.inputs_changed or full:
-                self.others += 1
+                self.unkept[way] += 1
                 return self
             with torch.inference_mode(False):  # where a copy could not be differentiated
-                self.kinds[key] = _kept(plain, room, any_numbers, did)
+                self.kinds[key] = _kept(plain, room, any_numbers)
         return self.kinds[key]
 
     def has_run(self, call: Call, kind: "_Kind") -> "_Kind | _Uses":
         """The kind of a call, now that its backward has run: what it did may be new; or what a call
         with other numbers did, so that these make no difference."""
         did = call.did_both
-        if did is None or did.steps in kind.ways:
+        if did is None or did.steps == kind.way:
             return kind
-        if kind.ways:
-            return self.of_this_kind(call, did.steps)
-        kind.ways.add(did.steps)
-        same = self.same.setdefault((kind.any_numbers, did.exactly), kind)
+        key, _ = _key(call, did.steps)
+        if kind.way or kind.first() is not call:  # the arguments that are kept are of another call
+            found = self.of_this_kind(call, did.steps)
+            if isinstance(found, _Uses) or found.way:
+                return found
+            kind = found
+        kind.way = did.steps
+        same = self.kinds.get(key, kind)
+        if same is kind:
+            same = self.same.setdefault((kind.any_numbers, did.exactly), kind)
         if same is not kind:
             self.kinds = {key: each for key, each in self.kinds.items() if each is not kind}
         return same
+
+    @property
+    def others(self) -> int:
+        """How many calls are like none that is kept."""
+        ways = {kind.way for kind in self.kinds.values()} - {0}
+        return sum(number for way, number in self.unkept.items() if way not in ways)
 
     @property
     def order(self) -> int:
@@ -514,6 +530,12 @@ def _elements(args: Sequence) -> int:
     return sum(x.numel() for x in tensors if x.layout is torch.strided and not x.is_nested)
 
 
+def _key(call: Call, way: int) -> tuple[tuple, tuple]:
+    """What makes its kind, with what its backward did; and the kind whatever its numbers."""
+    kind, any_numbers = regardless(call)
+    return (call.function, kind, call.did and call.did.steps, way), any_numbers
+
+
 def _room(kinds: dict[tuple, _Kind]) -> int:
     """For how many elements there is room."""
     if len(kinds) >= MOST:
@@ -522,14 +544,14 @@ def _room(kinds: dict[tuple, _Kind]) -> int:
     return ROOM - sum(kind.elements for kind in kinds.values() if kind.args)
 
 
-def _kept(call: Call, room: int, any_numbers: tuple, did: Did | None) -> _Kind:
+def _kept(call: Call, room: int, any_numbers: tuple) -> _Kind:
     """Raises nothing: the step is running."""
     try:
         kind = _copied(call, room)
     except Exception as error:  # of a class of tensors
         said = f"its inputs could not be copied: {described(error)}"
         kind = _Kind(call.function, [], [], {}, call.state, 0, set(), {}, refused=said)
-    kind.any_numbers, kind.did = any_numbers, did
+    kind.any_numbers, kind.did, kind.first = any_numbers, call.did, weakref.ref(call)
     return kind
 
 
@@ -746,8 +768,10 @@ def _diagnose(
 
     def fn(*args):
         others = kind.in_place_of(args)
-        exchange = partial(_exchange, held, others)
+        exchange = functools.partial(_exchange, held, others)
         exchanged = exchange()
+        if seed is not None:
+            seed_generators(seed)
         handed, keywords = anew(args, kind.keywords, others)
         with kind.state.as_then():
             outs = applied(function, *handed, **keywords)
@@ -756,10 +780,11 @@ def _diagnose(
                 node.register_prehook(exchange)
         return tuple(y for i, y in enumerate(outs) if not outputs or i in outputs)
 
-    fn.__name__ = function.__name__
+    fn.__name__, seed = function.__name__, None
     ignored = [each for each in options["ignore"] if matches(each, *_known_by(function))]
     options = {**options, "ignore": tuple(ignored)}
     with unheard(), around.unchanged():
+        seed = _seed(fn, args, kind)
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
                 found = _as_given(fn, smaller, kind, outputs, options)
@@ -791,6 +816,29 @@ def _exchange(around: weakref.ref, others: dict, *grad_outs: object) -> bool | N
 
 def _does_that(fn: Any, args: list, kind: _Kind) -> bool:
     """Whether forward does with less what it did with all, as far as that is known."""
+    return kind.did is None or any(d.steps == kind.did.steps for d in _done(fn, args))
+
+
+def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
+    """By which it draws what leads it the way that it has gone, in forward and backward; None
+    where it draws nothing, where that way is not known, or is not found."""
+    if not kind.way:
+        return None
+    with kind.state.drawn_again():
+        for seed in range(SEEDS):
+            seed_generators(seed)
+            before = Draws.now()
+            does_that = any(d.steps == kind.way for d in _done(fn, args, backward=True))
+            if before.are_as_now():
+                return None
+            if does_that:
+                return seed
+    return None
+
+
+def _done(fn: Any, args: list, backward: bool = False) -> list[Did]:
+    """What the Function does in forward; with `backward` in both, for a grad_out with a graph and
+    for one without."""
     done: list[Did | None] = []
 
     class Watcher(Listener):
@@ -798,11 +846,23 @@ def _does_that(fn: Any, args: list, kind: _Kind) -> bool:
             return True
 
         def called(self, call: Call) -> None:
-            done.append(call.did)
+            if not backward:
+                done.append(call.did)
 
-    with listening_alone(Watcher()):
-        fn(*args)
-    return kind.did is None or any(d is not None and d.steps == kind.did.steps for d in done)
+        def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
+            if call is not None:
+                done.append(call.did_both)
+            return grads
+
+    with listening_alone(Watcher()), suppress(Exception):  # of the Function
+        outs = [y for y in fn(*args) if y.requires_grad]
+        inputs = [x for x in args if isinstance(x, Tensor) and x.requires_grad]
+        for follows in (True, False) if backward else ():
+            grad_outs = [torch.ones_like(y, requires_grad=follows) for y in outs]
+            torch.autograd.grad(
+                outs, inputs, grad_outs, create_graph=True, retain_graph=True, allow_unused=True
+            )
+    return [did for did in done if did is not None]
 
 
 def _not_moved(args):
@@ -857,8 +917,19 @@ def _as_far_as_it_is_finite(
 
 
 def _asked(fn: Any, args: list, options: dict[str, Any]) -> Diagnosis:
-    """What `diagnose` says, which raises nothing; where it has failed itself, that is raised."""
-    found = diagnose(fn, *args, **options)
+    """What `diagnose` says, which raises nothing; where it has failed itself, that is raised. Its
+    inputs are the tensors that were handed over: those in a list, or in an object, are none."""
+    places = [place for place, arg in enumerate(args) if isinstance(arg, Tensor)]
+    others = [None if isinstance(arg, Tensor) else arg for arg in args]
+
+    @functools.wraps(fn)
+    def of_tensors(*tensors):
+        given = others[:]
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        return fn(*given)
+
+    found = diagnose(of_tensors, *[args[place] for place in places], **options)
     if found.findings and found.findings[0].code == TOOL_FAILED:
         raise ToolFailure(found.findings[0].message)
     return found
