@@ -398,7 +398,7 @@ def test_a_reworded_paragraph_stands_in_english_until_it_is_mended(house, capsys
     assert cells == ["# 标题\n\n二阶导数是 2，一直是 2。"]
 
 
-def test_where_only_numbers_change_the_translation_gets_them(house):
+def test_where_only_numbers_change_the_translation_gets_them_and_they_are_printed(house, capsys):
     """Minutes above all, which `make translations` writes into the lesson before."""
     path, _ = make(
         house, "About 30 minutes, 45 with the exercises.", "2 and 2 are 4.", "In 3 steps."
@@ -410,6 +410,8 @@ def test_where_only_numbers_change_the_translation_gets_them(house):
         house, "About 45 minutes, 60 with the exercises.", "2 and 3 are 5.", "In 4 steps."
     )
     assert cells == ["连同练习 60 分钟，否则 45 分钟。", "2 and 3 are 5.", "In 4 steps."]
+    carried = "zh_CN 2_second: 30 is 45 now, 45 is 60 now: 连同练习 60 分钟，否则 45 分钟。"
+    assert carried in capsys.readouterr().out.splitlines()
     fuzzy = [message.id for message in messages(path) if message.fuzzy]
     assert fuzzy == ["2 and 3 are 5.", "In 4 steps."], "not told apart, and not a number there"
 

@@ -111,7 +111,8 @@ def renumber(catalogue, fresh):
     """Put other numbers into an entry and its translation where nothing else changed in English.
 
     Where that cannot be told apart, of two numbers that were equal or of one that the translation
-    has not as often, a person looks.
+    has not as often, a person looks. What is changed is printed: a number that is wrong in English
+    is wrong in the translation, too, now.
     """
     gone = [message for message in catalogue if message.id and message.id not in fresh]
     known = {NUMBER.sub("#", message.id): message for message in gone}
@@ -126,6 +127,8 @@ def renumber(catalogue, fresh):
             string = NUMBER.sub(
                 lambda found, other=other: other.get(found[0], found[0]), old.string
             )
+            moved = ", ".join(f"{one} is {another} now" for one, another in sorted(other.items()))
+            print(f"{catalogue.locale_identifier} {catalogue.version}: {moved}: {string}")
             catalogue.delete(old.id)
             catalogue.add(message.id, string, locations=old.locations)
 
