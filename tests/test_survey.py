@@ -29,6 +29,7 @@ from survey import (
 )
 from survey import __main__ as main
 from survey.documented import documented, first_order
+from survey.places import places
 from survey.reached import KNOWN
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,6 +76,75 @@ def test_every_row_says_what_a_row_can_say():
     assert {row["reference"] for row in ROWS} == {"formula", "differences"}
     assert {row["agrees"] for row in ROWS} <= {"yes", "no", ""}
     assert all(re.fullmatch(r".+\.py:\d+", row["source"]) for row in ROWS)
+
+
+def apart(row):
+    """Whether a row's two numbers are not the same; what raises, or is no number, is neither."""
+    try:
+        expected, got = float(row["expected"]), float(row["got"])
+    except ValueError:
+        return False
+    return abs(expected - got) > 1e-3 * abs(expected)
+
+
+def derived(row):
+    """The reading that follows from a row's own verdict and numbers."""
+    number = {"wrong": apart(row), "route": row["route"]}
+    first = row["setting"] == "first"
+    said = {"first": number if first else None, "numbers": [] if first else [number]}
+    return table.reading_of(said | {"verdict": row["verdict"]}, bool(row["surrogate"]))
+
+
+def test_a_row_is_read_as_its_own_columns_say():
+    """Both ways: the reading follows from them, and they are such as it stands for."""
+    for row in ROWS:
+        assert row["reading"] == derived(row), row
+        wrong = row["reading"] in (table.WRONG, table.BACKWARD, table.FIRST)
+        promised = not row["surrogate"] and row["reading"] != table.GUARDED
+        assert apart(row) >= wrong and apart(row) <= (wrong or not promised), row
+        assert (row["reading"] == table.LOUD) <= (row["got"] in ("raises", "nan")), row
+        assert (row["reading"] == table.BACKWARD) == (row["route"] == "backward"), row
+        assert (row["reading"] == table.FIRST) == (row["setting"] == "first"), row
+
+
+@pytest.mark.parametrize(
+    "column, other", [("reading", table.RIGHT), ("verdict", "supported"), ("got", "expected")]
+)
+def test_a_row_that_does_not_follow_is_noticed(column, other):
+    row = next(row for row in ROWS if row["reading"] == table.WRONG)
+    changed = row | {column: row.get(other, other)}
+    assert derived(changed) != changed["reading"] or not apart(changed)
+
+
+def misplaced(rows):
+    """Of rows whose packages are installed here those whose line is not that of the class."""
+    return [row for row in rows if places(row["function"]).defined != row["source"]]
+
+
+def test_the_line_of_a_row_is_that_of_its_class():
+    """Of torch's, which are here."""
+    rows = [row for row in ROWS if row["package"] == "torch"]
+    assert rows and misplaced(rows) == []
+    file, line = rows[0]["source"].split(":")
+    moved = rows[0] | {"source": f"{file}:{int(line) + 1}"}
+    assert misplaced([moved]) == [moved]
+
+
+MISPLACED = """
+from survey import table
+from survey.places import places
+for row in table.read():
+    if (found := places(row["function"]).defined) != row["source"]:
+        print(row["function"], row["source"], found)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".survey").exists(), reason="`make survey` fetches the packages")
+def test_the_line_of_every_row_is_that_of_its_class():
+    asked = [ROOT / ".survey" / "bin" / "python", "-c", MISPLACED]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
 
 
 def test_every_row_leads_to_a_line_of_the_published_version():
