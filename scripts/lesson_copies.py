@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from editions.paper import for_paper
 from nbformat.sign import NotebookNotary
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,6 +70,7 @@ def put_copy(lesson, copy):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+    for_paper(notebook)
     # JupyterLab shows the pictures that the reader has saved only in notebooks it trusts.
     NotebookNotary(data_dir=str(data)).sign(notebook)
     write_whole(copy, (nbformat.writes(notebook) + "\n").encode())

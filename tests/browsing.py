@@ -1,7 +1,10 @@
 """What the pages' tests ask in the browser, and what they should find there."""
 
+import io
 import re
+import unicodedata
 
+import pypdf
 from editions import packages
 
 AXE = """async rules => {
@@ -24,6 +27,15 @@ TYPESET = """() => ({
 })"""
 PICTURES = """() => [...document.images].filter(i => i.complete && i.naturalWidth > 0).length"""
 
+# Pieces of text that a fold holds; a formula is a picture, and so is a stepper on paper.
+FOLDED = """[...document.querySelectorAll("details")].flatMap(fold => {
+    const walk = document.createTreeWalker(fold, NodeFilter.SHOW_TEXT), found = [];
+    while (walk.nextNode())
+        if (!walk.currentNode.parentElement.closest(`mjx-container, svg, .stepper, .headerlink`))
+            found.push(walk.currentNode.data);
+    return found;
+})"""
+
 
 def formulas(notebook):
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
@@ -39,3 +51,22 @@ def pictures(notebook):
 def violations(page):
     page.add_script_tag(path=packages.package("axe-core", "axe.min.js"))
     return [found for found in page.evaluate(AXE, RULES) if found[0] not in ACCEPTED]
+
+
+def printed(page, paper="A4"):
+    """The sheets, with the margins that a browser prints, each as its text."""
+    margin = dict.fromkeys(("top", "right", "bottom", "left"), "0.4in")
+    sheets = pypdf.PdfReader(io.BytesIO(page.pdf(format=paper, margin=margin))).pages
+    return [sheet.extract_text() for sheet in sheets]
+
+
+def lost(page, sheets):
+    """The pieces of the page's folds that are on no sheet."""
+    paper, pieces = squeezed(*sheets), page.evaluate(FOLDED)
+    assert len(pieces) > 50
+    return [piece for piece in pieces if squeezed(piece) not in paper]
+
+
+def squeezed(*texts):
+    """Without spaces and line ends, and without what paper writes in one sign, such as fi."""
+    return unicodedata.normalize("NFKC", "".join("".join(texts).split()))

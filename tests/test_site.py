@@ -2,19 +2,16 @@
 
 import functools
 import http.server
-import io
 import re
 import threading
-import unicodedata
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import build_site
 import chinese_pages
 import nbformat
-import pypdf
 import pytest
-from browsing import PICTURES, TYPESET, formulas, pictures, violations
+from browsing import PICTURES, TYPESET, formulas, lost, pictures, printed, violations
 from editions.languages import language_of, lessons_in
 
 import survey.table
@@ -228,16 +225,6 @@ def test_no_output_of_a_prediction_is_seen_before_it_is_opened(lesson, served, o
         assert output.is_visible() and answer.is_visible()
 
 
-# Pieces of text that a fold holds; a formula is a picture, and so is a stepper on paper.
-FOLDED = """[...document.querySelectorAll("details")].flatMap(fold => {
-    const walk = document.createTreeWalker(fold, NodeFilter.SHOW_TEXT), found = [];
-    while (walk.nextNode())
-        if (!walk.currentNode.parentElement.closest(`mjx-container, svg, .stepper, .headerlink`))
-            found.push(walk.currentNode.data);
-    return found;
-})"""
-
-
 @every_lesson
 def test_on_paper_nothing_folded_is_lost(lesson, served, opened):
     page = opened(served + address(lesson))
@@ -251,28 +238,11 @@ def test_the_survey_is_ten_sheets_at_most(served, opened):
     assert lost(page, sheets) == []
 
 
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
 @pytest.mark.parametrize("language", ["", "zh_CN/"])
-def test_the_cheat_sheet_is_one_sheet(language, served, opened):
-    (sheet,) = printed(opened(f"{served}{language}docs/CHEATSHEET.html"))
+def test_the_cheat_sheet_is_one_sheet(language, paper, served, opened):
+    (sheet,) = printed(opened(f"{served}{language}docs/CHEATSHEET.html"), paper)
     assert "mark_dirty" in sheet and "draw_backward" in sheet
-
-
-def printed(page):
-    """The sheets of A4, each as its text."""
-    sheets = pypdf.PdfReader(io.BytesIO(page.pdf(format="A4"))).pages
-    return [sheet.extract_text() for sheet in sheets]
-
-
-def lost(page, sheets):
-    """The pieces of the page's folds that are on no sheet."""
-    paper, pieces = squeezed(*sheets), page.evaluate(FOLDED)
-    assert len(pieces) > 50
-    return [piece for piece in pieces if squeezed(piece) not in paper]
-
-
-def squeezed(*texts):
-    """Without spaces and line ends, and without what paper writes in one sign, such as fi."""
-    return unicodedata.normalize("NFKC", "".join("".join(texts).split()))
 
 
 def test_front_page(served, opened):

@@ -9,12 +9,13 @@ from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
-from browsing import PICTURES, TYPESET, formulas, violations
+from browsing import PICTURES, TYPESET, formulas, lost, printed, violations
 from editions import carry, colab, notes, packages, pieces, room, slides, teaching, workshop
 from editions.instructor import EXERCISE, instructor
 from editions.languages import WORDS, language_of
 from editions.student import student
 from nbclient import NotebookClient
+from nbconvert import HTMLExporter
 
 from lessons_src.exercises import exercises
 from lessons_src.exercises.changes import solution_code, wrong_answers
@@ -188,7 +189,7 @@ def opened(browser):
         page.on("requestfailed", lambda request: page.troubles.append(request.url))
         page.on("request", lambda r: None if is_here(r.url) else page.troubles.append(r.url))
         page.goto(path.as_uri() + view)
-        page.evaluate("() => MathJax.startup.promise.then(() => true)")
+        page.evaluate("() => window.MathJax?.startup?.promise.then(() => true)")
         return page
 
     yield open_file
@@ -319,6 +320,29 @@ def test_chinese_instructors_edition_has_no_english_sentence(lesson):
     answers = re.findall(r"^\*\*(.+)\*\*：(.+)\n\n<details><summary>代码", texts(edition), re.M)
     assert len(answers) == sum(len(exercises()[name].WRONG) for name in checked(edition))
     assert [answer for answer in answers for part in answer if not re.search(HAN, part)] == []
+
+
+CUT = """[...document.querySelectorAll("pre")].filter(
+    e => [e, e.parentElement].some(box => box.scrollWidth > box.clientWidth + 1)).length"""
+
+
+@pytest.mark.slow
+@every_lesson
+def test_on_paper_no_line_of_the_instructors_edition_is_cut_and_no_fold_is_closed(
+    lesson, opened, tmp_path
+):
+    """As Jupyter prints it: by nbconvert, without the modules."""
+    edition = instructor(nbformat.read(lesson, as_version=4), language_of(lesson))
+    (tmp_path / "paper.html").write_text(HTMLExporter().from_notebook_node(edition)[0], "utf-8")
+    page = opened(tmp_path / "paper.html")
+    page.set_viewport_size({"width": 718, "height": 1000})
+    page.emulate_media(media="print")
+    assert page.evaluate(CUT) == 0
+    # Numbers of cells would stand between the two parts of what goes on overleaf.
+    page.add_style_tag(content=".jp-InputPrompt { visibility: hidden; }")
+    sheets = printed(page)
+    assert lost(page, sheets) == []
+    assert len(sheets) < 60
 
 
 @pytest.mark.slow

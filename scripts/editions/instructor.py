@@ -11,6 +11,7 @@ from lessons_src.exercises.language import in_language
 
 from .carry import carry
 from .languages import WORDS
+from .paper import for_paper
 from .pieces import EXERCISE
 from .teaching import sections
 
@@ -30,6 +31,7 @@ def instructor(notebook, language=""):
             cells += below_exercise(found[1], language)
     notebook.cells = cells
     carry(notebook, language)
+    for_paper(notebook)
     return notebook
 
 

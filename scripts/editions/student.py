@@ -4,6 +4,7 @@ import copy
 
 from .carry import SOLUTION, carry
 from .folds import without_answers, without_outputs
+from .paper import for_paper
 
 
 def student(notebook, language=""):
@@ -11,4 +12,5 @@ def student(notebook, language=""):
     without_answers(notebook)
     without_outputs(notebook)
     carry(notebook, language, end=SOLUTION)
+    for_paper(notebook)
     return notebook
