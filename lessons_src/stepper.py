@@ -1,4 +1,4 @@
-"""Pictures beside each other, and such that a reader steps through, or changes with sliders.
+"""Pictures that a reader steps through, or changes with sliders, or by cutting paths.
 
 One output of HTML with the SVG in it and a few lines of script: it needs no network and no package.
 Where no script runs, the whole pictures stay; where there is no HTML, the SVG or the text.
@@ -23,8 +23,8 @@ class Stepper:
     Attributes:
         words: str, the steps as text.
         svg: str, the pictures, one below the other.
-        data: dict of what the script goes by: "titles", and "steps" or "sliders", as lists where
-            the order counts. It is stored beside the picture, so that a test compares it, and the
+        data: dict of what the script goes by: "titles", and "steps", "sliders" or "cuts", as lists
+            where the order counts. It is stored beside the picture, so that a test compares it, and the
             website makes its page of both.
     """
 
@@ -55,29 +55,14 @@ def step_through(**drawings: Drawing) -> Stepper:
     for name, drawing in drawings.items():
         if not drawing.steps:
             raise ValueError(f"{name}: give a drawing by draw_backward that has a picture.")
-    return _stepper(drawings, together=False)
-
-
-def side_by_side(**drawings: Drawing) -> Stepper:
-    """Pictures beside each other where there is room, else one below the other.
-
-    What came back along their arrows, if they say it, is gone through in all of them at once.
-
-    Args:
-        **drawings: by the name of the Function; with `steps`, or without.
-    """
-    return _stepper(drawings, together=True)
-
-
-def _stepper(drawings: dict[str, Drawing], together: bool) -> Stepper:
     titles, lines = [name.replace("_", " ") for name in drawings], []
     for title, drawing in zip(titles, drawings.values(), strict=True):
         told = drawing.outline.splitlines()
-        lines += [title, *(told[:2] if drawing.steps else told)]
+        lines += [title, *told[:2]]
         lines += [f"  {number}. {words}" for number, (words, _) in enumerate(drawing.steps, 1)]
     steps = [[[words, parts] for words, parts in d.steps] for d in drawings.values()]
-    svg = arranged(titles, [d.svg or "" for d in drawings.values()], together)
-    return Stepper("\n".join(lines), svg, {"titles": titles, "together": together, "steps": steps})
+    svg = arranged(titles, [d.svg or "" for d in drawings.values()])
+    return Stepper("\n".join(lines), svg, {"titles": titles, "steps": steps})
 
 
 def sliders(
@@ -119,26 +104,25 @@ def _spelled(name: str, factors: Sequence[str | float]) -> str:
     return f"comes back to {name}: {' · '.join(map(str, factors))}"
 
 
-def arranged(titles: list[str], svgs: list[str], beside: bool) -> str:
-    """Several finished pictures as one, each below its title."""
+def arranged(titles: list[str], svgs: list[str]) -> str:
+    """Several finished pictures as one, one below the other, each below its title."""
     sizes = [tuple(map(int, _size(svg).groups())) for svg in svgs]
-    left, top, parts = 0, 0, []
-    for title, svg, (width, height) in zip(titles, svgs, sizes, strict=True):
+    top, parts = 0, []
+    for title, svg, (_, height) in zip(titles, svgs, sizes, strict=True):
         parts.append(
-            f'<text x="{left + 4}" y="{top + 18}" font-family="sans-serif" font-size="15" '
+            f'<text x="4" y="{top + 18}" font-family="sans-serif" font-size="15" '
             f'font-weight="bold">{escape(title)}</text>'
         )
         inner = re.sub(r' id="[^"]*"', "", svg)  # which are those of the other pictures, too
-        parts.append(inner.replace("<svg ", f'<svg x="{left}" y="{top + 24}" ', 1))
-        left, top = (left + width + 10, 0) if beside else (0, top + height + 34)
-    widths, heights = zip(*sizes, strict=True)
-    width, height = (left, max(heights) + 34) if beside else (max(widths), top)
+        parts.append(inner.replace("<svg ", f'<svg x="0" y="{top + 24}" ', 1))
+        top += height + 34
+    width = max(width for width, _ in sizes)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{top}" '
+        f'viewBox="0 0 {width} {top}">'
     )
     name = escape(", ".join(titles))
-    ground = f'<rect width="{width}" height="{height}" fill="white"/>'
+    ground = f'<rect width="{width}" height="{top}" fill="white"/>'
     return "\n".join([head, f"<title>{name}</title>", ground, *parts, "</svg>\n"])
 
 
@@ -159,7 +143,7 @@ def page(svg: str, data: dict[str, Any]) -> str:
     pictures = []
     for title, picture in zip(data["titles"], taken_apart(svg), strict=True):
         heading = f"<strong>{escape(title)}</strong>" if title else ""
-        words = '<p class="words" role="status"></p>' if _moves(data) else ""
+        words = '<p class="words" role="status"></p>'
         least, shown = _widths(picture)
         sized = picture.replace(
             "<svg ", f'<svg style="min-width: {least}px; max-width: {shown}px" ', 1
@@ -168,18 +152,13 @@ def page(svg: str, data: dict[str, Any]) -> str:
             f'<div class="picture" style="flex-basis: {least}px">'
             f"{heading}{words}{inline(_marked(sized))}</div>"
         )
-    together = " together" if data.get("together") else ""
     told = escape(json.dumps(data, ensure_ascii=False))
     return (
         f'<div class="stepper" data-told="{told}">\n'
         f'<style>{STYLE}</style>\n<div class="controls" hidden></div>\n'
-        f'<div class="pictures{together}">{"".join(pictures)}</div>\n'
+        f'<div class="pictures">{"".join(pictures)}</div>\n'
         f"<script>{SCRIPT}</script>\n</div>"
     )
-
-
-def _moves(data: dict[str, Any]) -> bool:
-    return "sliders" in data or any(data["steps"])
 
 
 def _widths(svg: str) -> tuple[int, str]:
@@ -212,12 +191,15 @@ STYLE = """
 .stepper .controls { top: var(--pst-header-article-height, 0); }
 .stepper .controls { background: var(--jp-layout-color0, var(--pst-color-background, white)); }
 .stepper .controls[hidden], .stepper .picture[hidden] { display: none; }
-.stepper button, .stepper input { font-size: 15px; min-height: 28px; }
 .stepper [aria-disabled="true"] { opacity: 0.5; }
+.stepper button, .stepper input, .stepper select { font-size: 15px; min-height: 28px; }
+.stepper label { white-space: nowrap; margin-right: 8px; }
+.stepper label[hidden] { display: none; }
+.stepper input[type="checkbox"] { min-height: 0; margin: 0 4px 0 0; }
+.stepper [data-path] { cursor: pointer; pointer-events: all; }
 .stepper output { display: inline-block; min-width: 3em; }
 .stepper .pictures { display: flex; flex-wrap: wrap; gap: 8px 16px; }
 .stepper .picture { flex-grow: 1; min-width: 0; max-width: 800px; }
-.stepper .together .picture { max-width: 420px; }
 .stepper .words { min-height: 2.6em; margin: 4px 0; max-width: 60em; line-height: 1.3; }
 .stepper .words { white-space: pre-line; }
 .stepper svg { width: 100%; height: auto; }
@@ -250,11 +232,9 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
     const [there, here] = [now.getBoundingClientRect(), frame.getBoundingClientRect()];
     frame.scrollLeft += there.left + there.width / 2 - here.left - here.width / 2;
   }
-  const lengths = (told.steps || []).map((steps) => steps.length);
-  controls.hidden = !told.sliders && !lengths.some(Boolean);
-  if (controls.hidden) return;
+  controls.hidden = false;
   if (told.steps) {
-    const all = told.together ? Math.max(...lengths) : lengths.reduce((a, b) => a + b);
+    const all = told.steps.map((steps) => steps.length).reduce((a, b) => a + b);
     const back = add("button", controls, { textContent: "Back", type: "button" });
     const range = add("input", controls, { type: "range", min: 1, max: all, value: 1 });
     range.setAttribute("aria-label", "Step");
@@ -265,10 +245,9 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
       count.textContent = "step " + left + " of " + all;
       range.setAttribute("aria-valuetext", count.textContent);
       told.steps.forEach(function (steps, picture) {
-        const here = told.together ? Math.min(left, steps.length) : left;
-        const shown = told.together || (here >= 1 && here <= steps.length);
+        const here = left, shown = here >= 1 && here <= steps.length;
         pictures[picture].hidden = !shown;
-        if (!told.together) left -= steps.length;
+        left -= steps.length;
         if (!shown) return;
         say(picture, steps[here - 1][0]);
         const parts = {};
@@ -300,6 +279,70 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
       event.preventDefault();
       move(by);
     });
+    show();
+  } else if (told.cuts) {
+    const [formula_word, x_word, cut_word, as_sinh, as_bad] = told.cuts.labels;
+    let [formula, x, cut] = told.cuts.now;
+    function choice(words, options, value, chosen) {
+      const select = add("select", add("label", controls, { textContent: words + " " }), {});
+      options.forEach((each) => add("option", select, { textContent: each }));
+      select.value = value;
+      select.addEventListener("change", function () { chosen(select.value); show(); });
+    }
+    choice(formula_word, told.cuts.formulas, formula, (value) => { formula = value; });
+    choice(x_word, told.cuts.points, x, (value) => { x = value; });
+    const group = add("span", controls, { textContent: cut_word + " " });
+    const boxes = [...box.querySelectorAll("[data-path]")].map(function (path, place) {
+      const label = add("label", group, {}), check = add("input", label, { type: "checkbox" });
+      const name = add("span", label, {}), [text, share] = path.querySelectorAll("text");
+      check.addEventListener("change", () => toggle(place));
+      path.addEventListener("click", () => toggle(place));
+      return { path, label, check, name, text, share };
+    });
+    [[as_sinh, []], [as_bad, ["expx", "expnegx"]]].forEach(function ([words, names]) {
+      const button = add("button", controls, { textContent: words, type: "button" });
+      button.addEventListener("click", function () { cut = names; show(); });
+    });
+    function places() {  // names by place; F(x) has no first one
+      const names = told.cuts.paths[told.cuts.formulas.indexOf(formula)];
+      return names.length < 3 ? ["", ...names] : names;
+    }
+    function toggle(place) {
+      const name = places()[place];
+      cut = cut.includes(name) ? cut.filter((each) => each !== name) : [...cut, name];
+      show();
+    }
+    function bar(name, state) {
+      box.querySelectorAll(`[data-bar=${name}]`).forEach(function (rect, place) {
+        rect.setAttribute("x", state.bars[place][0]);
+        rect.setAttribute("width", state.bars[place][1]);
+      });
+      box.querySelector(`[data-end=${name}]`).setAttribute("x", state.end - 1);
+      const text = box.querySelector(`[data-words=${name}]`);
+      text.textContent = text.textContent.split(":")[0] + ": " + state.number;
+    }
+    function show() {
+      const names = places(), { shares, states } = told.cuts.pictures[formula][x];
+      cut = names.filter((name) => name && cut.includes(name));
+      const state = states[cut.join(" ")];
+      boxes.forEach(function ({ path, label, check, name, text, share }, place) {
+        const is_cut = cut.includes(names[place]);
+        check.checked = is_cut;
+        label.hidden = !names[place];
+        path.setAttribute("display", names[place] ? "inline" : "none");
+        path.setAttribute("stroke", is_cut ? "#cd0000" : "black");
+        path.setAttribute("stroke-dasharray", is_cut ? "5 4" : "none");
+        name.textContent = text.textContent = names[place];
+        share.textContent = (is_cut ? "lacks " : "") + shares[names[place]];
+      });
+      box.querySelector("[data-words=formula]").textContent = formula;
+      box.querySelector("[data-words=at]").textContent = "x = " + x;
+      bar("right", states[""]);
+      bar("autograd", state);
+      say(0, state.words);
+      const named = formula + ", x = " + x + ": " + state.words;
+      box.querySelector("svg").setAttribute("aria-label", named);
+    }
     show();
   } else {
     const values = Object.fromEntries(told.sliders);

@@ -24,6 +24,7 @@ from editions.twins import steps_in_chinese
 
 import survey.table
 from lessons_src import stepper
+from lessons_src.cut_paths import cut_a_path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "site-source"
@@ -244,11 +245,19 @@ def front_page(path, lessons, repository):
     text = path.read_text(encoding="utf-8")
     text = text.replace("RUN_WORDS", words_of_it).replace("RUN_TARGET", target)
     text = text.replace("LESSONS", "\n".join(map(card, lessons)))
+    text = text.replace("CUT_A_PATH", first_figure(language_of(lessons[0])))
     rows = survey.table.read()
     wrong, counted = survey.table.read_as(rows, survey.table.WRONG), survey.table.counted(rows)
     text = text.replace("WRONG", str(len(wrong))).replace("COUNTED", str(len(counted)))
     text += edit_link(path, text, repository, language_of(lessons[0]))
     return text + contents(words["lessons"], [f"notebooks/{lesson.stem}" for lesson in lessons])
+
+
+def first_figure(language):
+    """Lesson 4's figure, whose paths can be cut."""
+    figure = cut_a_path()
+    data = steps_in_chinese(figure.data) if language else figure.data
+    return stepper.page(figure.svg, data)
 
 
 def card(lesson):

@@ -1,13 +1,11 @@
-"""The pictures of the front pages: F(x)² with a right Function and a wrong one, and a training."""
+"""The pictures of the front pages: F(x)² with every path, and with two cut; and a training."""
 
 import nbformat
 from editions.carry import ROOT
 from same_outputs import CURVES, PICTURE
 
 from double_backward.graphs.picture import DARK
-from lessons_src.pair import draw_square
-from lessons_src.saving_intermediates import Sinh
-from lessons_src.what_not_to_do import SinhBad
+from lessons_src.cut_paths import KEPT_BY_SINH, draw_cut
 
 AT = 0.5
 LESSON = ROOT / "notebooks" / "4_what_not_to_do.ipynb"
@@ -16,8 +14,8 @@ LESSON = ROOT / "notebooks" / "4_what_not_to_do.ipynb"
 def drawn():
     """{file name: SVG}."""
     pair = {
-        "sinh_squared": draw_square(Sinh, AT).svg,
-        "sinhbad_squared": draw_square(SinhBad, AT).svg,
+        "sinh_squared": draw_cut("F(x)²", AT).svg,
+        "sinhbad_squared": draw_cut("F(x)²", AT, KEPT_BY_SINH).svg,
     }
     return {
         **{f"{name}.svg": svg for name, svg in pair.items()},

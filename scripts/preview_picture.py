@@ -1,6 +1,6 @@
 """`make preview`: docs/pictures/front.png, which other sites show beside a link to this one.
 
-The two graphs of the website's front page with its title and its numbers, drawn by Chromium. The
+The first figure of the website's front page in two states, with its title and its numbers, drawn by Chromium. The
 file says in itself what it was made of, so that a test can tell whether that is still true; its
 pixels depend on the fonts of the machine.
 """
@@ -20,7 +20,8 @@ from same_outputs import comparable
 PICTURE = ROOT / "docs" / "pictures" / "front.png"
 FRONT = ROOT / "docs" / "site" / "front.md"
 SIZE = 1200, 630  # px, what those who show it ask for
-FIGURE = re.compile(r'src="../pictures/(\w+\.svg)".*?<figcaption>(.*?)</figcaption>', re.DOTALL)
+NAMES = "sinh_squared.svg", "sinhbad_squared.svg"
+CAPTION = re.compile("<figcaption>(.*?)</figcaption>")
 PAGE = """<!doctype html><meta charset="utf-8"><style>
 body { margin: 0; overflow: hidden; background: white; color: #1a1a1a; text-align: center;
        font: 30px/1.2 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
@@ -36,7 +37,8 @@ section:last-child b { border-bottom: 6px solid #c01515; }
 def page():
     front, svgs = FRONT.read_text(encoding="utf-8"), front_pictures.drawn()
     sections = [
-        f"<section>{svgs[name]}<p>{told}</p></section>" for name, told in FIGURE.findall(front)
+        f"<section>{svgs[name]}<p>{told}</p></section>"
+        for name, told in zip(NAMES, CAPTION.findall(front), strict=True)
     ]
     title = front.splitlines()[0].removeprefix("# ")
     return f"{PAGE}<h1>{title}</h1><div>{''.join(sections)}</div>"

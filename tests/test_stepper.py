@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from decimal import Decimal
 from html import unescape
 from xml.etree import ElementTree
 
@@ -14,9 +15,10 @@ from same_outputs import differences
 from torch.autograd import grad
 
 from double_backward import draw, draw_backward
-from lessons_src.pair import draw_square
-from lessons_src.saving_intermediates import Sinh
-from lessons_src.stepper import STEPS, page, side_by_side, sliders, step_through, taken_apart
+from lessons_src.cut_paths import KEPT_BY_SINH, PATHS, POINTS, cut_a_path, result
+from lessons_src.derivatives import second
+from lessons_src.saving_intermediates import Sinh, sinh
+from lessons_src.stepper import STEPS, page, sliders, step_through, taken_apart
 from lessons_src.untracked_backward import CubeBackward
 from lessons_src.what_not_to_do import SinhBad
 
@@ -28,11 +30,6 @@ def two_passes():
     (grad_x,) = grad(out.sum(), x, create_graph=True)
     second = draw_backward(grad_x=grad_x, x=x, out=out, expx=expx, expnegx=expnegx)
     return {"first_backward": first, "second_backward": second}
-
-
-def pair(numbers=True):
-    functions = {"Sinh": Sinh, "SinhBad": SinhBad}
-    return {name: draw_square(function, 0.5, numbers) for name, function in functions.items()}
 
 
 def cube(g=5.0, x=2.0, h=7.0):
@@ -66,43 +63,74 @@ def test_every_part_that_a_step_names_is_in_the_picture():
     assert named and named <= parts
 
 
-def test_the_right_number_and_the_wrong_one_stand_beside_each_other():
-    shown = side_by_side(**pair())
-    right, wrong = ([words for words, _ in steps] for steps in shown.data["steps"])
-    assert right[1:] == [
-        "x gets 2.543 by y, 0.8591 by expx and -0.3161 by expnegx.",
-        "Sinh sends 3.086 to x.",  # 2 cosh 2x
-    ]
-    assert wrong[1:] == [
-        "x gets 2.543 by y. No path: it lacks 0.8591 by expx and -0.3161 by expnegx.",
-        "SinhBad sends 2.543 to x.",  # 2 cosh² x
-    ]
-    assert "second derivative 2.5431, wrong: it is 3.0862" in str(shown)
-    assert len(re.findall(r">\s*no path:", shown.svg)) == 1  # and once in its description
+CUTS = cut_a_path().data["cuts"]
+EACH_PICTURE = [(formula, point) for formula in PATHS for point in CUTS["points"]]
 
 
-def test_both_have_the_same_names_and_without_numbers_they_are_told_in_full():
-    shown = side_by_side(**pair(numbers=False))
-    for svg in taken_apart(shown.svg):
-        texts = [element.text for element in ElementTree.fromstring(svg).iter() if element.text]
-        assert {"x", "y", "expx", "expnegx", "grad_x"} <= set(texts)
-        assert not [text for text in texts if "↑" in text]
-    assert str(shown).splitlines() == [
-        "Sinh",
-        "Sinh(x)² at x = 0.5",
-        "second derivative 3.0862, right",
-        "  y, returned: leads into the first backward",
-        "  expx, returned: leads into the first backward",
-        "  expnegx, returned: leads into the first backward",
-        "grad_x leads back to x",
-        "SinhBad",
-        "SinhBad(x)² at x = 0.5",
-        "second derivative 2.5431, wrong: it is 3.0862",
-        "  y, returned: leads into the first backward",
-        "  expx, on ctx only: no path: taken for a constant",
-        "  expnegx, on ctx only: no path: taken for a constant",
-        "grad_x leads back to x, but 2 paths are missing",
-    ]
+@pytest.mark.parametrize("formula, point", EACH_PICTURE)
+def test_each_sum_of_shares_is_right_as_it_is_printed(formula, point):
+    told = CUTS["pictures"][formula][point]
+    assert len(told["states"]) == 2 ** len(PATHS[formula])
+    for cut, state in told["states"].items():
+        left = [Decimal(s) for path, s in told["shares"].items() if path not in cut.split()]
+        words = re.match(r"(-?[\d.]+)(?: = ([\d. +-]+?))?[.,] ", state["words"])
+        if not left:
+            assert state["number"] == "RuntimeError" and not words
+            continue
+        assert Decimal(state["number"]) == sum(left) == Decimal(words[1])
+        parts = re.findall(r"-?[\d.]+", (words[2] or words[1]).replace("- ", "-"))
+        assert [Decimal(part) for part in parts] == left
+
+
+@pytest.mark.parametrize("formula", PATHS)
+@pytest.mark.parametrize("function, cut", [(sinh, ()), (SinhBad.apply, KEPT_BY_SINH)])
+def test_what_is_cut_gives_what_the_lessons_functions_give(formula, function, cut):
+    formulas = {
+        "F(x)": function,
+        "F(x)²": lambda x: function(x) ** 2,
+        "F(x²)": lambda x: function(x**2),
+        "F(x) + x²": lambda x: function(x) + x**2,
+    }
+    for at in POINTS:
+        number = result(formula, at, cut)
+        try:
+            truth = second(formulas[formula], leaf(at)).item()
+        except RuntimeError:
+            assert number is None and formula == "F(x)" and cut
+        else:
+            assert number == pytest.approx(truth, rel=1e-12, abs=1e-12)
+
+
+def test_a_figure_says_what_is_wrong_what_raises_and_what_is_right_though_cut():
+    both = " ".join(KEPT_BY_SINH)
+    said = lambda formula, x: CUTS["pictures"][formula][x]["states"][both]["words"]  # noqa: E731
+    assert said("F(x)²", "0.5") == "2.543, and no error. Right is 3.086."
+    assert said("F(x) + x²", "0.5") == "2.0000, and no error. Right is 2.5211."
+    assert said("F(x)", "0.5").startswith("RuntimeError: no path is left")
+    assert "Right here, though cut" in said("F(x)²", "0")
+    shown = cut_a_path()
+    assert "F(x)² at x = 0.5: y 2.543, expx 0.859, expnegx -0.316" in str(shown)
+    root = ElementTree.fromstring(shown.svg)
+    assert root[0].text == "F(x)² at x = 0.5, cut: expx, expnegx"
+    texts = [element.text for element in root.iter() if element.tag.endswith("}text")]
+    assert {"right: 3.086", "autograd adds up: 2.543", "lacks 0.859"} <= set(texts)
+
+
+def test_a_bar_ends_where_its_shares_add_up_to():
+    for formula, point in EACH_PICTURE:
+        told = CUTS["pictures"][formula][point]
+        ends = {
+            Decimal(state["number"]): state["end"]
+            for state in told["states"].values()
+            if state["number"] != "RuntimeError"
+        }
+        smallest, largest = min(ends), max(ends)
+        for number, end in ends.items():
+            part = (number - smallest) / ((largest - smallest) or 1)
+            assert end == pytest.approx(
+                ends[smallest] + float(part) * (ends[largest] - ends[smallest]), abs=1.5
+            )
+            assert 15 <= end <= 315
 
 
 def inner_pictures(svg):
@@ -120,10 +148,6 @@ def test_the_picture_alone_holds_all_of_them():
     assert second[1] + second[3] <= float(root.get("height"))
     assert not re.search(r' id="', shown.svg)
 
-    shown = side_by_side(**pair())
-    root, (first, second) = inner_pictures(shown.svg)
-    assert first[0] + first[2] < second[0] and first[1] == second[1]
-    assert second[0] + second[2] <= float(root.get("width"))
 
 
 @pytest.mark.parametrize("values", [(5.0, 2.0, 7.0), (-1.5, 3.0, 0.5)])
@@ -227,43 +251,71 @@ def test_arrow_keys_work_anywhere_in_a_stepper_and_the_focus_stays(opened):
 
 
 @pytest.mark.slow
-def test_both_pictures_go_on_together(opened):
-    window = opened(side_by_side(**pair()))
-    hidden = window.locator("svg text").filter(has_text="↑")
-    assert [number.is_visible() for number in hidden.all()] == [False] * 6
-    window.get_by_role("slider").focus()
-    window.keyboard.press("ArrowRight")
-    assert [number.is_visible() for number in hidden.all()].count(True) == 4  # all but those of x
-    window.keyboard.press("End")
-    said = [words.inner_text() for words in window.locator(".words").all()]
-    assert said == ["Sinh sends 3.086 to x.", "SinhBad sends 2.543 to x."]
-    assert [number.is_visible() for number in hidden.all()] == [True] * 6
-    assert window.get_by_role("img").count() == 2
+def test_paths_are_cut_with_the_keyboard_alone(opened):
+    window = opened(cut_a_path())
+    said = lambda: window.locator(".words").inner_text()  # noqa: E731
+    assert said() == "2.543, and no error. Right is 3.086."
+    for _ in range(4):  # formula, x, y, expx
+        window.keyboard.press("Tab")
+    window.keyboard.press("Space")
+    assert said() == "3.402 = 2.543 + 0.859, and no error. Right is 3.086."
+    assert window.get_by_label("expx", exact=True).evaluate("e => e === document.activeElement")
+    window.keyboard.press("Tab")
+    window.keyboard.press("Space")
+    assert said() == "3.086 = 2.543 + 0.859 - 0.316. Right: every path is there."
+    window.keyboard.press("Tab")
+    window.keyboard.press("Tab")
+    window.keyboard.press("Enter")  # both, as SinhBad
+    window.get_by_label("Formula").focus()
+    window.keyboard.press("ArrowUp")  # F(x)
+    assert said() == "RuntimeError: no path is left. This is the lucky case."
+    assert window.locator("[data-path]:visible").count() == 2
+    assert not window.get_by_label("y", exact=True).is_visible()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width, beside", [(1000, True), (620, True), (500, False), (390, False)])
-def test_the_pair_is_beside_each_other_or_one_picture_fits_a_window(opened, width, beside):
-    window = opened(side_by_side(**pair()), viewport={"width": width, "height": 720})
-    left, right = (picture.bounding_box() for picture in window.locator(".picture").all())
-    assert (left["y"] == right["y"]) is beside
-    assert max(left["height"], right["height"]) < 600
+def test_every_state_can_be_reached_and_its_picture_says_the_same(opened):
+    window = opened(cut_a_path())
+    texts = lambda: window.locator("svg text").all_text_contents()  # noqa: E731
+    for formula, point in EACH_PICTURE:
+        window.get_by_label("Formula").select_option(formula)
+        window.get_by_label("x", exact=True).select_option(point)
+        told = CUTS["pictures"][formula][point]
+        for cut, state in told["states"].items():
+            for path in PATHS[formula]:
+                window.get_by_label(path, exact=True).set_checked(path in cut.split())
+            assert window.locator(".words").inner_text() == state["words"]
+            shares = {("lacks " if p in cut.split() else "") + s for p, s in told["shares"].items()}
+            right, now = told["states"][""]["number"], state["number"]
+            expected = {f"right: {right}", f"autograd adds up: {now}", formula, f"x = {point}"}
+            assert expected | shares <= set(texts())
+
+
+@pytest.mark.slow
+def test_a_click_in_the_picture_cuts_a_path_and_mends_it(opened):
+    window = opened(cut_a_path())
+    path = window.locator("[data-path='0']")
+    for is_cut in (True, False):
+        path.click(position={"x": 60, "y": 60})
+        assert window.get_by_label("y", exact=True).is_checked() is is_cut
+        assert (path.get_attribute("stroke-dasharray") == "5 4") is is_cut
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_figure_whose_paths_are_cut_fits_a_window(opened, width):
+    window = opened(cut_a_path(), viewport={"width": width, "height": 800})
+    assert window.evaluate("document.documentElement.scrollWidth") <= width
     letters = """() => [...document.querySelectorAll("svg text")].map(text =>
         parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)"""
     assert min(window.evaluate(letters)) >= 11
-
-
-@pytest.mark.slow
-def test_a_pair_without_numbers_has_nothing_to_press(opened):
-    window = opened(side_by_side(**pair(numbers=False)))
-    assert not window.locator(".controls, .words").is_visible()
-    assert window.get_by_role("img").count() == 2
+    assert window.locator(".stepper").bounding_box()["height"] < 600
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mark", ["data-theme='dark'", "data-jp-theme-light='false'"])
 def test_in_a_dark_page_black_is_white(opened, mark):
-    window = opened(side_by_side(**pair()))
+    window = opened(cut_a_path())
     colour = "getComputedStyle(document.querySelector('svg')).filter"
     assert window.evaluate(colour) == "none"
     name, value = mark.replace("'", "").split("=")

@@ -4,19 +4,28 @@ They are stored in English, as the picture itself. Each line of them is one of t
 and so is what a picture says at each step.
 """
 
+import copy
 import re
 
 NUMBERS = r"(-?[\d.]+(?:, -?[\d.]+)*)"
 NAME = r"(\w+(?: #\d+)?)"
 # Tried in this order, each on what those before it left.
 SENTENCES = {
-    r"(\w+)\(x\)² at x = ([\d.]+)$": r"\1(x)²，x = \2",
-    r"second derivative ([\d.]+), right$": r"二阶导数 \1，正确",
-    r"second derivative ([\d.]+), wrong: it is ([\d.]+)$": r"二阶导数 \1，错了，应该是 \2",
-    r"(\w+), returned: leads into the first backward$": r"\1 返回了，通到第一次反向传播",
-    r"(\w+), on ctx only: no path: taken for a constant$": r"\1 只在 ctx 上，没有路，当作常数",
-    r"\. No path: it lacks ": "。没有路，缺少 ",
-    rf"(?<= ){NUMBERS} by {NAME}": r"经 \2 的 \1",
+    r"^(F\(.*) at x = ([\d.]+): (.*)": r"\1，x = \2：\3",
+    r"^no path cut: ": "一条路也没剪：",
+    r"^expx and expnegx cut: ": "剪掉 expx 和 expnegx：",
+    r"\. Right: every path is there\.$": "。正确：每条路都在。",
+    r"\. Right here, though cut: what is missing adds up to 0\.$": (
+        "。剪了，这里却是对的：缺少的加起来是 0。"
+    ),
+    r", and no error\. Right is (.+)\.$": r"，而且没有报错。正确的是 \1。",
+    r"RuntimeError: no path is left\. This is the lucky case\.": (
+        "RuntimeError：一条路也不剩。这是幸运的情况。"
+    ),
+    "^Formula$": "公式",
+    "^Cut:$": "剪掉：",
+    "^None, as Sinh$": "都不剪，即 Sinh",
+    "^Both, as SinhBad$": "剪两条，即 SinhBad",
     r"Graph of (.+): (\d+) operations?, (\d+) (?:leaf|leaves)$": (
         r"\1 的计算图，\2 个运算，\3 个叶子张量"
     ),
@@ -88,7 +97,20 @@ def steps_in_chinese(data):
     """What a stepper goes by, see `stepper.Stepper`, with its titles and words in Chinese."""
     steps = [[[in_chinese(words), parts] for words, parts in way] for way in data.get("steps", [])]
     said = {"steps": steps} if steps else {}
+    if "cuts" in data:
+        said["cuts"] = cuts_in_chinese(data["cuts"])
     return data | said | {"titles": [in_chinese(title) for title in data["titles"]]}
+
+
+def cuts_in_chinese(cuts):
+    """The same of a figure whose paths can be cut, see `cut_paths.cut_a_path`."""
+    cuts = copy.deepcopy(cuts)
+    cuts["labels"] = list(map(in_chinese, cuts["labels"]))
+    for points in cuts["pictures"].values():
+        for told in points.values():
+            for state in told["states"].values():
+                state["words"] = in_chinese(state["words"])
+    return cuts
 
 
 def line_in_chinese(line):
