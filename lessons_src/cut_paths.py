@@ -1,7 +1,7 @@
-"""Paths from x to grad_x that a reader cuts and mends, each with its share of the second derivative.
+"""Paths from x to grad_x that a reader cuts and mends, each with its share of a second derivative.
 
-Each number is what a second backward brought back with just these paths cut; the page's script looks
-it up, and reckons nothing.
+Each number is what a second backward brought back with just these paths cut; the page's script
+looks it up, and reckons nothing.
 """
 
 from collections.abc import Iterator

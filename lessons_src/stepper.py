@@ -24,8 +24,8 @@ class Stepper:
         words: str, the steps as text.
         svg: str, the pictures, one below the other.
         data: dict of what the script goes by: "titles", and "steps", "sliders" or "cuts", as lists
-            where the order counts. It is stored beside the picture, so that a test compares it, and the
-            website makes its page of both.
+            where the order counts. It is stored beside the picture, so that a test compares it, and
+            the website makes its page of both.
     """
 
     def __init__(self, words: str, svg: str, data: dict[str, Any]):

@@ -1,8 +1,8 @@
 """`make preview`: docs/pictures/front.png, which other sites show beside a link to this one.
 
-The first figure of the website's front page in two states, with its title and its numbers, drawn by Chromium. The
-file says in itself what it was made of, so that a test can tell whether that is still true; its
-pixels depend on the fonts of the machine.
+The first figure of the website's front page in two states, with its title and its numbers, drawn by
+Chromium. The file says in itself what it was made of, so that a test can tell whether that is still
+true; its pixels depend on the fonts of the machine.
 """
 
 import hashlib

@@ -124,9 +124,7 @@ def test_pictures_of_two_graphviz_versions_compare_equal(monkeypatch, version):
     ours = layout.to_svg((ROOT / "tests" / "test_graph_layout.dot").read_text())
     assert ours != stored
     assert comparable(ours) == comparable(stored)
-    both = [
-        arranged(["one", "two"], [finish(svg, "title", "words")] * 2) for svg in (ours, stored)
-    ]
+    both = [arranged(["one", "two"], [finish(svg, "title", "words")] * 2) for svg in (ours, stored)]
     assert both[0] != both[1] and comparable(both[0]) == comparable(both[1])
 
 

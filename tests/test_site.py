@@ -256,7 +256,8 @@ def test_front_page(served, opened):
     assert f"{wrong} of the {len(survey.table.counted(rows))}" in page.inner_text("article")
     description = page.get_attribute("meta[name=description]", "content")
     assert "second derivative" in description
-    visible = page.evaluate("""() => [...document.querySelectorAll(".numbers .stepper, .buttons a")].map(
+    visible = page.evaluate("""() => [...document.querySelectorAll(
+        ".numbers .stepper, .buttons a")].map(
         e => e.getBoundingClientRect().bottom < innerHeight)""")
     assert visible == [True] * 4, "in ten seconds, without scrolling"
 

@@ -18,7 +18,7 @@ from double_backward import draw, draw_backward
 from lessons_src.cut_paths import KEPT_BY_SINH, PATHS, POINTS, cut_a_path, result
 from lessons_src.derivatives import second
 from lessons_src.saving_intermediates import Sinh, sinh
-from lessons_src.stepper import STEPS, page, sliders, step_through, taken_apart
+from lessons_src.stepper import STEPS, page, sliders, step_through
 from lessons_src.untracked_backward import CubeBackward
 from lessons_src.what_not_to_do import SinhBad
 
@@ -147,7 +147,6 @@ def test_the_picture_alone_holds_all_of_them():
     assert first[1] + first[3] < second[1]
     assert second[1] + second[3] <= float(root.get("height"))
     assert not re.search(r' id="', shown.svg)
-
 
 
 @pytest.mark.parametrize("values", [(5.0, 2.0, 7.0), (-1.5, 3.0, 0.5)])
@@ -279,7 +278,7 @@ def test_every_state_can_be_reached_and_its_picture_says_the_same(opened):
     texts = lambda: window.locator("svg text").all_text_contents()  # noqa: E731
     for formula, point in EACH_PICTURE:
         window.get_by_label("Formula").select_option(formula)
-        window.get_by_label("x", exact=True).select_option(point)
+        window.get_by_role("combobox").nth(1).select_option(point)
         told = CUTS["pictures"][formula][point]
         for cut, state in told["states"].items():
             for path in PATHS[formula]:

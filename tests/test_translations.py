@@ -265,7 +265,7 @@ def test_the_chinese_glossary_has_the_words_in_pictures():
 def test_what_stands_for_a_picture_is_in_chinese():
     """Nothing English is left but names; numbers are those of the English."""
     names = {"x", "y", "r", "h", "g", "out", "u", "expx", "expnegx", "grad_x", "grad_out"}
-    names |= {"autograd", "ctx", "grad_fn", "once_differentiable", "sinh", "leaf"}  # leaf #2
+    names |= {"autograd", "ctx", "grad_fn", "once_differentiable", "sinh", "leaf", "x²"}  # leaf #2
     for path in LESSONS:
         for cell in nbformat.read(translated.english_of(path), as_version=4).cells:
             for output in cell.get("outputs", []):
