@@ -45,6 +45,7 @@ NAMES = {  # -> what it is for
     "torch._C._autograd._top_saved_tensors_default_hooks": "whether what is saved is packed",
     "torch._C._autograd._unsafe_set_version_counter": "to put a counter back",
     "torch._C._autocast_supported_devices": "for which devices there is autocast",
+    "torch._C._current_autograd_node": "whose backward runs",
     "torch._C._dispatch_keys": "whether a tensor is a batch of gradients",
     "torch._C._dynamo.eval_frame._FrameAction": "what Dynamo does with code",
     "torch._C._dynamo.eval_frame._FrameExecStrategy": "the same",
@@ -60,6 +61,7 @@ NAMES = {  # -> what it is for
     "torch._C._is_any_autocast_enabled": "whether autocast is on",
     "torch._C._set_grad_enabled": "a no_grad inside backward",
     "torch._C._TorchDispatchModeKey.FAKE": "whether what runs is traced",
+    "torch._C._will_engine_execute_node": "which gradients of a Function a pass asks for",
     "torch._C._vmapmode_decrement_nesting": "to step out of batched gradients",
     "torch._C._vmapmode_increment_nesting": "the same",
     "torch._C._after_ADInplaceOrView_keyset": "to run an operator's kernel, and record it",
@@ -285,6 +287,21 @@ def replaced(owner: Any, by: dict[str, Callable[[Callable], Callable]]) -> Itera
 def graph_is_kept() -> bool:
     """Whether the pass that runs leaves the graph for another one (`retain_graph=True`)."""
     return torch._C._autograd._get_current_graph_task_keep_graph()
+
+
+def wanted_here() -> list[bool]:
+    """Of the node whose backward runs, for each tensor that it was applied to: whether the pass
+    asks for its gradient. [] outside of backward."""
+    node = torch._C._current_autograd_node()
+    following = [next_node for next_node, _ in node.next_functions] if node is not None else []
+    return [each is not None and _will_run(each) for each in following]
+
+
+def _will_run(node: Any) -> bool:
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # a leaf, by which the pass was told to differentiate
+        return True
 
 
 def saves_by_hooks() -> bool:

@@ -690,6 +690,41 @@ def test_a_list_that_holds_an_argument_holds_what_is_handed_over_in_its_place():
         assert table.rows[0].verdict is Verdict.SILENTLY_WRONG
 
 
+def eigenvectors(kept):
+    """Of a Hermitian matrix; their phases are left out of backward, as torch does."""
+
+    def forward(ctx, a):
+        w, v = torch.linalg.eigh(a)
+        ctx.save_for_backward(w, v)
+        ctx.kept = v.clone()
+        return w, v
+
+    def backward(ctx, gw, gv):
+        w, v = ctx.saved_tensors
+        other = ctx.kept if kept else v
+        apart = w[None, :] - w[:, None] + torch.diag(torch.full_like(w, torch.inf))
+        return other @ (torch.diag_embed(gw) + (v.mH @ gv) / apart) @ v.mH
+
+    return function(forward, backward, "Eigenvectors")
+
+
+def test_the_phase_of_complex_eigenvectors_is_left_out():
+    torch.manual_seed(0)
+    start = torch.randn(3, 3, dtype=torch.complex128)
+
+    def step(f):
+        z = start.clone().requires_grad_()
+        w, v = f.apply(z + z.mH)
+        energy = (v.abs() ** 2 * torch.arange(1.0, 4.0)).sum() + (w**3).sum()
+        (g,) = grad(energy, z, create_graph=True)
+        (g.abs() ** 2).sum().backward()
+
+    right = diagnose_all(lambda: step(eigenvectors(kept=False)))
+    assert right.ok and "phases of its complex eigenvectors were left out" in one_line(right)
+    wrong = diagnose_all(lambda: step(eigenvectors(kept=True)))
+    assert wrong.rows[0].verdict is Verdict.SILENTLY_WRONG
+
+
 def scaled_cube(ctx, x, p):
     ctx.save_for_backward(x)
     ctx.p = p

@@ -480,3 +480,97 @@ def test_a_gradient_that_is_fitted_counts_where_the_way_to_the_weight_is_missing
 
     found = diagnose_all(fitted)
     assert [r.order for r in found.rows] == [2] and not found.ok
+
+
+# Which of its gradients a step differentiates.
+
+
+def product(ctx, x, w):
+    ctx.save_for_backward(x, w)
+    ctx.sinh = x.sinh()
+    return x.sinh() * w
+
+
+def gradients(by_w):
+    """Of x right, of w as said."""
+
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * x.cosh() * w, by_w(ctx, g, x)
+
+    return function(product, backward, "Product")
+
+
+OF_W = {  # up to which derivative it is right
+    0: gradients(lambda ctx, g, x: 1.5 * g * x.sinh()),
+    1: gradients(lambda ctx, g, x: g * ctx.sinh),
+    9: gradients(lambda ctx, g, x: g * x.sinh()),
+}
+BY_X, BY_W = 0, 1
+STEPS = {  # by what the first pass differentiates, what a second one does; how often that is by w
+    "first, by x": (BY_X, None, 0),
+    "first, by w": (BY_W, None, 1),
+    "of x, by x": (BY_X, BY_X, 0),
+    "of x, by both": (BY_X, "all", 1),
+    "of w, by x": (BY_W, BY_X, 2),
+    "of w, by both": (BY_W, "all", 2),
+}
+
+
+@pytest.mark.parametrize("linear", (True, False))
+@pytest.mark.parametrize("way", STEPS, ids=str)
+def test_a_gradient_has_to_be_right_as_often_as_it_is_differentiated(way, linear):
+    by_first, by_second, times = STEPS[way]
+    if linear and way == "of x, by both":
+        times = 0  # the second pass goes through what was recorded, and not through the Function
+
+    def step(f):
+        ends = leaf(), leaf()
+        y = f.apply(*ends)
+        (g,) = grad((y if linear else y**2).sum(), ends[by_first], create_graph=True)
+        if by_second is not None:
+            by = ends if by_second == "all" else ends[by_second]
+            grad((g**2).sum(), by, allow_unused=True)
+
+    for right_up_to, f in OF_W.items():
+        table = diagnose_all(lambda f=f: step(f))
+        assert table.ok is (right_up_to >= times), (right_up_to, table)
+        assert table.order == 1 + (by_second is not None)
+        if table.ok and right_up_to < table.order:
+            assert "Product: The step differentiates its gradient for w fewer than" in str(table)
+
+
+def both(by_cosh):
+    """sinh and cosh of x; what backward adds for cosh is as said."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.sinh = x.sinh()
+        return x.sinh(), x.cosh()
+
+    def backward(ctx, g, h):
+        (x,) = ctx.saved_tensors
+        return g * x.cosh() + by_cosh(ctx, h, x)
+
+    return function(forward, backward, "Both")
+
+
+OF_COSH = {
+    0: both(lambda ctx, h, x: 1.5 * h * x.sinh()),
+    1: both(lambda ctx, h, x: h * ctx.sinh),
+    9: both(lambda ctx, h, x: h * x.sinh()),
+}
+
+
+def test_an_output_that_gets_its_gradient_in_the_second_backward_is_differentiated_once():
+    def step(f, uses):
+        x = leaf()
+        y, z = f.apply(x)
+        (g,) = grad((y**2 + (z**2 if uses == 2 else 0)).sum(), x, create_graph=True)
+        ((g * z if uses else g) ** 2).sum().backward()
+
+    for right_up_to, f in OF_COSH.items():
+        for uses in range(3):
+            table = diagnose_all(lambda f=f, uses=uses: step(f, uses))
+            assert table.ok is (right_up_to >= uses), (uses, table)
+            assert table.order == 2

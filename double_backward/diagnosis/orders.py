@@ -46,7 +46,7 @@ class Through(NamedTuple):
 
     Attributes:
         times: how often it has been differentiated with this pass.
-        node: of the Function, where what its backward returned has no graph; else None.
+        node: to which it hands the gradient, where that has no graph; else None.
     """
 
     counted: Counted
@@ -109,28 +109,37 @@ class Passes:
             yield
 
     def recorded(
-        self, counted: Counted, times: int, node: Any, inputs: Sequence[Any], grads: Sequence[Any]
+        self,
+        counted: Callable[[int], Counted],
+        times: int,
+        node: Any,
+        given: Sequence[Any],
+        grads: Sequence[Any],
     ) -> None:
         """The pass that runs has recorded a backward.
 
         Args:
+            counted: whom to tell where the gradient in this place is differentiated.
             times: how often the Function is differentiated with that.
             node: that of the Function.
-            inputs, grads: what it was applied to, and what backward returned.
+            given, grads: what it was applied to, and what backward returned.
         """
         this = self.running or Pass()
-        grads = [unwrapped(g) for g in grads if isinstance(g, Tensor)]
-        inputs = [unwrapped(x) for x in inputs if isinstance(x, Tensor)]
-        before = [x.grad_fn for x in inputs if x.grad_fn is not None]
-        made = {g.grad_fn for g in grads if g.grad_fn is not None and g.grad_fn not in before}
-        met = Through(counted, times)
+        found = {place: unwrapped(g) for place, g in enumerate(grads) if isinstance(g, Tensor)}
+        inputs = {place: unwrapped(x) for place, x in enumerate(given) if isinstance(x, Tensor)}
+        before = [x.grad_fn for x in inputs.values() if x.grad_fn is not None]
+        made: dict[Any, list[Through]] = {}
+        for place, g in found.items():
+            if g.grad_fn is not None and g.grad_fn not in before:
+                made.setdefault(g.grad_fn, []).append(Through(counted(place), times))
+            elif place in inputs and inputs[place].requires_grad:
+                to = node.next_functions[list(inputs).index(place)][0]
+                this.goes_through(Through(counted(place), times, to))
         self._any_recorded |= bool(made)
-        for own in made:
-            follow = functools.partial(self._follow, this, [met])
+        for own, met in made.items():
+            follow = functools.partial(self._follow, this, met)
             _when_met(own, follow)
-            metadata_of(own).setdefault(RECORDED, []).append((inputs, follow))
-        if any(g.grad_fn not in made for g in grads) and any(x.requires_grad for x in inputs):
-            this.goes_through(met._replace(node=node))
+            metadata_of(own).setdefault(RECORDED, []).append((list(inputs.values()), follow))
 
     def _follow(self, earlier: Pass, met: list[Through]) -> None:
         running = self.running or Pass()
@@ -170,7 +179,9 @@ class Passes:
 
     def _await(self, this: Pass, t_outputs: Sequence[Any], results: Sequence[Any] | None) -> None:
         """Notice whoever differentiates the results of a pass; None: they are in `.grad`."""
-        several = results is None or len(results) > 1
+        several = (
+            results is None or len(results) > 1 or any(t.node is not None for t in this.through)
+        )
         tensors = [t for t in t_outputs if isinstance(t, Tensor)]  # others are edges of the graph
         graph = walk(*tensors) if several else None
         ends = this.inputs or (graph.leaves if graph else [])

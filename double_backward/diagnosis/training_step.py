@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from double_backward._torch import has_compiled, in_forward_mode, levels, unusual
+from double_backward._torch import has_compiled, in_forward_mode, levels, unusual, wanted_here
 from double_backward.arguments import HIGHEST, Ignored, asked, listed
 from double_backward.calls import (
     Call,
@@ -24,6 +24,7 @@ from double_backward.calls import (
     listening,
     listening_alone,
     outside,
+    requires_grad,
     unheard,
 )
 from double_backward.check import SIXTEEN_BITS, Checked, Outcome
@@ -32,6 +33,7 @@ from double_backward.containers import anew
 from double_backward.failures import ToolFailure, raise_if_own
 from double_backward.lines import described, first_line
 from double_backward.methods import applied, matches, names_of, unmet
+from double_backward.names import argument_names
 from double_backward.operations import Did
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
@@ -41,7 +43,7 @@ from double_backward.trial import LOST_IN_CAST, Trial, Unknown, only_used
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .functions import WRONG
-from .orders import Passes
+from .orders import Counted, Passes
 from .prepare import TOOL_FAILED
 from .smaller_inputs import LARGE, as_leaf, change_of, cut_down, few_moved, runs
 from .step_itself import Cut, watched_step
@@ -67,6 +69,12 @@ UP_TO_SECOND = "right up to second order"  # of the step, where a backward appli
 BY_BACKWARD = "its jvp is wrong, and this step does not come to that: see wrong_in_forward_mode."
 
 LEFT_OUT = "{} of {} elements of its gradient are not finite with these inputs, and were left out."
+NOT_USED = "The step differentiates its gradient for {} fewer than {} times: not judged there."
+PHASES = "The phases of its complex eigenvectors were left out: they are the solver's choice."
+LESS_THAN_ALL = (
+    "not_finite_here",
+    "not_used",
+)  # codes of notes in the table, where all else is right
 STILL = "{} of {} elements of its inputs are not finite, and were not moved."
 WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # nobody hears it
 
@@ -286,14 +294,49 @@ class _Kind:
     any_numbers: tuple = ()  # the kind, whatever the numbers that were handed over
     did: Did | None = None  # what forward did
     way: int = 0  # what the recorded backward of that call did, too; 0 where there was none yet
-    order: int = 0
+    whole: int = 0  # how often all of it is differentiated, as far as it was not seen which
+    parts: dict[tuple, "_Part"] = field(default_factory=dict)  # what was seen
     recorded: bool = False  # a first derivative at least, for one more
     first: Any = None  # a weak reference to that call
     last: Any = None  # and to the last one of this kind
     refused: str = ""  # why they could not be kept
 
     def differentiated(self, times: int) -> None:
-        self.order = max(self.order, times)
+        self.whole = max(self.whole, times)
+
+    def part(self, place: int, outputs: frozenset[int]) -> "_Part":
+        return self.parts.setdefault((place, outputs), _Part(place, outputs))
+
+    @property
+    def order(self) -> int:
+        return max([self.whole, *(part.times for part in self.parts.values())])
+
+    def outputs(self, order: int) -> frozenset[int]:
+        """Those whose gradient is differentiated so often, with the first time; {} for all."""
+        unseen = self.whole >= order
+        return frozenset[int]().union(
+            *(part.outputs for part in self.parts.values() if unseen or part.times >= order)
+        )
+
+    def leaves_out(self, args: Sequence, order: int) -> list[int]:
+        """The inputs, by place, whose gradient is not differentiated so often."""
+        if self.whole >= order:
+            return []
+        used = {part.place for part in self.parts.values() if part.times >= order}
+        return [p for p, arg in enumerate(args) if requires_grad(arg) and p not in used]
+
+    def by_outputs(self) -> list["_Kind"]:
+        """Itself; and by themselves, to be right once, the outputs that get a gradient only where
+        nothing differentiates it again."""
+        again, once = self.outputs(2), self.outputs(1)
+        if self.order < 2 or not again or once <= again:
+            return [self]
+        parts = {
+            key: _Part(part.place, part.outputs - again, times=1)
+            for key, part in self.parts.items()
+            if part.outputs - again
+        }
+        return [self, replace(self, whole=0, parts=parts)]
 
     def in_place_of(self, args: Sequence) -> dict[int, Any]:
         """What stands for the tensors that were handed over, by their id."""
@@ -307,13 +350,24 @@ class _Kind:
 
 
 @dataclass
+class _Part:
+    """Of a Function: the gradient for one input, by some of the outputs."""
+
+    place: int
+    outputs: frozenset[int]
+    times: int = 0  # how often it is differentiated, with the first time
+
+    def differentiated(self, times: int) -> None:
+        self.times = max(self.times, times)
+
+
+@dataclass
 class _Uses:
     """How one Function was called."""
 
     calls: int = 0
     in_backward: bool = True
     called: Place | None = None
-    outputs: set[int] = field(default_factory=set)  # those for which a gradient came; {}: unknown
     kinds: dict[tuple, _Kind] = field(default_factory=dict)
     same: dict[tuple, _Kind] = field(default_factory=dict)  # whatever the numbers, and what it did
     unkept: Counter[int] = field(default_factory=Counter)  # calls of further kinds, by the way
@@ -420,14 +474,11 @@ class Met(Listener):
 
     def differentiated(self, call: Call, grad_outs: Any) -> None:
         uses = self.functions.get(call.region or call.function)
-        if uses is not None:
-            uses.outputs |= {i for i, g in enumerate(only_used(grad_outs)) if g is not None}
-            if in_forward_mode():
-                uses.forward.add(TANGENT_OF_GRADIENT)
+        if uses is not None and in_forward_mode():
+            uses.forward.add(TANGENT_OF_GRADIENT)
         if call in self._counted:
-            counted = self._counted[call]
-            counted.differentiated(_times(call))
-            counted.recorded |= torch.is_grad_enabled()
+            self._count_parts(call, grad_outs)
+            self._counted[call].recorded |= torch.is_grad_enabled()
 
     def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
         if call is not None and call in self._counted:
@@ -435,11 +486,26 @@ class Met(Listener):
             if isinstance(counted, _Kind):
                 uses = self.functions[call.region or call.function]
                 self._counted[call] = counted = uses.has_run(call, counted)
-                counted.differentiated(_times(call))
                 counted.recorded = True
                 counted.last = weakref.ref(call)
-            self._passes.recorded(counted, _times(call), node, call.given, grads)
+            part = self._count_parts(call, grad_outs)
+            self._passes.recorded(part, _times(call), node, call.given, grads)
         return grads
+
+    def _count_parts(self, call: Call, grad_outs: Any) -> Callable[[int], Counted]:
+        """Count what the backward that runs is asked for. Gives who counts, by place."""
+        counted, wanted = self._counted[call], wanted_here()
+        if isinstance(counted, _Uses):
+            counted.differentiated(_times(call))
+            return lambda place: counted
+        outputs = frozenset(i for i, g in enumerate(only_used(grad_outs)) if g is not None)
+        tensors = [place for place, arg in enumerate(call.given) if isinstance(arg, Tensor)]
+        if call.transformed or len(wanted) != len(tensors):
+            wanted = [True] * len(tensors)
+        for place, is_wanted in zip(tensors, wanted, strict=True):
+            if is_wanted:
+                counted.part(place, outputs).differentiated(_times(call))
+        return lambda place: counted.part(place, outputs)
 
     def after_jvp(self, call: Call, tangents: Any, outs: Any) -> Any:
         uses = self.functions.get(call.function)
@@ -577,7 +643,7 @@ def _row(
     if diagnosis.verdict is Verdict.NOT_CHECKED and order > region:
         notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
     if diagnosis.ok:
-        notes += tuple(f.message for f in diagnosis.findings if f.code == "not_finite_here")
+        notes += tuple(f.message for f in diagnosis.findings if f.code in LESS_THAN_ALL)
     if uses.in_backward and not diagnosis.ok:
         notes += ("applied in backward only. Its second derivative is a third one of the step.",)
     if order > HIGHEST:
@@ -599,6 +665,7 @@ def _worst(
         return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
     no_notes: tuple[str, ...] = ()
     kinds = [kind for kind in uses.kinds.values() if kind.order or not uses.order]
+    kinds = [part for kind in kinds for part in kind.by_outputs()]
     if not kinds:
         return _not_checked(function, "none of its inputs requires grad here and has elements."), ()
     if end is not None and time.monotonic() > end:
@@ -612,9 +679,7 @@ def _worst(
 
         def each(kinds):
             return [
-                _as_the_step_goes(
-                    *_diagnose(function, kind, uses.outputs, options, end), uses.forward
-                )
+                _as_the_step_goes(*_diagnose(function, kind, options, end), uses.forward)
                 for kind in kinds
             ]
 
@@ -752,13 +817,13 @@ def _left(end: float | None) -> float | None:
 def _diagnose(
     function: Any,
     kind: _Kind,
-    outputs: set[int],
     options: dict[str, Any],
     end: float | None,
 ) -> tuple[Diagnosis, tuple[str, ...]]:
     if end is not None:
         options = {**options, "timeout": _left(end)}
     options = {**options, "order": min(max(kind.order, 2), HIGHEST)}
+    outputs = kind.outputs(min(kind.order, 2))
 
     if kind.refused:
         return _not_checked(function, kind.refused), ()
@@ -872,12 +937,15 @@ def _not_moved(args):
 
 
 def _as_given(
-    fn: Callable, args: list, kind: _Kind, outputs: set[int], options: dict[str, Any]
+    fn: Callable, args: list, kind: _Kind, outputs: frozenset[int], options: dict[str, Any]
 ) -> Diagnosis:
     """`diagnose`, which computes in float64 where it can, and needs numbers. What is not found
     wrong there, and was called in 16 bits or under autocast, is asked by itself in its own
     precision; what has no finite output or input here, as far as it is finite."""
     found = _asked(fn, args, options)
+    if not _is_right(found, kind.order):
+        found = _as_far_as_it_is_used(found, args, kind, outputs)
+        found = found if found.ok else _up_to_phases(found, fn, args, options)
     tensors = [a for a in args if isinstance(a, Tensor)]
     narrow = kind.state.autocast or any(x.dtype in SIXTEEN_BITS for x in tensors)
     undecided = found.verdict is Verdict.NOT_CHECKED
@@ -898,6 +966,63 @@ def _as_given(
         lost = Finding("input_copy_saved", LOST_IN_CAST, 1, True, function=found.name)
         return replace(found, verdict=Verdict.SILENTLY_WRONG, findings=[lost])
     return found
+
+
+def _up_to_phases(found: Diagnosis, fn: Callable, args: list, options: dict[str, Any]) -> Diagnosis:
+    """The same; or "supported", where nothing is wrong once complex eigenvectors are turned so that
+    the largest element of each is real: their phases are the solver's choice, and a backward may
+    leave them out."""
+
+    @functools.wraps(fn)
+    def turned(*given):
+        return tuple(_turned(y) if _are_vectors(y) else y for y in fn(*given))
+
+    with suppress(Exception):  # of the Function
+        if any(map(_are_vectors, fn(*args))):
+            again = _asked(turned, args, options)
+            note = Finding("not_used", PHASES, 1, severity="note")
+            return replace(again, findings=[*again.findings, note]) if again.ok else found
+    return found
+
+
+def _are_vectors(y: object) -> bool:
+    """Whether these are complex, of norm 1, the columns of square matrices."""
+    if not isinstance(y, Tensor) or not y.is_complex() or y.dim() < 2 or y.shape[-1] != y.shape[-2]:
+        return False
+    norms = y.detach().norm(dim=-2)
+    return torch.allclose(norms, torch.ones_like(norms), atol=1e-5)
+
+
+def _turned(vectors: Tensor) -> Tensor:
+    largest = vectors.gather(-2, vectors.detach().abs().argmax(-2, keepdim=True))
+    return vectors * (largest.conj() / largest.abs())
+
+
+def _as_far_as_it_is_used(
+    found: Diagnosis, args: list, kind: _Kind, outputs: frozenset[int]
+) -> Diagnosis:
+    """The same; or "supported", where what is wrong is the gradient for an input that the step
+    does not take, or does not differentiate."""
+    once, again = (kind.leaves_out(args, order) for order in (1, min(2, kind.order)))
+    if kind.order > 2 or not again or found.meant:
+        return found
+    try:
+        call = Call(kind.function, args, kind.keywords, kind.state)
+        truth = Trial(call, None, outputs=outputs or None)
+        places = [number for number, place in enumerate(truth.places) if place not in once]
+        if any(truth.first(place=number) is not Outcome.RIGHT for number in places):
+            return found
+        judged = truth.judge()
+    except Unknown:
+        return found
+    unknown = judged.error or judged.unresolved or not truth.tells()
+    if kind.order == 2 and (unknown or not set(judged.wrong) <= set(again)):
+        return found
+    names = argument_names(kind.function) or [f"input {place}" for place in range(len(args))]
+    text = NOT_USED.format(", ".join(names[place] for place in again), kind.order)
+    return replace(
+        found, verdict=Verdict.SUPPORTED, findings=[Finding("not_used", text, 1, severity="note")]
+    )
 
 
 def _as_far_as_it_is_finite(
