@@ -27,7 +27,7 @@ from double_backward.calls import (
     requires_grad,
     unheard,
 )
-from double_backward.check import SIXTEEN_BITS, Checked, Outcome
+from double_backward.check import SIXTEEN_BITS, Checked, Outcome, are_eigenvectors
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.containers import anew
 from double_backward.failures import ToolFailure, raise_if_own
@@ -975,22 +975,14 @@ def _up_to_phases(found: Diagnosis, fn: Callable, args: list, options: dict[str,
 
     @functools.wraps(fn)
     def turned(*given):
-        return tuple(_turned(y) if _are_vectors(y) else y for y in fn(*given))
+        return tuple(_turned(y) if are_eigenvectors(y) else y for y in fn(*given))
 
     with suppress(Exception):  # of the Function
-        if any(map(_are_vectors, fn(*args))):
+        if any(map(are_eigenvectors, fn(*args))):
             again = _asked(turned, args, options)
             note = Finding("not_used", PHASES, 1, severity="note")
             return replace(again, findings=[*again.findings, note]) if again.ok else found
     return found
-
-
-def _are_vectors(y: object) -> bool:
-    """Whether these are complex, of norm 1, the columns of square matrices."""
-    if not isinstance(y, Tensor) or not y.is_complex() or y.dim() < 2 or y.shape[-1] != y.shape[-2]:
-        return False
-    norms = y.detach().norm(dim=-2)
-    return torch.allclose(norms, torch.ones_like(norms), atol=1e-5)
 
 
 def _turned(vectors: Tensor) -> Tensor:
