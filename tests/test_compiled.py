@@ -130,6 +130,11 @@ def test_a_net_with_trained_weights_that_keeps_its_input_raises(said):
     assert said["alone"]["trained"] == ([] if said["backend"] == "eager" else ["raises"])
 
 
+def test_a_net_whose_weights_alone_require_grad_is_not_supported(said):
+    eager = said["backend"] == "eager"
+    assert said["alone"]["weights"] in ([[]] if eager else [["raises"], ["silently_wrong"]])
+
+
 def test_the_region_is_named_with_what_to_do(said):
     finding = said["rows"]["recomputes"]["findings"][0]
     assert (finding["function"], finding["file"]) == ("recomputes", str(PROGRAM))

@@ -9,6 +9,7 @@ element, or in one of six. `--write` puts the table into docs/tool/limits.md.
 import re
 import sys
 import warnings
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ ERRORS = 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3
 PAGE = Path("docs/tool/limits.md")
 MARKS = "<!-- planted errors -->", "<!-- end of planted errors -->"
 ONE = 4  # of six elements
+NUMBERS = count()
 
 
 def times(a, b, kind):
@@ -58,7 +60,16 @@ def cube(kind, error, one):
         def backward(ctx, g):
             return Back.apply(g, ctx.saved_tensors[0])
 
+    for method in (Back.forward, Back.backward, Cube.forward, Cube.backward):
+        met_for_the_first_time(method)
     return Cube
+
+
+def met_for_the_first_time(method):
+    """Code that equals no other: what the remedies know of a Function they know by its code, so
+    what one error has shown would be used for the next."""
+    code = method.__code__
+    method.__code__ = code.replace(co_consts=(*code.co_consts, f"the {next(NUMBERS)}th"))
 
 
 def point(kind):
