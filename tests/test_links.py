@@ -75,6 +75,77 @@ def test_files_named_in_a_page_are_there():
     assert [each for each in named if not (ROOT / each[1]).exists()] == []
 
 
+PAGES = [path for path in EVERY if path.suffix == ".md" and "survey" not in path.parts]
+FENCED = re.compile(r"^```\w*\n(.*?)^```", re.M | re.S)
+
+
+def fenced(text):
+    return "\n".join(FENCED.findall(text))
+
+
+def files_of_commands(text):
+    """Files of ours that are named in fences, from the root."""
+    return re.findall(rf"(?<![\w./-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w", fenced(text))
+
+
+def targets(text):
+    """What make is asked for, in fences and between backticks."""
+    marked = re.findall(r"`make ([a-z]\w*)", text)
+    return marked + re.findall(r"^(?:\$ )?make ([a-z]\w*)", fenced(text), re.M)
+
+
+def variables(text):
+    """Those that a page says make can be given: LESSON=2."""
+    return set(re.findall(r"make [^`\n]*?\b([A-Z]+)=", text))
+
+
+def test_commands_in_fences_name_files_that_are_there():
+    named = {(path.name, file) for path in PAGES for file in files_of_commands(text_of(path))}
+    named -= {each for each in named if "<" in each[1] or each[1].startswith("scripts/FOLDER")}
+    assert len(named) > 12
+    assert [each for each in named if not (ROOT / each[1]).exists()] == []
+
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_make_knows_what_pages_ask_it_for():
+    known = set(re.findall(r"^([a-z][\w+ ]*):(?!=)", MAKEFILE, re.M))
+    known |= set(re.search(r"^\.PHONY: (.*?)(?<!\\)\n", MAKEFILE, re.M | re.S)[1].split())
+    asked = {(path.name, target) for path in PAGES for target in targets(text_of(path))}
+    assert len(asked) > 30
+    assert [each for each in asked if each[1] not in known] == []
+
+
+def unknown_variables(makefile):
+    """Those that it uses, does not set, and no page says that they can be given."""
+    set_there = set(re.findall(r"^(?:export )?([A-Z_]+) [?:]?=", makefile, re.M))
+    given = set().union(*(variables(text_of(path)) for path in PAGES))
+    return set(re.findall(r"\$\(([A-Z]\w*)\)", makefile)) - set_there - given
+
+
+def test_make_uses_no_variable_that_nobody_sets():
+    assert unknown_variables(MAKEFILE) == set()
+    assert unknown_variables(MAKEFILE.replace("$(PAGE)", "$(PAGES)")) == {"PAGES"}
+
+
+def source_of(link, front):
+    """The file that the website makes a page of, by the link of one of its front pages."""
+    chinese = "zh-CN" in front.name and not link.startswith("../")
+    path = Path(link.removeprefix("../"))
+    if path.parts[0] == "notebooks":
+        return ROOT / "notebooks" / ("zh_CN" if chinese else "") / f"{path.stem}.ipynb"
+    return ROOT / path.with_suffix(".zh-CN.md" if chinese else ".md")
+
+
+@pytest.mark.parametrize("front", ["front.md", "front.zh-CN.md"])
+def test_links_of_a_front_page_lead_to_pages_that_are_made(front):
+    path = ROOT / "docs" / "site" / front
+    links = re.findall(r'href="([^":]+\.html)', text_of(path))
+    assert len(links) > 6
+    assert [link for link in links if not source_of(link, path).exists()] == []
+
+
 def test_the_front_yard_is_small():
     """What a visitor sees first; a file that is not named here belongs into a folder."""
     assert {path.name for path in EVERY if path.parent == ROOT and path.name[0] != "."} == {
