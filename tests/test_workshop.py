@@ -68,7 +68,7 @@ SLIDE = """() => {
     return {
         text: thought.innerText,
         kinds: blocks.map(block => block.className.split(" ")[0]),
-        beyond: all("div, p, li, pre, table, img, h1, h2, h3")
+        beyond: all("div, p, li, pre, table, img, h1, h2, h3, mjx-container > svg")
             .filter(beyond).map(element => element.outerHTML.slice(0, 80)),
         over: boxes.filter((box, n) => n && box.top < boxes[n - 1].bottom - 1).length
             + blocks.filter(inCorner).length,
@@ -551,6 +551,24 @@ def test_a_long_list_goes_on_on_another_slide_and_a_last_line_does_not():
     assert [slide.pieces[-1].words.count("- ") for slide in made] == [4, 2]
     made, _ = placed(text("## Four\n\n" + "\n".join([*items[:3], "- and this"])))
     assert len(made) == 1 and "\n\n" not in made[0].pieces[1].words
+
+
+@pytest.mark.parametrize(
+    "formula, measured",  # in em, in a browser
+    [
+        (
+            r"y = \frac{x}{r}, \quad r = \sqrt{\textstyle\sum_i x_i^2} \qquad\qquad "
+            r"\mathrm{grad\_x} = \frac{g - y \sum_i g_i y_i}{r}",
+            23.3,
+        ),
+        (r"\mathrm{grad\_x} = g \cdot 3x^2 .", 7.1),
+        (r"\text{对 } b: \quad w \qquad\qquad \text{对 } A: \quad -w\, u^\mathsf{T}", 14.3),
+    ],
+)
+def test_a_formula_is_reckoned_as_wide_as_it_is_or_wider(formula, measured):
+    assert measured <= room.width_of(formula) <= 1.4 * measured
+    wide = pieces.Piece("text", f"$${formula} {formula * 3}$$")
+    assert room.size_of(wide, 1.8) < 1.3 < room.size_of(pieces.Piece("text", "$x$"), 1.8)
 
 
 def test_a_few_words_alone_are_large():

@@ -22,6 +22,7 @@ LOOKS = {
     "code": (27.5, 13.25, 26),
     "output": (31.2, 13.73, 20),
 }
+LETTER = 28  # px: the height of those of a text
 BESIDE = 22  # px: of that, what is beside the words of a block
 MINUTES = 100  # px: beside those of a heading
 FILLED = 0.92  # of the height, by what was made larger
@@ -35,6 +36,23 @@ ASIDE = re.compile(
 IS_ITEM = re.compile(r"- |\d\. ")
 ITEMS = re.compile(r"\n(?=- |\d\. )")
 TABLE = re.compile(r"(?:^\|.*\|\n?)+", re.MULTILINE)
+DISPLAYED = re.compile(r"\$\$([^$]+)\$\$")
+FRACTION = re.compile(r"\\frac\{((?:[^{}]|\{[^{}]*\})*)\}\{((?:[^{}]|\{[^{}]*\})*)\}")
+MATHJAX = 1.27  # em of the words around it are one em of a formula: their x has one height
+# How wide the signs of a formula are with the space around them, in em of its own, at least.
+SIGNS = {
+    r"\\(?:text|mathrm|mathsf|textstyle)": 0,
+    r"\\qquad": 2,
+    r"\\quad": 1,
+    r"\\[;,]": 0.25,
+    r"\\sum|\\sqrt": 1.1,
+    r"\\cdot|[-+=]": 1.5,
+    r"\\[a-z]+": 1.9,
+    r"[A-Z]|[^\x00-\x7f]": 0.9,
+    r"[^ {}]": 0.55,
+}
+SCRIPT = re.compile(r"[_^](?:\{[^{}]*\}|\\\w+(?:\{\w\})?|\w)")
+A_SCRIPT = 0.75
 UNSEEN = re.compile(r"\]\([^)]*\)|[*`]|^> ?|^\$\$$", re.MULTILINE)
 
 
@@ -59,6 +77,8 @@ def size_of(piece: Piece, size):
     """How much larger it may be, at most `size`, so that no line of code is broken for it."""
     if piece.kind == "picture":
         return 1
+    for formula in DISPLAYED.findall(piece.words) if piece.kind == "text" else ():
+        size = min(size, (WIDTH - BESIDE) / (width_of(formula) * MATHJAX * LETTER))
     if piece.kind not in ("code", "output") or (piece.is_error and "\n" not in piece.words):
         return size
     _, letter, _ = LOOKS[piece.kind]
@@ -81,6 +101,17 @@ def height_of(piece: Piece, size=1.0):
         for text in TABLE.sub("", words).splitlines():
             lines += max(0.4, lines_of(text, letters_a_line)) + 1.4 * text.startswith("$$")
     return size * (lines * line + below)
+
+
+def width_of(formula):
+    """In em of its own letters; of a fraction that of the wider half."""
+    formula = FRACTION.sub(lambda halves: max(halves.groups(), key=width_of), formula)
+    formula, scripts = SCRIPT.subn("", formula.replace("\\_", "x"))
+    wide = scripts * A_SCRIPT
+    for signs, each in SIGNS.items():
+        formula, found = re.subn(signs, "", formula)
+        wide += found * each
+    return wide
 
 
 def lines_of(text, letters_a_line):
