@@ -75,7 +75,7 @@ release: environment+release
 rehearse: environment+workshop
 	@$(RUN) scripts/rehearse.py $(LEARNERS)
 
-# Published packages, in .survey, on top of what learning needs; half an hour or more, and 750 MB.
+# Published packages, in .survey, on top of what learning needs; half an hour or more, and 1 GB.
 survey: environment+test+workshop
 	@PYTHONPATH=scripts $(RUN) survey/environment.py
 	@OMP_NUM_THREADS=1 .survey/bin/python -m survey $(FUNCTION)

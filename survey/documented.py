@@ -24,6 +24,7 @@ ORDER = (
     "gpytorch_matern",
     "torch_checkpoint",
     "torchdiffeq_adjoint",
+    "torch_harmonics_conv",
     "linear_operator_inv_quad",
     "gpytorch_log_normal_cdf",
     "zuko_unaf",
@@ -60,6 +61,7 @@ class Documented:
         thread: address of a public thread about it, or "".
         promise: what the package says of second derivatives, or "".
         instead: what gives the right number, or "".
+        torch: the release that its package asks for, where that is not the survey's; or "".
         needs: what pip has to be told besides the package and torch, or "".
         tests: which of the package's own tests were seen to pass with the change, or "".
         program: the lines that a user types.
@@ -76,6 +78,7 @@ class Documented:
     thread: str
     promise: str
     instead: str
+    torch: str
     needs: str
     tests: str
     program: str
@@ -133,6 +136,7 @@ def read(path, order):
         thread=named.get("Thread", ""),
         promise=named.get("Promise", ""),
         instead=named.get("Instead", ""),
+        torch=named.get("Torch", ""),
         needs=named.get("Needs", ""),
         tests=named.get("Tests", ""),
         program=OURS.sub("", program).strip(),

@@ -30,7 +30,7 @@ def main(newest):
     stamp, wanted = VENV / "finished", digest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    print("Setting up .survey, once: the surveyed packages, 750 MB.", flush=True)
+    print("Setting up .survey, once: the surveyed packages, 1 GB.", flush=True)
     make(VENV, pins())
     stamp.write_text(wanted)
 

@@ -1,4 +1,4 @@
-"""The list: which Function of which package, and how to call it.
+"""The list: which Function or operator of which package, and how to call it.
 
 The modules in `calls` fill the list with `listed` and `simple`. Nothing of a package is imported
 before its call is made, so the list can be read where none of them is installed.
@@ -24,11 +24,13 @@ CALLS = {}
 
 @dataclass(frozen=True)
 class Call:
-    """How to call one Function.
+    """How to call one Function, or one registered operator.
 
     Attributes:
         package: the name on PyPI.
-        function: where the Function stands, "package.module.Function".
+        function: where the Function stands, "package.module.Function"; of an operator its name,
+            "namespace::operator".
+        at: where it stands in the package's Python; an operator in C++, what calls or registers it.
         how: without arguments, returns fn and a list of inputs for it, and where one exists a
             reference: a callable of the same inputs, in plain torch, with the same values.
         surrogate: its documentation says that backward is not the derivative of forward.
@@ -39,6 +41,7 @@ class Call:
 
     package: str
     function: str
+    at: str
     how: Callable
     surrogate: bool
     bare: bool
@@ -46,7 +49,11 @@ class Call:
 
     @property
     def name(self):
-        return f"{self.package}:{self.function.rsplit('.', 1)[1]}"
+        return f"{self.package}:{last(self.function)}"
+
+    @property
+    def kind(self):
+        return "operator" if "::" in self.function else "Function"
 
     def ready(self):
         """Prepare the import of the module."""
@@ -54,7 +61,7 @@ class Call:
             if not any(getattr(finder, "package", "") == package for finder in sys.meta_path):
                 sys.meta_path.insert(0, Pretended(package))
         if self.bare:
-            skip_init(self.function)
+            skip_init(self.at)
 
     def make(self):
         """fn, a list of inputs for it, and maybe a reference; the same each time."""
@@ -68,11 +75,16 @@ def call(name):
     return CALLS[name].make()[:2]
 
 
-def listed(package, function, *, surrogate=False, bare=False, absent=()):
+def last(function):
+    """The name of it alone: an operator's name has no dot."""
+    return function.rsplit(".", 1)[-1]
+
+
+def listed(package, function, *, at=None, surrogate=False, bare=False, absent=()):
     """Put the decorated function on the list, as the `how` of a `Call`."""
 
     def register(how):
-        entry = Call(package, function, how, surrogate, bare, tuple(absent))
+        entry = Call(package, function, at or function, how, surrogate, bare, tuple(absent))
         if entry.name in CALLS:
             raise ValueError(f"{entry.name} stands on the list twice")
         CALLS[entry.name] = entry

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import chart, conditions, mended, published, reports, table
 from .documented import documented, first_order
-from .listed import CALLS
+from .listed import CALLS, last
 from .reached import KNOWN, Known
 from .table import FIRST, GUARDED, READINGS, RIGHT, SURROGATE, WRONG
 
@@ -46,7 +46,7 @@ def sentence(rows):
         "(lessons 1, 3 and 4), {cut} compute in backward where autograd cannot follow (lesson 5), "
         "{other} do something else. {by_backward} more do it by `.backward()` alone, "
         "{leaking} past the guard of `once_differentiable`, and {first} have a wrong first "
-        "derivative. [The survey](survey/RESULTS.md) has them all, and ten documented calls to "
+        "derivative. [The survey](survey/RESULTS.md) has them all, and {calls} documented calls to "
         "type."
     ).format(whole=whole(rows), **told(rows))
     return textwrap.fill(said, 120, break_long_words=False, break_on_hyphens=False)
@@ -56,23 +56,24 @@ def chinese(rows):
     """The same in README.zh-CN.md, in one line: a line's end would be shown as a space."""
     return (
         "我们调用了 {packages} 个已发布软件包里的 {functions} 个自定义 "
-        "Function：{surrogates} 个是替代梯度，{apart} 个已弃用、没有用到，或者本来就是"
-        "有意的，其余 {counted} 个是用户会碰到的。这 {counted} 个里有 {wrong} 个，二阶导数"
-        "是错的，却不报错：{kept} 个留下了 forward 里算出的张量（第 1、3、4 课），{cut} 个"
+        "Function 和 {operators} 个注册的算子：{surrogates} 个是替代梯度，{apart} 个"
+        "已弃用、没有用到、本来就是有意的，或者会给出警告，其余 {counted} 个是用户会碰到的。"
+        "这 {counted} 个里有 {wrong} 个，二阶导数是错的，却不报错："
+        "{kept} 个留下了 forward 里算出的张量（第 1、3、4 课），{cut} 个"
         "在 backward 里用了 autograd 跟踪不到的计算（第 5 课），{other} 个是别的原因。"
         "另有 {by_backward} 个只在用 `.backward()` 时这样，"
         "{leaking} 个绕过了 `once_differentiable` 的保护，"
         "{first} 个连一阶导数也是错的。全部都在[调查](survey/RESULTS.md)（英文）里，"
-        "还有十个写进文档、可以照着输入的调用。"
+        "还有 {calls} 个写进文档、可以照着输入的调用。"
     ).format(**told(rows))
 
 
 def whole(rows):
     """How many there are, and how many of them are counted, in one clause."""
     return (
-        "{functions} custom Functions of {packages} published packages: {surrogates} surrogates, "
-        "{apart} that are deprecated, applied nowhere, or meant as they are, and "
-        "{counted} that users meet"
+        "{functions} custom Functions and {operators} registered operators of {packages} published "
+        "packages: {surrogates} surrogates, {apart} that are deprecated, applied nowhere, meant as "
+        "they are, or warned of, and {counted} that users meet"
     ).format(**told(rows))
 
 
@@ -81,7 +82,10 @@ def told(rows):
     kept, cut = (table.kinds(rows)[kind] for kind in table.KINDS)
     wrong = len(table.read_as(rows, WRONG))
     return {
-        "functions": len(rows),
+        "functions": len(of_kind(rows, "Function")),
+        "operators": len(of_kind(rows, "operator")),
+        "wrong_operators": len(of_kind(table.read_as(rows, WRONG), "operator")),
+        "calls": len(documented()),
         "packages": len({row["package"] for row in rows}),
         "surrogates": sum(bool(row["surrogate"]) for row in rows),
         "apart": sum(bool(row["apart"] and not row["surrogate"]) for row in rows),
@@ -94,6 +98,10 @@ def told(rows):
         "leaking": len(leaking(rows)),
         "first": len(table.read_as(rows, FIRST)),
     }
+
+
+def of_kind(rows, kind):
+    return [row for row in rows if row["kind"] == kind]
 
 
 def leaking(rows):
@@ -119,23 +127,26 @@ def head(rows, folders):
     some = sum(bool(conditions.sentence(r["arguments"])) for r in table.read_as(rows, WRONG))
     (example,) = (row for row in rows if row["function"] == CALLS[EXAMPLE].function)
     what = (
-        "{functions} custom Functions of {packages} published packages were differentiated twice, "
-        "with small, realistic inputs, because a wrong second derivative can pass without an error "
+        "{functions} custom Functions and {operators} registered operators of {packages} published "
+        "packages were differentiated twice, with small, realistic inputs, because a wrong second "
+        "derivative can pass without an error "
         "into a gradient penalty, a force loss, a PINN or a Hessian-vector product. A row says of "
-        "one Function whether its second derivative is right, and where it is not, what autograd "
+        "one of them whether its second derivative is right, and where it is not, what autograd "
         "gives, what is right, and the cause:"
     ).format(**numbers)
     read = (
         "That is: package and Function; what came out, and the cause by its name in `diagnose` "
         "([a lesson for each](#what-came-out)); the number that autograd gives, and the right "
         "one, here with another operation after the Function; the line of its source; what a "
-        "user calls to come to it. [All rows](#every-function) stand below, by package."
+        "user calls to come to it. [All rows](#every-function-and-operator) stand below, by "
+        "package."
     )
     counts = (
-        "**{wrong} of the {counted} Functions that users meet give a wrong second derivative "
-        "without an error**, {some} of them by some arguments only; their rows say by which. Not "
-        "counted: {surrogates} surrogates, which are no derivative by design, and {apart} that "
-        "are deprecated, applied nowhere, or meant as they are. All were called {when}."
+        "**{wrong} of the {counted} that users meet, {wrong_operators} of them operators, give a "
+        "wrong second derivative without an error**, {some} of them by some arguments only; their "
+        "rows say by which. Not counted: {surrogates} surrogates, which are no derivative by "
+        "design, and {apart} that are deprecated, applied nowhere, meant as they are, or warned "
+        "of. All were called {when}."
     ).format(**numbers, some=some, when=when(rows))
     no_bugs = (
         "This is no list of bugs: most of these packages promise first derivatives, and keep "
@@ -144,7 +155,7 @@ def head(rows, folders):
     said = [textwrap.fill(what, 99), line_of(example, folders)]
     said += [textwrap.fill(words, 99) for words in (read, counts, no_bugs)]
     top = "<!-- Written by `make survey`, not by hand. -->"
-    title = "# Published Functions, differentiated twice"
+    title = "# Published Functions and operators, differentiated twice"
     return "\n\n".join([f"{top}\n{title}", *said])
 
 
@@ -157,7 +168,7 @@ def calls(rows, numbers, folders):
     """The documented calls: a table, then each program with what it printed."""
     listed = documented()
     lines = [
-        "## Ten documented calls",
+        "## Documented calls",
         "",
         "Each is a public call, as its package documents it. Autograd differentiates it twice, and "
         "gives a wrong number without an error: in two of them by .backward() alone, or past a "
@@ -187,7 +198,7 @@ def at_first_order(rows, numbers, folders):
     lines = [
         "## Wrong at first order already",
         "",
-        f"In {len(listed)} of the Functions ({counted} of the {len(table.counted(rows))}, and "
+        f"In {len(listed)} of them ({counted} of the {len(table.counted(rows))}, and "
         f"{len(listed) - counted} that are set apart below) something comes before the second "
         "derivative: backward does not return the first one, and nothing says that this is meant. "
         "A training by first derivatives is concerned.",
@@ -255,7 +266,8 @@ def anchor(title):
 def picture(rows):
     met = table.counts(table.counted(rows))
     listed = [(reading, met[reading], reading == WRONG) for reading in READINGS if met[reading]]
-    return chart.bars(f"{len(table.counted(rows))} Functions, differentiated twice", listed)
+    title = f"{len(table.counted(rows))} Functions and operators, differentiated twice"
+    return chart.bars(title, listed)
 
 
 def came_out(rows):
@@ -267,7 +279,7 @@ def came_out(rows):
         "![A bar for each reading, with the numbers of the table below; silently wrong stands "
         f"out with {met[WRONG]}.](chart.svg)",
         "",
-        "| reading | Functions | what it means |",
+        "| reading | how many | what it means |",
         "|---|---:|---|",
     ]
     lines += [f"| {name} | {met[name]} | {said} |" for name, said in READINGS.items() if met[name]]
@@ -276,7 +288,7 @@ def came_out(rows):
     of = Counter(row["reading"] for row in apart)
     lines += [
         "",
-        f"{len(rows)} Functions were called, {surrogates} of them surrogates (straight-through "
+        f"{len(rows)} were called, {surrogates} of them surrogates (straight-through "
         "estimators, spikes, gradient reversal), for which nobody may want a second derivative. Of "
         f"the other {len(rows) - surrogates}, {len(counted)} are counted, because {len(apart)} are "
         "set apart, each with its reason in its row: "
@@ -286,7 +298,7 @@ def came_out(rows):
         "",
         f"What the {met[WRONG]} silently wrong ones have in common:",
         "",
-        "| cause | Functions | lesson |",
+        "| cause | how many | lesson |",
         "|---|---:|---|",
     ]
     causes = Counter(row["cause"] or "cause_unknown" for row in table.read_as(rows, WRONG))
@@ -317,7 +329,7 @@ def mended_in(lines):
 
 def every(rows, folders):
     """The rows, folded by package; surrogates in one fold of their own."""
-    lines = ["## Every Function", "", beside_the_counted(rows), ""]
+    lines = ["## Every Function and operator", "", beside_the_counted(rows), ""]
     plain = [row for row in rows if row["reading"] != SURROGATE]
     plain = sorted(plain, key=lambda row: (row["package"].lower(), row["function"]))
     for package, listed in groupby(plain, key=lambda row: row["package"]):
@@ -359,7 +371,7 @@ def folded(summary, rows, folders):
 
 def line_of(row, folders):
     """A row: what came out and why, the numbers, then where it is."""
-    name = f"{row['package']}:{row['function'].rsplit('.', 1)[1]}"
+    name = f"{row['package']}:{last(row['function'])}"
     known = KNOWN.get(name, Known())
     reading = row["reading"]
     if row["surrogate"] and reading != SURROGATE:
@@ -394,12 +406,15 @@ HOW = """
 
 By hand: packages on PyPI that define Functions and can be imported without a GPU, with a preference
 for those whose users differentiate twice (Gaussian processes, neural ODEs, non-uniform transforms,
-invertible networks, rotations, losses). It is no sample: it does not tell how frequent the mistake
-is in code at large. A row says of one Function, at one version, in one call with small inputs in
-float64, whether its second derivative is right. Another call of the same Function may come out
-otherwise; where we know of one, the row says so. It says nothing of anything else in the package,
-which may never differentiate it twice. Where a row has a condition, it holds under that condition
-alone.
+invertible networks, rotations, losses). Of operators those were taken that a package registers
+with a kernel for the CPU: by `torch.library` in Python, or in C++. torchmd-net 2.4.10 has one too,
+but its library cannot be loaded without CUDA (`libc10_cuda.so`); pykeops and openequivariance have
+no wheel; these were not called. It is no sample: it does not tell how frequent the mistake
+is in code at large. A row says of one Function or operator, at one version, in one call with small
+inputs in float64, whether its second derivative is right. Another call of the same Function may
+come out otherwise; where we know of one, the row says so. It says nothing of anything else in the
+package, which may never differentiate it twice. Where a row has a condition, it holds under that
+condition alone.
 
 If a row about your package is wrong, unfair or out of date, open an issue with the form "A row of
 the survey", or send the call as it should be made. `make survey FUNCTION=package:Name` runs and

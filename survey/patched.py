@@ -28,7 +28,7 @@ def printed(each, patch=None):
 
     with tempfile.TemporaryDirectory() as folder:
         if patch:
-            package = CALLS[each.function].function.split(".")[0]
+            package = CALLS[each.function].at.split(".")[0]
             spec = importlib.util.find_spec(package)
             copied = Path(next(iter(spec.submodule_search_locations)))
             shutil.copytree(copied, Path(folder) / package)

@@ -41,6 +41,10 @@ TANGENT = (
 RECOMPUTED = "grad_out_path_cut"
 LOW_BAND = "backward returns the gradients of both bands only `if ctx.needs_input_grad[0]`"
 KERNEL = "by the points alone it is NaN; forward keeps the kernel at them"
+RAW_KERNEL = "the registered backward calls a kernel, which has no derivative of its own"
+PLAIN = "with optimized_kernel=True, the default; right with False"
+THIRD = "third derivatives of the harmonics are refused in words"
+CONTIGUOUS = "contiguous tensors; of others an error"
 INVERTED = "the inputs are computed back from the outputs where nothing is recorded"
 
 KNOWN = {
@@ -59,6 +63,12 @@ KNOWN = {
     "entmax:EntmaxBisectFunction": Known(
         where="with an alpha that is learned; by the scores alone it is right, or NaN where a "
         "probability is 0"
+    ),
+    "featomic-torch:featomic::CalculatorHolder": Known(
+        by="featomic.torch.SoapRadialSpectrum(...).compute, and its other calculators",
+        apart="its backward warns, once, that second derivatives by positions are not implemented",
+        why="that part of the second backward is left out",
+        cause="grad_out_path_cut",
     ),
     "fairscale:CheckpointFunction": Known(by="fairscale.nn.checkpoint_wrapper", where=CHECKPOINT),
     "geomstats:_Logm": Known(
@@ -197,6 +207,51 @@ KNOWN = {
     "transformers:_InputOnlyGrad": Known(
         apart="gradients by the parameters are left out on purpose",
         why="backward differentiates a graph that forward kept, without create_graph",
+    ),
+    "torch-harmonics:disco_kernels::_disco_s2_contraction_optimized": Known(
+        by="torch_harmonics.DiscreteContinuousConvS2", where=PLAIN, why=RAW_KERNEL
+    ),
+    "torch-harmonics:disco_kernels::_disco_s2_fused_conv_optimized": Known(
+        by="torch_harmonics.DiscreteContinuousConvS2(..., fused=True)", where=PLAIN, why=RAW_KERNEL
+    ),
+    "torch-harmonics:disco_kernels::_disco_s2_transpose_contraction_optimized": Known(
+        by="torch_harmonics.DiscreteContinuousConvTransposeS2", where=PLAIN, why=RAW_KERNEL
+    ),
+    "torch-harmonics:attention_kernels::_neighborhood_s2_attention_optimized": Known(
+        by="torch_harmonics.NeighborhoodAttentionS2",
+        where="with optimized_kernel=True, the default; with False an error",
+        why=RAW_KERNEL,
+    ),
+    "sphericart-torch:sphericart_torch::spherical_harmonics": Known(
+        by="sphericart.torch.SphericalHarmonics(l_max).compute"
+    ),
+    "sphericart-torch:sphericart_torch::solid_harmonics": Known(
+        by="sphericart.torch.SolidHarmonics(l_max).compute"
+    ),
+    "sphericart-torch:sphericart_torch::spherical_harmonics_with_gradients": Known(
+        by="sphericart.torch.SphericalHarmonics(l_max).compute_with_gradients", why=THIRD
+    ),
+    "sphericart-torch:sphericart_torch::solid_harmonics_with_gradients": Known(
+        by="sphericart.torch.SolidHarmonics(l_max).compute_with_gradients", why=THIRD
+    ),
+    "nvalchemi-toolkit-ops:nvalchemiops::spline_spread": Known(
+        by="nvalchemiops.torch.spline.spline_spread", where=CONTIGUOUS
+    ),
+    "nvalchemi-toolkit-ops:nvalchemiops::spline_gather": Known(
+        by="nvalchemiops.torch.spline.spline_gather", where=CONTIGUOUS
+    ),
+    "nvalchemi-toolkit-ops:nvalchemiops::_coulomb_energy_list": Known(
+        by="nvalchemiops.torch.interactions.electrostatics.coulomb.coulomb_energy",
+        why="Warp's tape computes backward, which autograd does not follow",
+    ),
+    "vesin-torch:vesin::_NeighborList": Known(
+        by='vesin_torch.NeighborList(...).compute(..., quantities="d")',
+        where='distances; the vectors, quantities="D", are linear in the points, and right',
+        why="backward divides the vectors by the distances as forward found them, in C++",
+        cause="intermediate_saved",
+    ),
+    "metatomic-torch:metatomic::register_autograd_neighbors": Known(
+        by="metatomic.torch.register_autograd_neighbors"
     ),
     "xitorch:_SolveIVP": Known(
         where='with method="rk45", the default, or "rk23"; with a fixed step ("rk4", "rk38", '

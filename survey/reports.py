@@ -56,6 +56,7 @@ def install(each, rows):
     """What the program needs, as pip is told."""
     version = {row["package"]: row["version"].partition("+")[0] for row in rows}
     packages = dict.fromkeys(("torch", CALLS[each.function].package))
+    version |= {"torch": each.torch or version["torch"]}
     pins = [f"{package}=={version[package]}" for package in packages]
     return " ".join(["pip install", *pins, each.needs]).strip()
 

@@ -48,7 +48,7 @@ def run_package(names, pipe):
             continue
         with contextlib.suppress(Exception):  # the call itself will say what is wrong
             CALLS[name].ready()
-            importlib.import_module(CALLS[name].function.rsplit(".", 1)[0])
+            importlib.import_module(CALLS[name].at.rsplit(".", 1)[0])
     for name in names:
         pipe.send((name, run(name)))
 

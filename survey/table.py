@@ -1,4 +1,4 @@
-"""results.csv: a row for each Function, from the answers; and what is counted in it.
+"""results.csv: a row for each Function or operator, from the answers; and what is counted in it.
 
 findings.csv beside it: all that `diagnose` found of each, a line for each, in the report's order.
 """
@@ -36,6 +36,7 @@ READINGS = {
 FIELDS = [
     "package",
     "version",
+    "kind",
     "function",
     "reading",
     "verdict",
@@ -66,13 +67,14 @@ def row_of(name, answer, version):
     known = KNOWN.get(name, Known())
     reading = reading_of(answer, entry.surrogate)
     number = answer["first"] if reading == FIRST and wrong(answer["first"]) else telling(answer)
-    where = places(entry.function)
+    where = places(entry.at)
     expected, got = (digits(number.get(key)) for key in ("expected", "got"))
     if wrong(number) and expected == got:
         expected, got = (digits(number[key], 5) for key in ("expected", "got"))
     return {
         "package": entry.package,
         "version": version,
+        "kind": entry.kind,
         "function": entry.function,
         "reading": reading,
         "verdict": answer["verdict"],
@@ -110,7 +112,9 @@ def reading_of(answer, surrogate):
     routes = {number["route"] for number in answer["numbers"] if wrong(number)}
     if surrogate and verdict not in ("silently_wrong", "supported"):
         return SURROGATE
-    if not surrogate and (wrong(answer["first"]) or verdict in ("surrogate_gradient", *OTHERS)):
+    if not surrogate and (
+        wrong(answer["first"]) or verdict in ("surrogate_gradient", "first_derivative_wrong")
+    ):
         return FIRST
     if routes == {"backward"}:
         return BACKWARD
@@ -119,15 +123,13 @@ def reading_of(answer, surrogate):
     return {
         "supported": RIGHT,
         "wrong_in_forward_mode": RIGHT,  # by backward, which the survey asks for
+        "layout_dependent": RIGHT,  # in the layout that its user hands in; the row names the rest
         "silently_wrong": WRONG,
         "once_differentiable": GUARDED,
         "raises": LOUD,
         "not_finite": LOUD,
         "not_checked": "",
     }[verdict]
-
-
-OTHERS = "first_derivative_wrong", "layout_dependent"
 
 
 def wrong(number):
