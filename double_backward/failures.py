@@ -2,11 +2,14 @@
 
 Code that was handed in is called by `handed_over` alone, where the call itself can raise (a wrong
 number of arguments, a callable written in C). An error whose innermost line is anywhere else in
-this package is ours, and nothing that is wrong with what was handed in.
+this package is ours, and nothing that is wrong with what was handed in; so is a name that torch
+lacks where this package has called torch.
 """
 
+import os
 import threading
 from collections.abc import Callable
+from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -57,13 +60,30 @@ def own(error: BaseException) -> ToolFailure | None:
         return None
     if not isinstance(error, Exception):  # Ctrl-C may come anywhere
         return None
-    while way.tb_next is not None:
-        way = way.tb_next
+    ways = [way]
+    while ways[-1].tb_next is not None:
+        ways.append(ways[-1].tb_next)
+    while len(ways) > 1 and _is_gone_from_torch(error) and _is_in_torch(ways[-1]):
+        ways.pop()
+    way = ways[-1]
     code = way.tb_frame.f_code
     if not code.co_filename.startswith(OURS) or code is handed_over.__code__:
         return None
     place = f"double_backward/{code.co_filename.removeprefix(OURS)}, line {way.tb_lineno}"
     return failure(f"it raised {type(error).__name__}: {error} ({place})")
+
+
+def _is_gone_from_torch(error: BaseException) -> bool:
+    if not isinstance(error, AttributeError):
+        return False
+    owner = getattr(error, "obj", None)
+    kind = owner if isinstance(owner, type) else type(owner)
+    home = owner.__name__ if isinstance(owner, ModuleType) else kind.__module__
+    return home.partition(".")[0] == "torch"
+
+
+def _is_in_torch(way: TracebackType) -> bool:
+    return way.tb_frame.f_code.co_filename.startswith(os.path.dirname(torch.__file__) + os.sep)
 
 
 def raise_if_own(error: BaseException) -> None:

@@ -145,6 +145,18 @@ def test_an_error_of_the_users_is_theirs(forward, backward):
     assert type(found.error) in (AttributeError, TypeError)
 
 
+def test_what_torch_misses_inside_itself_is_no_fault_of_fn(monkeypatch):
+    monkeypatch.delattr(torch, "get_rng_state")
+    found = diagnose(SinhBad.apply, x())
+    assert found.findings[0].code == "tool_failed"
+    assert "has no attribute 'get_rng_state'" in found.findings[0].message
+
+
+def test_a_name_that_a_function_takes_for_one_of_torch_is_its_own_fault():
+    f = function(lambda ctx, x: torch.sinhh(x), lambda ctx, g: g)
+    assert diagnose(f.apply, x()).findings[0].code == "fn_raises"
+
+
 @pytest.mark.parametrize("call", [lambda: torch.sin(1, 2, 3), lambda: torch.ones(2).view(3)])
 def test_what_is_handed_over_may_be_written_in_c(call):
     with pytest.raises((TypeError, RuntimeError)) as raised:
