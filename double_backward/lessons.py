@@ -15,7 +15,7 @@ LESSONS = {  # number -> its title, its page
 
 def lesson_mark(number: int) -> str:
     """`-> lesson 1, "Saving an input"`, and its address where the package names one."""
-    address = _address()
+    address = website()
     page = f" {address}/notebooks/{LESSONS[number][1]}.html" if address else ""
     return f"-> {lesson_named(number)}{page}"
 
@@ -26,7 +26,7 @@ def lesson_named(number: int) -> str:
 
 
 @cache
-def _address() -> str:
+def website() -> str:
     """What pyproject.toml names as `Documentation` among the project's addresses, or ""."""
     try:
         named = metadata.metadata("double-backward").get_all("Project-URL") or []

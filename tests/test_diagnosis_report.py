@@ -13,7 +13,7 @@ from double_backward.diagnosis.formulas import Row, Setting
 from double_backward.diagnosis.functions import Kind, Saved
 from double_backward.diagnosis.report import outcome_text
 from double_backward.diagnosis.verdict import Verdict
-from double_backward.lessons import LESSONS, _address, lesson_mark
+from double_backward.lessons import LESSONS, lesson_mark, website
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -250,10 +250,10 @@ def test_a_lesson_has_its_title_and_where_the_package_names_an_address_a_link(mo
         assert title in nbformat.read(path, as_version=4).cells[0].source.splitlines()[0]
     urls = {"Project-URL": ["Source, https://a.b/c", "Documentation, https://a.b/"]}
     monkeypatch.setattr(metadata, "metadata", lambda name: Named(urls))
-    _address.cache_clear()
+    website.cache_clear()
     page = "https://a.b/notebooks/2_saving_outputs.html"
     assert lesson_mark(2) == f'-> lesson 2, "Saving an output" {page}'
-    _address.cache_clear()
+    website.cache_clear()
 
 
 class Named(dict):

@@ -1062,7 +1062,7 @@ def test_nothing_written_is_neutral(capsys):
 
 
 def test_in_a_hunt_for_a_bug_the_second_check_names_the_cause(capsys):
-    exercises._tries.clear()
+    exercises.tries.clear()
     change = """
         - ctx.save_for_backward(x)
         - x = x.contiguous()
@@ -1077,7 +1077,7 @@ def test_in_a_hunt_for_a_bug_the_second_check_names_the_cause(capsys):
 
 
 def test_the_third_try_is_shown_its_graph_beside_that_of_the_solution(capsys):
-    exercises._tries.clear()
+    exercises.tries.clear()
     wrong = changed("gate", "- grad_a = grad_out * s\n+ grad_a = grad_out * s.detach()")
     shown = []
     for _ in range(4):
@@ -1117,7 +1117,7 @@ def test_the_cells_of_the_notebook_are_neutral(path, capsys):
 
 def test_each_call_gives_one_more_hint(capsys):
     every = TASKS["reciprocal"].hints
-    exercises._hints_given.clear()
+    exercises.hints_given.clear()
     for text in [*every[:-1], every[-1] + " That was the last one.", every[0]]:
         hint("reciprocal")
         assert text in " ".join(capsys.readouterr().out.split())

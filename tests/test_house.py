@@ -156,3 +156,29 @@ def test_no_module_of_the_tool_gives_one_name_to_two_constants():
         targets = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]
         names = [t.id for t in targets if isinstance(t, ast.Name) and t.id.isupper()]
         assert sorted(names) == sorted(set(names)), path
+
+
+OURS = "double_backward", "lessons_src", "editions", "survey"
+
+
+def private_names(source):
+    """Of our modules, that a test imports or reads; `_torch` is a module of its own."""
+    nodes, modules = list(ast.walk(ast.parse(source))), set()
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
+            names = [alias.name for alias in node.names]
+            modules |= {alias.asname or alias.name for alias in node.names}
+            yield from (name for name in names if re.match("_(?!_|torch$)", name))
+    read = [node for node in nodes if isinstance(node, ast.Attribute)]
+    for node in read:
+        named = isinstance(node.value, ast.Name) and node.value.id in modules
+        if named and re.match("_(?!_)", node.attr):
+            yield f"{node.value.id}.{node.attr}"
+
+
+def test_no_test_reads_a_private_name_of_ours():
+    found = {(path.name, name) for path in (ROOT / "tests").glob("*.py")
+             for name in private_names(path.read_text(encoding="utf-8"))}  # fmt: skip
+    assert found == set()
+    seen = private_names("from double_backward import _torch, calls\ncalls._pending; _torch.nodes")
+    assert list(seen) == ["calls._pending"]

@@ -15,7 +15,7 @@ from editions import seen, translated
 from editions.slides import words
 from editions.twins import steps_in_chinese
 
-from lessons_src.exercises import _hints_given, check, exercises, hint
+from lessons_src.exercises import check, exercises, hint, hints_given
 from lessons_src.exercises.language import in_language
 from lessons_src.stepper import STEPS
 
@@ -295,7 +295,7 @@ def test_hint_and_check_answer_in_the_language_that_the_variable_names(monkeypat
     answers = {}
     for language in ("", "zh_CN"):
         monkeypatch.setenv("COURSE_LANGUAGE", language)
-        _hints_given.clear()
+        hints_given.clear()
         for _ in range(3):
             hint("power")
         check("sigmoid", Stub.apply)

@@ -26,8 +26,8 @@ __all__ = ["check", "hint", "solution"]
 
 _MOST_LINES = 10  # of what an answer prints
 _SIGNS = {"right": "✓ ", "wrong": "✗ "}
-_hints_given: Counter[str] = Counter()
-_tries: Counter[str] = Counter()  # of which the cause is known
+hints_given: Counter[str] = Counter()
+tries: Counter[str] = Counter()  # of which the cause is known
 _ENOUGH = 3  # of them, after which the graph is shown
 _NOTHING = object()
 FIRST_TRY = Phrase(
@@ -62,12 +62,12 @@ def check(name=None, answer=_NOTHING):
         reply = review(exercise.TASK, answer)
         if reply.status == "right":
             reply.advice = besides(exercise.TASK, answer) or _next(exercise)
-    _tries[name] += reply.names_cause
-    if exercise.TASK.given and reply.names_cause and _tries[name] == 1:
+    tries[name] += reply.names_cause
+    if exercise.TASK.given and reply.names_cause and tries[name] == 1:
         reply.advice = FIRST_TRY
     _print_once(printed.getvalue())
     print(reply.told(f"{_SIGNS.get(reply.status, '')}{name}: "))
-    if reply.names_cause and _tries[name] == _ENOUGH and hasattr(exercise, "SOLUTION"):
+    if reply.names_cause and tries[name] == _ENOUGH and hasattr(exercise, "SOLUTION"):
         both = (function_of(f) for f in (answer, exercise.SOLUTION[-1]))
         survived(show_both, exercise.TASK, *both)
 
@@ -106,8 +106,8 @@ def hint(name=None):
     if not exercise:
         return
     task = exercise.TASK
-    given, every = _hints_given[task.name] % len(task.hints), len(task.hints)
-    _hints_given[task.name] += 1
+    given, every = hints_given[task.name] % len(task.hints), len(task.hints)
+    hints_given[task.name] += 1
     _print(Phrase("{}, hint {} of {}: {}", task.name, given + 1, every, task.hints[given]))
     if given + 1 == every and hasattr(exercise, "SOLUTION"):
         _print(Phrase('That was the last one. solution("{}") shows the code.', task.name))
