@@ -45,6 +45,7 @@ WIDE, SHEET = '\n<div class="wide"></div>\n', '\n<div class="sheet"></div>\n'
 NAMED = re.compile(r"`((?:docs|survey)/[\w.-]+\.md)`")
 # What each lesson is about, in a line of its code.
 LINES = {
+    "0_in_ten_minutes": "class SinhBad(Function):",
     "1_saving_inputs": "ctx.save_for_backward(x)",
     "2_saving_outputs": "ctx.save_for_backward(out)",
     "3_saving_intermediates": "return (expx - expnegx) / 2, expx, expnegx",
@@ -239,8 +240,9 @@ def copy(lesson):
 def front_page(path, lessons, repository):
     """The front page, and behind it the lessons in the menu at the side."""
     words, root = WORDS[language_of(lessons[0])], "../" if language_of(lessons[0]) else ""
-    run = (words["run"], colab.address(lessons[0], repository))
-    download = (words["first"], f"{root}{copy(lessons[0])}")
+    first = lessons[1]  # behind the one of ten minutes
+    run = (words["run"], colab.address(first, repository))
+    download = (words["first"], f"{root}{copy(first)}")
     words_of_it, target = run if repository else download
     text = path.read_text(encoding="utf-8")
     text = text.replace("RUN_WORDS", words_of_it).replace("RUN_TARGET", target)

@@ -120,7 +120,7 @@ def test_lesson_runs_in_jupyterlab(address, window, lesson):
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("websocket", lambda websocket: asked.append(websocket.url))
-    page.goto(address.replace(LESSONS[0].name, lesson.name))
+    page.goto(address.replace(LESSONS[1].name, lesson.name))
     page.wait_for_function(LOADED, arg=lesson.name, timeout=PATIENCE)
     opened = [cell for cell in page.evaluate(CELLS) if cell["type"] == "code"]
     assert all(cell["trusted"] and not cell["count"] and not cell["pictures"] for cell in opened)
@@ -187,18 +187,18 @@ def check_names(page, index):
 
 def test_a_stored_picture_that_nobody_trusts_yet_is_told_in_words(address, window):
     """JupyterLab shows no SVG then, but the text that is stored beside it."""
-    notebook = nbformat.read(LESSONS[0], as_version=4)
+    notebook = nbformat.read(LESSONS[1], as_version=4)
     page = window.new_page()
     page.goto(address)
-    page.wait_for_function(LOADED, arg=LESSONS[0].name, timeout=PATIENCE)
+    page.wait_for_function(LOADED, arg=LESSONS[1].name, timeout=PATIENCE)
     page.evaluate(
         """content => jupyterapp.serviceManager.contents.save(
             "stored.ipynb", { type: "notebook", format: "json", content })""",
         notebook,
     )
-    page.goto(address.replace(LESSONS[0].name, "stored.ipynb"))
+    page.goto(address.replace(LESSONS[1].name, "stored.ipynb"))
     page.wait_for_function(LOADED, arg="stored.ipynb", timeout=PATIENCE)
-    (number,) = [n for n, many in enumerate(stored_pictures(LESSONS[0])) if many][:1]
+    (number,) = [n for n, many in enumerate(stored_pictures(LESSONS[1])) if many][:1]
     page.evaluate(SHOWN, [number, 1, 2000])  # scrolls there
     assert not page.evaluate(CELLS)[number]["trusted"]
     told = notebook.cells[number].outputs[0].data["text/plain"]

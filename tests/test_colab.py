@@ -140,7 +140,7 @@ print(os.listdir("."))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lesson, said", [(LESSONS[0], "hint 1 of 3"), (CHINESE[0], "第 1 条提示")])
+@pytest.mark.parametrize("lesson, said", [(LESSONS[1], "hint 1 of 3"), (CHINESE[1], "第 1 条提示")])
 def test_a_copy_gives_its_hints_in_its_language(lesson, said, tmp_path):
     """In any folder, from the modules that it unpacks itself."""
     modules, lesson_begins = stored(lesson).cells[2:4]
@@ -169,7 +169,7 @@ def test_a_copy_is_short_to_read_and_opens_on_the_lesson(lesson):
 
 
 def test_a_change_of_one_file_is_a_change_of_one_line_of_a_copy():
-    files = files_in(stored(LESSONS[0]))
+    files = files_in(stored(LESSONS[1]))
     before = carry.modules_cell(files).splitlines()
     for name in list(files)[:3]:
         after = carry.modules_cell(files | {name: files[name] + b"#"}).splitlines()
@@ -177,7 +177,7 @@ def test_a_change_of_one_file_is_a_change_of_one_line_of_a_copy():
 
 
 def test_a_copy_is_told_by_its_files_and_not_by_how_they_are_packed(monkeypatch):
-    copy, made = stored(LESSONS[0]), text_of(LESSONS[0])
+    copy, made = stored(LESSONS[1]), text_of(LESSONS[1])
     files = files_in(copy)
     for name in ("double_backward/__init__.py", "lessons_src/__init__.py"):
         copy.cells[2].source = carry.modules_cell(files | {name: files[name] + b"#"})
@@ -187,7 +187,7 @@ def test_a_copy_is_told_by_its_files_and_not_by_how_they_are_packed(monkeypatch)
         return base64.b85encode(zlib.compress(content, 1)).decode()
 
     monkeypatch.setattr(carry, "packed", in_haste)
-    other = colab.colab_copy(LESSONS[0])
+    other = colab.colab_copy(LESSONS[1])
     assert other != made and colab.same_copy(other, made)
 
 

@@ -45,7 +45,7 @@ def house(tmp_path, monkeypatch):
 
 
 def test_a_longer_section_moves_its_numbers_in_every_page_and_no_other(house):
-    lesson = house / "notebooks" / LESSONS[1].name
+    lesson = house / "notebooks" / LESSONS[2].name
     notebook = nbformat.read(lesson, as_version=4)
     before = minutes.stored(notebook)
     (cell,) = [c for c in notebook.cells if c.source.startswith("## See it\n")]

@@ -275,7 +275,7 @@ def test_chinese_front_page(served, opened):
     assert len(page.query_selector_all("small")) == len(LESSONS)
     assert "二阶导数" in page.get_attribute("meta[name=description]", "content")
     page.click(".buttons a")
-    assert page.url == f"{served}zh_CN/notebooks/{LESSONS[0].stem}.html"
+    assert page.url == f"{served}zh_CN/notebooks/{LESSONS[1].stem}.html"
 
 
 def test_links_of_chinese_pages_lead_to_chinese_pages_where_there_are_such():
@@ -361,11 +361,11 @@ def switches(path):
 
 
 def test_the_switch_leads_to_the_same_lesson(served, opened):
-    page = opened(f"{served}notebooks/{LESSONS[1].stem}.html", width=390)
+    page = opened(f"{served}notebooks/{LESSONS[2].stem}.html", width=390)
     page.click(".language-switch")
-    page.wait_for_url(f"{served}zh_CN/notebooks/{LESSONS[1].stem}.html")
+    page.wait_for_url(f"{served}zh_CN/notebooks/{LESSONS[2].stem}.html")
     page.click(".language-switch")
-    page.wait_for_url(f"{served}notebooks/{LESSONS[1].stem}.html")
+    page.wait_for_url(f"{served}notebooks/{LESSONS[2].stem}.html")
 
 
 def test_no_english_sentence_is_left_in_the_frame_of_a_chinese_page(served, opened):
@@ -401,16 +401,16 @@ def test_search_finds_chinese_words(typed, title, place, site, served, opened):
 
 
 def test_from_disk_without_a_network(site, opened):
-    page = opened((site / "notebooks" / f"{LESSONS[0].stem}.html").as_uri())
+    page = opened((site / "notebooks" / f"{LESSONS[1].stem}.html").as_uri())
     assert page.evaluate(TYPESET)["shown"] > 0
     page.click(".next-page, .right-next")
-    assert LESSONS[1].stem in page.url
+    assert LESSONS[2].stem in page.url
     assert page.troubles == []
 
 
 def test_keyboard_alone(served, opened):
     """From the top: to the text without the menu, to a fold and open it; search by its keys."""
-    page = opened(f"{served}notebooks/{LESSONS[0].stem}.html")
+    page = opened(f"{served}notebooks/{LESSONS[1].stem}.html")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText").strip() == "Skip to main content"
     page.keyboard.press("Enter")
@@ -439,7 +439,7 @@ def test_light_and_dark_by_choice(served, opened):
 
 
 def test_on_paper_the_folds_are_open(served, opened):
-    page = opened(f"{served}notebooks/{LESSONS[0].stem}.html")
+    page = opened(f"{served}notebooks/{LESSONS[1].stem}.html")
     assert page.evaluate("document.querySelectorAll('details:not([open])').length") > 0
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.querySelectorAll('details:not([open])').length") == 0

@@ -93,7 +93,7 @@ def test_code_and_outputs_are_the_english_ones(path):
 
 
 def test_each_catalogue_has_a_notebook_and_each_notebook_a_catalogue():
-    assert len(LESSONS) == 6
+    assert len(LESSONS) == 7
     assert [translated.made_from(path) for path in LESSONS] == sorted(
         (NOTEBOOKS / "zh_CN").glob("*")
     )
@@ -233,7 +233,7 @@ def test_the_chinese_readme_has_the_lessons_and_minutes_of_the_english_one():
         re.findall(row, (ROOT / page).read_text(encoding="utf-8"), re.M)
         for page in ("README.md", "README.zh-CN.md")
     )
-    assert len(english) == 6
+    assert len(english) == 7
     assert chinese == english
 
 
