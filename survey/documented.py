@@ -63,6 +63,7 @@ class Documented:
         instead: what gives the right number, or "".
         torch: the release that its package asks for, where that is not the survey's; or "".
         needs: what pip has to be told besides the package and torch, or "".
+        cost: what the change takes or leaves, or "".
         tests: which of the package's own tests were seen to pass with the change, or "".
         program: the lines that a user types.
         code: all lines, as they are executed.
@@ -80,6 +81,7 @@ class Documented:
     instead: str
     torch: str
     needs: str
+    cost: str
     tests: str
     program: str
     code: str
@@ -138,6 +140,7 @@ def read(path, order):
         instead=named.get("Instead", ""),
         torch=named.get("Torch", ""),
         needs=named.get("Needs", ""),
+        cost=named.get("Cost", ""),
         tests=named.get("Tests", ""),
         program=OURS.sub("", program).strip(),
         code=code,

@@ -1,4 +1,4 @@
-"""RESULTS.md, its chart, the reports, and README's sentence: all made from the stored numbers."""
+"""RESULTS.md, its chart, and README's sentence: all made from the stored numbers."""
 
 import re
 import textwrap
@@ -14,7 +14,7 @@ from .table import FIRST, GUARDED, READINGS, RIGHT, SURROGATE, WRONG
 
 HERE = Path(__file__).parent
 BY_HAND = HERE / "by_hand.py"
-PAGE, CHART, REPORTS = HERE / "RESULTS.md", HERE / "chart.svg", HERE / "reports"
+PAGE, CHART = HERE / "RESULTS.md", HERE / "chart.svg"
 README, CHINESE_README = HERE.parent / "README.md", HERE.parent / "README.zh-CN.md"
 LESSONS = {
     "intermediate_saved": "3_saving_intermediates",
@@ -30,9 +30,6 @@ SENTENCE = re.compile(r"(<!-- survey -->\n).*?(\n<!-- /survey -->)", re.S)
 def write(rows, numbers):
     PAGE.write_text(page(rows, numbers), encoding="utf-8")
     CHART.write_text(picture(rows), encoding="utf-8")
-    REPORTS.mkdir(exist_ok=True)
-    for name, text in reports.of_all(rows, numbers).items():
-        (REPORTS / f"{name}.md").write_text(text, encoding="utf-8")
     for readme, said in ((README, sentence(rows)), (CHINESE_README, chinese(rows))):
         text = readme.read_text(encoding="utf-8")
         readme.write_text(SENTENCE.sub(rf"\g<1>{said}\2", text), encoding="utf-8")
@@ -423,8 +420,9 @@ stores one row.
 ## How to read a row, and check it
 
 `make survey` fetches the packages into an environment of their own, `.survey`, and writes
-`results.csv`, `documented.csv`, this page, the chart and `reports/`. One row again, by hand, is
-three lines for `.survey/bin/python`:
+`results.csv`, `documented.csv`, this page and the chart. `python -m survey.reports NAME` prints a
+text for the authors of a documented call, with the change where one was tried. One row again, by
+hand, is three lines for `.survey/bin/python`:
 
 ```python
 from survey import diagnose, call

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,8 +33,7 @@ def printed(each, patch=None):
             spec = importlib.util.find_spec(package)
             copied = Path(next(iter(spec.submodule_search_locations)))
             shutil.copytree(copied, Path(folder) / package)
-            command = ["patch", "--quiet", "-p1", "-d", folder, "-i", patch]
-            subprocess.run(command, check=True, capture_output=True)
+            change(Path(folder), patch)
         run = [
             sys.executable,
             "-W",
@@ -46,6 +46,16 @@ def printed(each, patch=None):
             run, env=os.environ | {"PYTHONPATH": path}, check=True, capture_output=True, text=True
         ).stdout
     return dict(line.split() for line in said.splitlines()[-2:])
+
+
+def change(folder, patch):
+    """Make the change as a page shows it: without CR, so in files without CR."""
+    text = Path(patch).read_text(encoding="utf-8")
+    for name in re.findall(r"(?m)^--- a/(\S+)", text):
+        file = folder / name
+        file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
+    command = ["patch", "--quiet", "-p1", "-d", folder]
+    subprocess.run(command, check=True, capture_output=True, input=text.encode())
 
 
 # For what a package imports and the survey's environment does not have.

@@ -1,6 +1,10 @@
-"""A text for the authors of each documented call, ready to be sent, and the program in it."""
+"""A text for the authors of each documented call, ready to be sent, and the program in it.
+
+`python -m survey.reports NAME` prints the one of documented/NAME.py or first_order/NAME.py.
+"""
 
 import re
+import sys
 
 from . import published
 from .listed import CALLS
@@ -9,7 +13,7 @@ from .table import GUARDED
 
 
 def of_all(rows, numbers):
-    """Name -> its report."""
+    """Name -> its report, of what its package applies somewhere."""
     from .documented import documented, first_order
 
     row_of = {row["function"]: row for row in rows}
@@ -17,6 +21,7 @@ def of_all(rows, numbers):
     return {
         name: report(each, numbers[name], row_of[CALLS[each.function].function], rows, folders)
         for name, each in (documented() | first_order()).items()
+        if not row_of[CALLS[each.function].function]["apart"].startswith("applied nowhere")
     }
 
 
@@ -33,6 +38,8 @@ def report(each, found, row, rows, folders):
         f"**Cause.** {cause(each, row)}",
         cure(found, row, patch_of(each)),
     ]
+    if each.cost:
+        text.append(f"**What the change costs.** {sentence(each.cost)}")
     if each.tests:
         text.append(f"**Its own tests.** {OWN_TESTS.format(*each.tests.rsplit(', ', 1))}")
     if each.instead:
@@ -73,14 +80,20 @@ def sentence(text):
 
 def cure(found, row, patch):
     if patch.exists():
-        change = patch.read_text(encoding="utf-8").strip()
+        change = patch.read_bytes().decode()
+        ends = f" {CRLF}" if "\r\n" in change else ""
+        change = change.replace("\r\n", "\n")
         return (
-            f"**A change that mends it.** With it the program prints `got {found['patched']}`:\n\n"
-            f"```diff\n{change}\n```"
+            f"**A change that mends it.** With it the program prints `got {found['patched']}`."
+            f"{ends}\n\n```diff\n{change}```"
         )
     return GUARD if row["reading"] == GUARDED else DECLARE
 
 
+CRLF = (
+    "The lines of the published file end in CRLF, which a diff on a page cannot show: "
+    "`sed -i 's/\\r$//'` on it first."
+)
 OWN_TESTS = "{} of its source: with the change all {} pass, as without."
 TITLES = {  # the order of the derivative that is wrong first
     1: "# The gradient through `{}` is a wrong number, without an error",
@@ -142,3 +155,14 @@ DECLARE = """\
 GUARD = """\
 **A cure.** It is declared `@once_differentiable`, which is meant to raise here, and does by
 `.backward(create_graph=True)`. `torch.autograd.grad` goes past the guard, which is PyTorch's."""
+
+
+if __name__ == "__main__":
+    from . import table
+    from .__main__ import read_numbers
+
+    made = of_all(table.read(), read_numbers())
+    if sys.argv[1:] and {*sys.argv[1:]} <= {*made}:
+        print(*(made[name] for name in sys.argv[1:]), sep="\n", end="")
+    else:
+        sys.exit(f"Which report? {', '.join(made)}")

@@ -343,14 +343,14 @@ def test_a_right_row_shows_a_number_that_is_not_zero():
 
 
 def test_pages_are_made_from_the_table(tmp_path, monkeypatch):
-    for name in ("PAGE", "CHART", "REPORTS", "README", "CHINESE_README"):
+    for name in ("PAGE", "CHART", "README", "CHINESE_README"):
         monkeypatch.setattr(page, name, tmp_path / getattr(page, name).name)
     readmes = ("README.md", "README.zh-CN.md")
     for name in readmes:
         shutil.copy(ROOT / name, tmp_path)
     page.write(ROWS, NUMBERS)
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.*"))
-    assert len(made) == 4 + len(documented() | first_order())
+    assert len(made) == 4
     for path in made:
         stored = (ROOT if path.name in readmes else SURVEY) / path
         assert stored.read_text(encoding="utf-8") == (tmp_path / path).read_text(encoding="utf-8")
@@ -373,6 +373,54 @@ def test_the_readme_says_what_the_table_holds():
 
 
 DOCUMENTED, FIRST_ORDER = documented(), first_order()
+REPORTS = reports.of_all(ROWS, NUMBERS)
+
+
+def row_of(each):
+    (row,) = (row for row in ROWS if row["function"] == CALLS[each.function].function)
+    return row
+
+
+def printed_change(name):
+    """The diff that a reader copies from a report; "" where it has none."""
+    return REPORTS.get(name, "").partition("```diff\n")[2].partition("```")[0]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in patched.PATCHES.glob("*.patch")))
+def test_a_change_stands_in_its_report_line_by_line(name):
+    change = patched.patch_of((DOCUMENTED | FIRST_ORDER)[name]).read_text(encoding="utf-8")
+    assert printed_change(name) == (change if name in REPORTS else "")
+    for start, end, lines in hunks(change):
+        kinds = Counter(line[:1] for line in lines)
+        assert (kinds[" "] + kinds["-"], kinds[" "] + kinds["+"]) == (start, end), name
+
+
+def hunks(change):
+    """Of each how many lines it says that it takes and gives, and its lines."""
+    for part in re.split(r"(?m)^(?=@@ )", change)[1:]:
+        head, *lines = part.split("\n")[:-1]
+        took, gave = re.fullmatch(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@.*", head).groups()
+        yield int(took or 1), int(gave or 1), lines
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".survey").exists(), reason="`make survey` fetches the packages")
+@pytest.mark.parametrize("name", [name for name in REPORTS if printed_change(name)])
+def test_a_change_applies_as_it_is_printed(name, tmp_path):
+    change = tmp_path / "copied.patch"
+    change.write_text(printed_change(name), encoding="utf-8")
+    again = [ROOT / ".survey" / "bin" / "python", "-W", "ignore", "-c", PRINTED, name, change]
+    said = subprocess.run(again, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == NUMBERS[name]["patched"]
+
+
+PRINTED = """
+import sys
+from survey.documented import documented, first_order
+from survey.patched import printed
+name, change = sys.argv[1:]
+print(printed((documented() | first_order())[name], change)["got"])
+"""
 
 
 def test_documented_calls_and_those_of_a_wrong_first_derivative():
@@ -405,12 +453,15 @@ def test_a_documented_call_says_what_to_install(name):
     assert f"{package}=={versions()[package]}" in line and "+" not in line
     assert line.endswith(each.needs)
     assert line in (SURVEY / "RESULTS.md").read_text(encoding="utf-8")
-    assert line in (SURVEY / "reports" / f"{name}.md").read_text(encoding="utf-8")
+    assert name not in REPORTS or line in REPORTS[name]
 
 
 def test_a_report_has_what_a_maintainer_asks_for():
     for name, each in (DOCUMENTED | FIRST_ORDER).items():
-        text = (SURVEY / "reports" / f"{name}.md").read_text(encoding="utf-8")
+        if name not in REPORTS:
+            assert row_of(each)["apart"] == "applied nowhere in its package"
+            continue
+        text = REPORTS[name]
         code = text.partition("```python\n")[2].partition("```")[0]
         compile(code, name, "exec")
         assert "survey" not in code and code.count("import torch\n") == 1, name
@@ -433,7 +484,7 @@ def test_a_change_mends_what_it_is_for():
 
 def test_a_guarded_one_is_not_told_to_declare_it():
     def report(name):
-        return (SURVEY / "reports" / f"{name}.md").read_text(encoding="utf-8")
+        return REPORTS[name]
 
     assert "goes past the guard" in report("zuko_unaf")
     assert "goes past the guard" not in report("torchdiffeq_adjoint")

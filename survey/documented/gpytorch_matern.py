@@ -6,6 +6,7 @@ Where: one lengthscale for all inputs (the default), inputs that need no gradien
 Thread: https://github.com/cornellius-gp/gpytorch/issues/831
 Promise: "all relevant custom GPyTorch functions are twice differentiable", in 2019, in that thread
 Instead: inside `with gpytorch.settings.trace_mode(True):`
+Cost: one more tensor of the size of the kernel matrix is kept until backward
 Tests: test/functions/test_matern_covariance.py and test/kernels/test_matern_kernel.py, 53
 """
 

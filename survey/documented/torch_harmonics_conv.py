@@ -3,7 +3,8 @@
 Call: torch_harmonics.DiscreteContinuousConvS2(1, 1, (4, 8), (4, 8), kernel_shape=(2, 2))
 Function: torch-harmonics:disco_kernels::_disco_s2_contraction_optimized
 Where: with optimized_kernel=True, the default; on torch 2.13 and on 2.14.1, which it is built
-    for. A layer of at least twice as many channels in as out goes by a Function,
+    for
+Cost: nothing; but a layer of at least twice as many channels in as out goes by a Function,
     `_DiscoSaveXConvFn`, which the change leaves as it is
 Why: the registered backward calls the kernel `disco_kernels.backward` itself, which has no
     derivative; the operator around that kernel has one
