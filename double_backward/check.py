@@ -351,12 +351,26 @@ class Expected:
         return self.again is not None
 
     def by_differences(self) -> "Expected":
-        """The same by differences alone."""
+        """The same by differences alone, of those elements that these know, too."""
         if self.again is None:
             return self
         found = self.again()
         rtol = max(self.rtol, RTOL[found.dtype])
-        return replace(found, line=self.line, rtol=rtol, atol=self.atol)
+        weights = torch.where(found.is_known, self.weights, 0.0)
+        return replace(found, line=self.line, rtol=rtol, atol=self.atol, weights=weights)
+
+    @property
+    def has_cancelled(self) -> bool:
+        """Whether an element stands still by differences, and changes by tangents."""
+        change = self.by_input
+        return bool((self.g.isfinite() & (change.value == 0) & change.error.isinf()).any())
+
+    @property
+    def is_known(self) -> Tensor:
+        """Mask: the elements of G whose change is known, that of a 0 which stands still, too."""
+        change = self.by_input
+        still = (self.g == 0) & (change.value == 0) & change.error.isfinite()
+        return (self.weights != 0) | still
 
     def followed_again(self) -> Tensor:
         """The change of G by tangents, once more. Raises `Lost`."""
@@ -446,7 +460,7 @@ def _by_tangents(line, rtol, atol, dtype, here, n, grads):
     change = found.of_g
     by_differences = cache(lambda: _by_differences(line, rtol, atol, dtype, None, here, n, grads))
     if not _is_confirmed(change, g, up[n:], down[n:], step, dtype, by_differences):
-        raise tangents.Lost("differences say otherwise")
+        return _doubting(by_differences(), change)
     known_at = {0.0: values, step: up[:n], -step: down[:n]}
     sizes = _sizes(values)
     y = slope(
@@ -476,6 +490,17 @@ def _by_tangents(line, rtol, atol, dtype, here, n, grads):
         linear,
         by_differences,
     )
+
+
+def _doubting(expected, followed):
+    """What differences say, but of elements that stand still by these and change by tangents: what
+    has cancelled to its last digits stands, too, as 1 - sigmoid(36) does."""
+    change, said = expected.by_input, "differences say otherwise"
+    doubted = (change.value == 0) & (followed != 0)
+    by_input = change._replace(error=torch.where(doubted, torch.inf, change.error))
+    g, by_grad_out = expected.g, expected.by_grad_out
+    weights, known = _weights(g, by_input, by_grad_out, expected.sizes, expected.dtype)
+    return replace(expected, by_input=by_input, weights=weights, known=known, lost=said)
 
 
 def _least(y, dtype):
@@ -575,7 +600,7 @@ def _weights(g, by_input, by_grad_out, sizes, dtype):
     known = by_itself | (by_input.error <= KNOWN[dtype] * least)
     known &= (size > 0) & g.isfinite()
     counts = torch.where(by_itself, size, torch.maximum(size, least)).clamp(min=TINIEST)
-    still = (g == 0) & (by_input.value == 0)
+    still = (g == 0) & (by_input.value == 0) & by_input.error.isfinite()
     finite = g.isfinite()
     share = (known | still)[finite].double().mean().item() if finite.any() else float(not len(g))
     v = torch.where(known, 1 / counts, torch.zeros_like(g))
@@ -643,7 +668,9 @@ def without_rounding(expected: Expected) -> Expected:
     solid = jitter <= limit * g.abs()
     with suppress(Exception):  # of the callable, so far away
         solid &= ~(stands & (line.gradients(1.0) != g))  # it moves in steps of the last digit
-    return replace(expected, weights=expected.weights * solid)
+    had, left = (int((w != 0).sum()) for w in (expected.weights, expected.weights * solid))
+    known = expected.known - (had - left) / max(1, len(g))
+    return replace(expected, weights=expected.weights * solid, known=known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -755,7 +782,17 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
     bad = [part for part in FOLLOWING if getattr(found, part).outcome is Outcome.WRONG]
     if not (expected.exact and bad):
         return found
-    other = _checked(expected.by_differences(), vjp)
+    by_differences = expected.by_differences()
+    other = _checked(by_differences, vjp)
+    if not torch.equal(by_differences.weights, expected.weights):
+        there = _checked(replace(expected, weights=by_differences.weights), vjp)
+        pairs = {
+            part: _of_the_same(*(getattr(c, part) for c in (found, there, other))) for part in bad
+        }
+        found, other = (
+            replace(c, **{p: pair[i] for p, pair in pairs.items()})
+            for i, c in enumerate((found, other))
+        )
     clear = all(_is_clear(getattr(found, part), getattr(other, part)) for part in bad)
     near = [] if clear else [_checked(one, vjp) for one in _nearby(expected)]
     settled = {
@@ -764,6 +801,14 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
     if any(one.outcome is Outcome.WRONG for one in settled.values()):
         return replace(found, **settled)
     return replace(other, **settled)
+
+
+def _of_the_same(everywhere, there, other):
+    """What is wrong by tangents, and what differences say: both of the elements that these know. If
+    it is not wrong in those, differences know nothing of it."""
+    if there.outcome is Outcome.WRONG:
+        return there, other
+    return everywhere, Compared(Outcome.UNCLEAR)
 
 
 def _is_clear(followed, other):
@@ -854,15 +899,28 @@ def _is_homogeneous(expected):
 
 def symmetric(expected: Expected) -> Compared:
     """`_symmetric`; what tangents find wrong, differences have to confirm."""
-    found = _symmetric(expected)
+    v = _even_terms(expected)
+    found = _symmetric(expected, v)
     if not expected.exact or found.outcome is not Outcome.WRONG:
         return found
-    other = _symmetric(expected.by_differences())
-    near = [] if _is_clear(found, other) else map(_symmetric, _nearby(expected))
+    by_differences = expected.by_differences()
+    same = torch.where(by_differences.is_known, v, 0.0)
+    other = _symmetric(by_differences, same)
+    if not torch.equal(same, v):
+        found, other = _of_the_same(found, _symmetric(expected, same), other)
+    near = [] if _is_clear(found, other) else [_symmetric(one, v) for one in _nearby(expected)]
     return _settled(found, other, *near)
 
 
-def _symmetric(expected):
+def _even_terms(expected):
+    """d, with signs such that the sum of its product with the change of G hides little, in a unit
+    in which G is about 1."""
+    d, change = flat(expected.line.d), expected.by_input.value
+    sizes = torch.maximum(expected.g.abs(), change.abs()).nan_to_num(0.0, 0.0, 0.0)
+    return _telling([d * change]) * d / (d.abs() * sizes).mean().clamp(min=TINIEST)
+
+
+def _symmetric(expected, v):
     """What autograd says of <G, d>, beside the change of G along d: element by element the same,
     where G is the first derivative beside the point, too. grad_out has no graph.
     """
@@ -870,8 +928,7 @@ def _symmetric(expected):
     answer = ask(expected.line.with_constants(), [d])
     if answer.error is not None:
         return Compared(Outcome.RAISES, text=first_line(answer.error))
-    draw = _telling([d * change.value]) / d.abs().mean().clamp(min=TINIEST)
-    return _compared(expected, change, draw * d, draw * answer.by_input[0])
+    return _compared(expected, change, v, torch.where(d == 0, 0.0, v / d) * answer.by_input[0])
 
 
 def _rows(expected, change, answers):

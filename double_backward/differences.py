@@ -51,6 +51,7 @@ def slope(
     tried: list[tuple[Tensor, Tensor]] = []
     seen: list[tuple[float, Tensor]] = []  # steps and their slopes
     moves = torch.full_like(zero, torch.inf)  # what keeps still for a step moves less than a digit
+    jump = torch.zeros_like(zero)  # or less than it jumps by: what has cancelled has a coarser one
     digit = torch.finfo(dtype).eps * zero.abs().nan_to_num(0.0, 0.0, 0.0)  # of a mask, -inf
     noise = 16 * (digit + digit.mean())
     steps = STEPS[dtype]
@@ -61,12 +62,14 @@ def slope(
         if number == 1:  # not smooth, or noisier than its size tells
             noise = torch.maximum(noise, _noise(at, TINY[dtype] * scale))
         ratio = coarse_step / fine_step
-        coarse, coarse_sides = _central(at, coarse_step * scale, zero)
-        fine, fine_sides = _central(at, fine_step * scale, zero)
+        coarse, coarse_sides, by_coarse = _central(at, coarse_step * scale, zero)
+        fine, fine_sides, by_fine = _central(at, fine_step * scale, zero)
+        stands = (coarse == 0) & (coarse_sides == 0)
+        unseen = torch.where(stands, jump, 0.0)
         extrapolated = (fine - coarse) / (ratio**2 - 1)
         value = fine + extrapolated
         kink = (ratio * fine_sides - coarse_sides).abs() / (ratio - 1)
-        rounded = noise / (fine_step * scale)
+        rounded = torch.maximum(noise, unseen) / (fine_step * scale)
         likely = (extrapolated.abs() + kink + rounded).nan_to_num(torch.inf)
         error = ((fine - coarse).abs() + kink + rounded).nan_to_num(torch.inf)
         for h, slope_there in seen:  # what was off the line within the step, as a narrow bump is
@@ -75,9 +78,10 @@ def slope(
                 error = torch.maximum(error, off)
         seen += [(coarse_step, coarse), (fine_step, fine)]
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
-        stands = (coarse == 0) & (coarse_sides == 0)
-        most = digit / (coarse_step * scale)
+        most = torch.maximum(digit, unseen) / (coarse_step * scale)
         moves = torch.where(stands, torch.minimum(moves, most), moves)
+        for by in (by_coarse, by_fine):
+            jump = torch.where((by > 0) & ((by < jump) | (jump == 0)), by, jump)
         tried.append((value, error))
         doubt = (error / (error + size)).nan_to_num(1.0).mean().item()
         if doubt < least:
@@ -119,12 +123,12 @@ def _fitted(at, scale):
 
 
 def _central(at, h, zero):
-    """The derivative with one step, and by how much its two sides differ.
-
-    That goes to 0 with the step, but not at a kink.
+    """The derivative with one step; by how much its two sides differ, which goes to 0 with the
+    step, but not at a kink; and the smaller of the two moves, 0 unless one is up, the other down.
     """
-    up, down = at(h), at(-h)
-    return (up - down) / (2 * h), (up + down - 2 * zero) / h
+    up, down = at(h) - zero, at(-h) - zero
+    across = torch.where(up.sign() * down.sign() < 0, torch.minimum(up.abs(), down.abs()), 0.0)
+    return (up - down) / (2 * h), (up + down) / h, across
 
 
 def vjp(

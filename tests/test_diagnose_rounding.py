@@ -154,3 +154,68 @@ def test_what_fn_does_with_errors_of_its_own_changes_nothing():
     assert caught.verdict == not_caught.verdict
     assert codes(caught) == codes(not_caught)
     assert "lost_in_rounding" not in codes(caught)
+
+
+def kept_output(formula, slope, keep):
+    """A Function that keeps its output as `keep` makes it, and has this slope by it."""
+
+    class KeptOutput(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = formula(x)
+            ctx.save_for_backward(keep(y))
+            return y
+
+        @staticmethod
+        def backward(ctx, grad_out):
+            (y,) = ctx.saved_tensors
+            return grad_out * slope(y)
+
+    return KeptOutput
+
+
+SATURATED = {
+    "exp": (lambda x: 1 / (1 + torch.exp(-x)), lambda y: y * (1 - y)),
+    "sigmoid": (torch.sigmoid, lambda y: y * (1 - y)),
+}
+
+
+@pytest.mark.parametrize("point", [[14.0, 15.0], [20.0, 25.0], [30.0, 31.0]])
+@pytest.mark.parametrize("name", ["exp", "sigmoid"])
+def test_what_has_cancelled_is_not_flat(name, point):
+    """Of 1 - y at 30 some hundred last digits are left: it stands over a small step, and falls."""
+    wrong = kept_output(*SATURATED[name], keep=lambda y: y.detach().clone())
+    found = diagnose(wrong.apply, torch.tensor(point, dtype=torch.float64, requires_grad=True))
+    assert found.verdict in ("silently_wrong", "raises", "not_checked"), found
+
+
+@pytest.mark.parametrize("point", [[36.0], [40.0]])
+def test_what_has_cancelled_altogether_is_not_checked(point):
+    wrong = kept_output(*SATURATED["exp"], keep=lambda y: y.detach().clone())
+    found = diagnose(wrong.apply, torch.tensor(point, dtype=torch.float64, requires_grad=True))
+    assert found.verdict == "not_checked", found
+
+
+@pytest.mark.parametrize("point", [[14.0, 15.0], [20.0, 25.0], [30.0, 31.0], [36.0], [40.0]])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_right_one_that_is_saturated_is_not_convicted(point, dtype):
+    right = kept_output(*SATURATED["exp"], keep=lambda y: y)
+    found = diagnose(right.apply, torch.tensor(point, dtype=dtype, requires_grad=True))
+    assert found.verdict in ("supported", "not_checked"), found
+
+
+@pytest.mark.parametrize("scale", [1e-304, 1e-306])
+def test_a_multiple_that_is_not_finite_is_not_asked(scale):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return scale * x**2
+
+    def backward(ctx, grad_out):
+        return grad_out * 2 * scale * ctx.saved_tensors[0]
+
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    small = type("Small", (torch.autograd.Function,), body)
+    point = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    found = diagnose(small.apply, point)
+    assert found.verdict in ("supported", "not_checked"), found
+    assert "backward_not_linear" not in codes(found), found

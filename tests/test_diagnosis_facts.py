@@ -1010,7 +1010,7 @@ SAID = {
             of_inputs(lambda x: x**2 * weight, lambda g, x: g * 2 * x * weight).apply,
             "leaf_without_gradient",
         ),
-        "edits what is saved by .data": (cubic(by_data), "mutates_saved"),
+        "edits what is saved by .data": (cubic(by_data), "mutates_saved elements_not_checked"),
         "edits grad_out": (Mutating.apply, "mutates_grad_out"),
         "edits a saved tensor": (Overwriting.apply, "mutates_saved untracked_backward"),
         "one made from another": (of_two(by_autograd), "inputs_of_one_another", a, b),

@@ -73,3 +73,25 @@ def test_outline_dot_svg_and_diagnosis_are_the_same_and_the_import_is_light(
     assert imported == []
     assert len(shown) == 13 and all(len(text) > 100 for text in shown)
     assert shown == shown_here
+
+
+ZEROS_IN_A_MODE = """
+import torch
+from torch.autograd import forward_ad
+from double_backward._torch import Watching
+
+with forward_ad.dual_level(), Watching():
+    x = forward_ad.make_dual(torch.ones(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64))
+    mantissa, exponent = torch.frexp(x)
+    y = torch.ldexp(mantissa, exponent)
+    print(forward_ad.unpack_dual(y).tangent.tolist())
+"""
+
+
+@pytest.mark.slow
+def test_zeros_without_memory_do_not_end_python_inside_a_mode():
+    """The tangent of ldexp by its exponent is such a zero; torch reads its memory there."""
+    printed = subprocess.run(
+        [sys.executable, "-c", ZEROS_IN_A_MODE], cwd=ROOT, capture_output=True, encoding="utf-8"
+    )
+    assert (printed.returncode, printed.stdout.strip()) == (0, "[1.0, 1.0, 1.0]"), printed.stderr

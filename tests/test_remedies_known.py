@@ -558,3 +558,39 @@ def test_a_cause_is_looked_for_once_a_kind(monkeypatch):
         assert chain(f, 3) > 100
         assert chain(f, 43) < 200  # each is called once more, few are tried
         assert len(asked) == 1
+
+
+def saturated(keep):
+    """A sigmoid that keeps its output as `keep` makes it; from 17 on 1 - y is 0 in float32."""
+
+    def forward(ctx, x):
+        y = 1 / (1 + torch.exp(-x))
+        ctx.save_for_backward(keep(y))
+        return y
+
+    def backward(ctx, grad_out):
+        (y,) = ctx.saved_tensors
+        return grad_out * y * (1 - y)
+
+    return function(forward, backward, name="Saturated")
+
+
+def second_of(fn, x):
+    (g,) = grad(fn.apply(x).sum(), x, create_graph=True)
+    return grad(g.sum() + (0 * x).sum(), x)
+
+
+def test_what_has_cancelled_is_told_and_tried_again_soon():
+    """There nothing can be seen: the next call of this kind is asked what it is."""
+    wrong = saturated(lambda y: y.detach().clone())
+    with detect_intermediates():
+        with pytest.warns(UncheckedFunctionWarning):
+            second_of(wrong, torch.full((20,), 40.0, dtype=torch.float64, requires_grad=True))
+        with pytest.raises(SecondDerivativeError):
+            second_of(wrong, torch.ones(20, dtype=torch.float64, requires_grad=True))
+
+
+def test_a_right_one_that_is_saturated_in_float32_has_lost_no_path():
+    with detect_intermediates(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        second_of(saturated(lambda y: y), torch.full((20,), 20.0, requires_grad=True))

@@ -93,3 +93,10 @@ def test_the_module_can_be_run():
     done = subprocess.run([sys.executable, "-m", "double_backward._torch"], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     assert import_module("double_backward._torch").TESTED
+
+
+def test_zeros_without_memory_are_written_out_inside_a_mode():
+    """Such as a tangent that is 0: torch may read their memory there, and end Python."""
+    with _torch.Watching():
+        zeros = torch._efficientzerotensor((3,))
+    assert not zeros._is_zerotensor() and zeros.tolist() == [0, 0, 0]

@@ -166,7 +166,10 @@ def _try_scaled(measured, expected, ask, anew):
     """With multiples of the weights: through one graph, or `anew` through one for each."""
     w = measured.probe.w
     for factor in FACTORS[measured.dtype]:
-        got, text = ask([factor * v for v in w])
+        scaled = [factor * v for v in w]
+        if not all(v.isfinite().all() for v in [*scaled, factor * expected[expected.isfinite()]]):
+            continue  # beyond the largest number there is
+        got, text = ask(scaled)
         if got is not None and _unmoved(got, expected):
             return SAME
         # An inexact solver may be inexact here, but it is linear.

@@ -69,9 +69,15 @@ def _at_a_telling_point(target: Target, order: int) -> tuple[Measured, bool]:
             continue
     else:
         return here, False
-    tells_more = there.gravity > here.gravity or there.telling > here.telling
+    told = 0 if there.telling == 1 and _has_cancelled(here) else there.telling
+    tells_more = there.gravity > here.gravity or told > here.telling
     exists = there.first.outcome not in (Outcome.RAISES, Outcome.NOT_FINITE)
     return (there, True) if tells_more and exists else (here, False)
+
+
+def _has_cancelled(here: Measured) -> bool:
+    """So that it stands still by differences alone: a 0 beside it may be no more than that."""
+    return here.drowned or (here.expected is not None and here.expected.has_cancelled)
 
 
 def _beside(target: Target) -> Iterator[list[Tensor]]:

@@ -45,7 +45,7 @@ def of_numbers(e: Evidence) -> Iterator[Verdict]:
 
 def verdict_of(e: Evidence, convicted: Iterable[Verdict]) -> Verdict:
     """The gravest of what the numbers say, and findings, each by itself."""
-    unclear = {row.outcome for row in e.second.values()} == {Outcome.UNCLEAR}
+    unclear = Outcome.UNCLEAR in {row.outcome for row in e.rows}
     against = [*convicted, *of_numbers(e)]
     if against:
         return min(against, key=list(Verdict).index)

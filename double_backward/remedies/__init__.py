@@ -502,6 +502,8 @@ def _try(find, call, grad_outs, memory):
             memory.touches |= truth.around.changed
             memory.draws |= truth.around.drew
     except Unknown as reason:
+        if not isinstance(reason, LeftAlone):
+            memory.next_trial = SOON * memory.calls
         return type(reason)(str(reason))  # the error itself would keep what its frames hold
     memory.was_wrong |= found is not None
     if not truth.tells():
