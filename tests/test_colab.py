@@ -15,6 +15,7 @@ import subprocess
 import sys
 import venv
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -298,6 +299,11 @@ def test_the_repository_is_read_from_its_address(monkeypatch):
     for written in ("https://github.com/ada/course", "https://github.com/ada/course.git"):
         monkeypatch.setattr(addresses, "named", lambda name, written=written: written)
         assert addresses.repository() == "ada/course"
+
+
+def test_another_clones_python_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match=r"take \.venv/bin/python"):
+        carry.refuse_another_clone(find_spec("double_backward"), tmp_path)
 
 
 # From here on: executed where there is nothing of ours.

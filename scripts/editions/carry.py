@@ -4,9 +4,11 @@ import ast
 import base64
 import json
 import re
+import sys
 import tomllib
 import zlib
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from nbformat.v4 import new_code_cell
@@ -100,6 +102,15 @@ SAID = {
     }
 }
 PACKED_FILES = re.compile(r"^archive = (\{.*?^\})", re.M | re.S)
+
+
+def refuse_another_clone(found, here):
+    """What is made here is made of the modules here: another clone's Python imports its own."""
+    if found and not Path(found.origin).resolve().is_relative_to(here):
+        sys.exit(f"{sys.executable} imports {found.origin}, not {here}: take .venv/bin/python.")
+
+
+refuse_another_clone(find_spec("double_backward"), ROOT)
 
 
 def carry(notebook, language="", end=WRONG_ANSWERS):
