@@ -1086,6 +1086,13 @@ def test_the_third_try_is_shown_its_graph_beside_that_of_the_solution(capsys):
     assert shown == [0, 0, 2, 0]
 
 
+def test_two_graphs_with_the_same_paths_are_not_shown(capsys):
+    exercises.tries.clear()
+    for _ in range(3):
+        check("gate", changed("gate", "- grad_a = grad_out * s\n+ grad_a = 2 * grad_out * s"))
+    assert "Graph of" not in capsys.readouterr().out
+
+
 def stubs(notebook):
     """Sources of the cells that check an exercise, and of those they build on."""
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
