@@ -53,6 +53,9 @@ LINES = {
     "5_untracked_backward": "np.cosh(x.detach().numpy())",
     "6_your_own_function": "class Softplus(Function):",
 }
+# An icon of the theme's in its script, by name, and other names that it has; there are 2,000.
+ICON = re.compile(r'"?([\w-]+)"?:\[\d+,\d+,\[([^\]]*)\],"[0-9a-f]+",(?:"[^"]*"|\[[^\]]*\])\],?')
+NAMES = re.compile(r"fa-([\w-]+)")
 CONTENTS = """
 
 ```{{toctree}}
@@ -81,7 +84,21 @@ def main(source=SOURCE, target=TARGET, repository="", home=""):
         done = subprocess.run([*command, source / language, folder], env=os.environ | settings)
         if done.returncode:
             sys.exit("The site is not complete: the lines above say which page to mend.")
+        leave_icons_out(folder)
     print(f"The site is in {os.path.relpath(target, ROOT)}: open index.html there.")
+
+
+def leave_icons_out(folder):
+    """Of the theme's icons those stay that a page or a script of the theme names."""
+    script = folder / "_static" / "scripts" / "fontawesome.js"
+    others = [path for path in script.parent.glob("*.js") if path != script]
+    pages = [*folder.rglob("*.html"), *others]
+    used = {name for page in pages for name in NAMES.findall(page.read_text(encoding="utf-8"))}
+
+    def kept(icon):
+        return icon[0] if used & {icon[1], *re.findall(r'"([\w-]+)"', icon[2])} else ""
+
+    script.write_text(ICON.sub(kept, script.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def lay_out(source):

@@ -245,6 +245,16 @@ def test_the_cheat_sheet_is_one_sheet(language, paper, served, opened):
     assert "mark_dirty" in sheet and "draw_backward" in sheet
 
 
+def test_the_icons_of_a_page_are_there_and_no_others(site, served, opened):
+    for folder in (site, site / "zh_CN"):
+        assert (folder / "_static" / "scripts" / "fontawesome.js").stat().st_size < 150_000
+    page = opened(f"{served}notebooks/{LESSONS[0].stem}.html")
+    page.wait_for_selector("svg[data-icon=magnifying-glass]", state="attached")
+    assert page.evaluate("document.querySelectorAll('svg[data-icon]').length") > 5
+    missing = "document.querySelectorAll('svg[data-icon] circle, i[class*=fa-]').length"
+    assert page.evaluate(missing) == 0 and page.troubles == []
+
+
 def test_front_page(served, opened):
     page = opened(f"{served}index.html")
     assert page.title().count("Double backward") == 1
