@@ -210,7 +210,8 @@ def references(text):
 
 @cache
 def text_of(number):
-    return "\n".join(cell.source for cell in nbformat.read(LESSONS[number - 1], as_version=4).cells)
+    (lesson,) = (path for path in LESSONS if path.stem.startswith(f"{number}_"))
+    return "\n".join(cell.source for cell in nbformat.read(lesson, as_version=4).cells)
 
 
 def missing(text):
