@@ -2,7 +2,8 @@
 
 `Softplus` is finite to every order wherever it is called. `Round` and `Spike` return a gradient
 that is not the derivative of forward, on purpose. `QuadForm` has its backward from paper, and
-returns the product that it keeps.
+returns the product that it keeps. `Kepler` differentiates an equation, not the rounds that solve
+it.
 """
 
 import torch
@@ -82,6 +83,40 @@ class Spike(Function):
         return grad_out * 4 * s * (1 - s)
 
 
+def by_rounds(x, e):
+    """The fixed point u = x + e sin u after sixty rounds; tensors of one shape, |e| at most 0.5."""
+    u = x
+    for _ in range(60):
+        u = x + e * torch.sin(u)
+    return u
+
+
+class Kepler(Function):
+    """Solution u of Kepler's equation u = x + e sin u, elementwise, right at every order.
+
+    Args:
+        x: real tensor of any shape, the mean anomaly in radians.
+        e: real tensor of the same shape and dtype, |e| at most 0.5, the eccentricity.
+
+    Returns:
+        u, a tensor of that shape and dtype, the eccentric anomaly in radians.
+
+    du (1 - e cos u) = dx + de sin u: the change of the equation's both sides. It is as exact as u.
+    """
+
+    @staticmethod
+    def forward(ctx, x, e):
+        u = by_rounds(x, e)
+        ctx.save_for_backward(u, e)
+        return u
+
+    @staticmethod
+    def backward(ctx, g):
+        u, e = ctx.saved_tensors
+        w = g / (1 - e * torch.cos(u))
+        return w, w * torch.sin(u)
+
+
 class QuadForm(Function):
     """x . A x, and the product A x as an extra output. Call it through `quad_form`.
 
@@ -92,9 +127,9 @@ class QuadForm(Function):
     Returns:
         x . A x, tensor (), and A x, tensor (n,).
 
-    d(x . A x) = dx . A x + x . dA x + x . A dx, and d(A x) = dA x + A dx. With g and h for the
-    gradients of the two results, what stands beside dA is g x x^T + h x^T, and beside dx
-    g (A x + A^T x) + A^T h.
+    d(x . A x) = dx . A x + x . dA x + x . A dx, and d(A x) = dA x + A dx. With g and k for the
+    gradients of the two results, what stands beside dA is g x x^T + k x^T, and beside dx
+    g (A x + A^T x) + A^T k.
     """
 
     @staticmethod
@@ -104,10 +139,10 @@ class QuadForm(Function):
         return x @ Ax, Ax
 
     @staticmethod
-    def backward(ctx, g, h):
+    def backward(ctx, g, k):
         A, x, Ax = ctx.saved_tensors
-        for_A = g * torch.outer(x, x) + torch.outer(h, x)
-        for_x = g * (Ax + A.T @ x) + A.T @ h
+        for_A = g * torch.outer(x, x) + torch.outer(k, x)
+        for_x = g * (Ax + A.T @ x) + A.T @ k
         return for_A, for_x
 
 

@@ -22,7 +22,15 @@ from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh, sinh
 from lessons_src.saving_outputs import Exp
 from lessons_src.what_not_to_do import SinhBad
-from lessons_src.your_own_function import QuadForm, Round, Softplus, Spike, quad_form
+from lessons_src.your_own_function import (
+    Kepler,
+    QuadForm,
+    Round,
+    Softplus,
+    Spike,
+    by_rounds,
+    quad_form,
+)
 from survey import table
 
 LESSON = Path(__file__).parent.parent / "notebooks" / "4_what_not_to_do.ipynb"
@@ -152,6 +160,17 @@ def test_solve_that_applies_itself_is_right_at_each_order(order):
 
     ours = derivative(squared(lambda *a: lesson_5.Solve.apply(*a, ROW, COL)), values, order)
     assert torch.allclose(ours, derivative(squared(dense_solve), values, order))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_a_fixed_point_is_differentiated_as_its_rounds_are(order):
+    x, e = points(), torch.tensor([0.5, -0.3], dtype=torch.float64, requires_grad=True)
+    u = Kepler.apply(x, e)
+    assert torch.allclose(u, x + e * torch.sin(u), rtol=1e-14)
+    assert gradcheck(Kepler.apply, (x, e)) and gradgradcheck(Kepler.apply, (x, e))
+    for of in (lambda f: lambda x: f(x, e) ** 2, lambda f: lambda x: f(x**2, e * x)):
+        ours, rounds = (derivative(of(f), x, order) for f in (Kepler.apply, by_rounds))
+        assert torch.allclose(ours, rounds)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
