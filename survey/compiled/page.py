@@ -17,8 +17,8 @@ PROGRAM = re.compile(r"```python\n(.*?)```\n+```\n(.*?)```", re.DOTALL)  # and w
 
 RULE = """\
 Compiled code raises where the second pass meets its backward on the way to what you ask for: where
-something follows that is not linear in its result, or where it keeps the very tensor that you ask
-for. Everywhere else it counts its own second derivative as 0, without a word."""
+something follows that is not linear in its result, or where a tensor that it keeps leads to it.
+Everywhere else it counts its own second derivative as 0, without a word."""
 
 KINDS = "real", "complex"
 # The page shows the first ten of these that are wrong: five of those that the default backend gets
@@ -308,10 +308,12 @@ The net's share is missing from the second line: 2 is what x² gives.
 
 What that means for most nets (the table of ten has each):
 
-- You ask for x, as for a force or a curvature. net(x) with trained weights keeps x itself and
-  raises; net(2x), or a net with frozen weights, keeps other tensors and is silent.
+- You ask for x, as for a force or a curvature. Compiled as a whole, net(x) with
+  trained weights keeps x itself and raises; net(2x), or a net with frozen weights, keeps other
+  tensors and is silent.
 - You ask for weights, as in a gradient penalty. The default backend keeps the weights and raises;
-  `aot_eager`, the backend for debugging, keeps a view of them and is silent.
+  `aot_eager`, the backend for debugging, keeps a view of the plain tensors that were asked here and
+  is silent; with the `nn.Parameter`s of an MLP it raised, too.
 - Something follows that is not linear, as the square in a loss: it raises.
 - Nothing else leads to x, no x² beside the net and nothing before it: there is no number, and
   autograd says so.
