@@ -93,7 +93,7 @@ def _options() -> argparse.Namespace:
         action="append",
         default=[],
         help="the first derivative of this Function (Name, module.Name, my::operator) is meant as "
-        "it is, its second is judged; --detect leaves it alone. May be repeated",
+        "it is, its second is judged; --detect and --recompute leave it alone. May be repeated",
     )
     parser.add_argument("--json", metavar="FILE", help="write the table there too, as JSON")
     parser.add_argument("-m", action="store_true", help="SCRIPT is a module, as in python -m")
@@ -162,7 +162,9 @@ def _run(options: argparse.Namespace) -> None:
 def _remedy(options: argparse.Namespace) -> AbstractContextManager[None]:
     if options.detect:
         return double_backward.detect_intermediates(ignore=options.ignore)
-    return double_backward.recompute_intermediates() if options.recompute else nullcontext()
+    if options.recompute:
+        return double_backward.recompute_intermediates(ignore=options.ignore)
+    return nullcontext()
 
 
 def _inside(options: argparse.Namespace) -> str:

@@ -47,7 +47,7 @@ from .methods import applied, has_setup_context
 from .operations import Operations
 from .operators import as_called, custom_of
 from .rehearsal import rehearsed
-from .surroundings import State
+from .surroundings import GENERATORS, State, sources_of
 
 # The attribute of a node that is its Call. What hangs on ctx is seen by the garbage collector, as
 # metadata is not: an argument may lead back to the node.
@@ -73,6 +73,7 @@ class _Thread(threading.local):
     backwards = 0  # of custom Functions, that are running
     unheard = False  # what is called is told to nobody
     only: "Listener | None" = None  # the one who is told, where that is not everybody
+    watches: "tuple[Operations, ...]" = ()  # of the calls and backwards that are running
 
 
 _thread = _Thread()
@@ -95,16 +96,19 @@ class Alias(Function):
         return grad
 
 
-def _draws(function, before, args):
-    """Whether forward, which has just run, draws random numbers: by the first call that does not,
-    and has something to draw for.
+def _drawn(function, before, args):
+    """The `Draws` that forward, which has just run, has used; None if it is known to use none: by
+    the first call that does not, and has something to draw for.
 
     While another thread draws it cannot be seen who did, and to look takes time.
     """
-    draws_nothing = before.draws is not None and before.draws.are_as_now()
-    if draws_nothing and all(a.numel() for a in args if isinstance(a, torch.Tensor)):
+    if before.draws is None:
+        return None
+    unused = before.draws.are_as_now()
+    if unused and all(a.numel() for a in args if isinstance(a, torch.Tensor)):
         _drawing_nothing.add(function)
-    return function not in _drawing_nothing
+        return None
+    return before.draws.used()
 
 
 def requires_grad(value):
@@ -125,7 +129,7 @@ class Call:
             them is alive anyway. In the place of what forward writes into, a copy from before, or
             an alias with the graph from before; in that of a container, one from before.
         kwargs: dict.
-        state: what was set when forward began, and the generators if forward draws.
+        state: what was set when forward began, and the generators that forward has drawn from.
         draws: True if forward draws random numbers, or if that is not known.
         transformed: how many `torch.func` transforms differentiate by the inputs; 0 outside.
         in_backward: True if a backward applied the Function.
@@ -153,9 +157,8 @@ class Call:
 
     def forward_has_run(self, args, before):
         """With these arguments, which had these versions before."""
-        self.draws = _draws(self.function, self.state, args)
-        if not self.draws:
-            self.state = self.state.without_draws()
+        drawn = _drawn(self.function, self.state, args)
+        self.draws, self.state = drawn is not None, self.state.with_draws(drawn)
         written = {p for p, a in enumerate(args) if _version(a) != before[p]}
         if written:
             lost = {p for p in written if self.given[p] is args[p] and requires_grad(args[p])}
@@ -304,6 +307,11 @@ class Listener:
         """Whether what forward and a recorded backward do is to be noted."""
         return False
 
+    def kind(self, call, sizes):
+        """What can make one call right and another wrong besides what it does, as something to be
+        compared; whatever its sizes, which numbers may be, too."""
+        return None
+
     def called(self, call):
         """forward has run (and setup_context)."""
 
@@ -328,6 +336,9 @@ class Here(Listener):
 
     def watches(self, call):
         return threading.get_ident() == self.thread and self.listener.watches(call)
+
+    def kind(self, call, sizes):
+        return self.listener.kind(call, sizes) if threading.get_ident() == self.thread else None
 
     def called(self, call):
         if threading.get_ident() == self.thread:
@@ -482,10 +493,11 @@ class _Forward:
             call = None if ctx is None else _begin(self.cls, ctx, args, kwargs)
             versions = [_version(a) for a in args]
             watch = _watch(call)
-        with watch or nullcontext():
+        with _watching(watch):
             out = handed_over(self.method, *args, **kwargs)
         if call is not None:
             with uncompiled():
+                _tell_of(call)
                 call.did = watch and watch.did(out, ctx)
                 skip = not has_setup_context(self.cls)  # ctx
                 call.forward_has_run(args[skip:], versions[skip:])
@@ -510,18 +522,46 @@ def _begin(cls, ctx, args, kwargs):
         with torch.enable_grad():
             args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     args, kwargs = anew(args, kwargs)  # before forward takes anything out
-    call = Call(function, args, kwargs, State.now(function not in _drawing_nothing))
+    call = Call(function, args, kwargs, _state_now(function, args))
     ctx.__dict__ = {**vars(ctx), CALL: call}  # setattr would make one of twice the size
     if is_region(cls):
         call.region = region_here()
     return call
 
 
+def _state_now(function, args):
+    """With the generators that it may draw from."""
+    if function in _drawing_nothing and not any(isinstance(a, GENERATORS) for a in args):
+        return State.now(draws=False)
+    held = [arg for arg in args if not isinstance(arg, torch.Tensor)]
+    return State.now(own=sources_of(function, *held))
+
+
 def _watch(call):
     """`Operations` for its forward, if anybody wants to know."""
-    if call is None or call.region is not None:
+    if call is None or call.region is not None or is_left_alone(call.function):
         return None
     return Operations(call.given) if any(each.watches(call) for each in _once_each()) else None
+
+
+@contextmanager
+def _watching(watch):
+    """Inside, what is done is noted, if there is a watch."""
+    before = _thread.watches
+    _thread.watches = before if watch is None else (*before, watch)
+    try:
+        with watch or nullcontext():
+            yield
+    finally:
+        _thread.watches = before
+
+
+def _tell_of(call):
+    """Note the call where one is watched that makes it: a number that it is handed may be used by
+    no operation before its own backward."""
+    for watch in _thread.watches:
+        with watch.paused():
+            watch.applied(call.function, [o.kind(call, watch.sizes) for o in _once_each()])
 
 
 def call_of(node):
@@ -571,7 +611,7 @@ def _backward(method):
             watch = Operations(call.given, given, before=call.did)
         _thread.backwards += 1
         try:
-            with watch or nullcontext():
+            with _watching(watch):
                 grads = method(self, *grad_outs)
         finally:
             _thread.backwards -= 1

@@ -7,7 +7,8 @@ What shows nowhere is what NumPy or a kernel computes in between.
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -55,11 +56,26 @@ class Operations(Watching):
         self.reads = before is not None and before.reads
         self.sizes = {n for t in tensors for n in (*t.shape, t.numel())}
         self.made = dict(before.kept) if before else {}
-        self.count = 0
+        self.count, self.is_paused = 0, False
         for t in (*tensors, *_tensors(grad_outs)):
             self._made(t)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, nothing is noted."""
+        before, self.is_paused = self.is_paused, True
+        try:
+            yield
+        finally:
+            self.is_paused = before
+
+    def applied(self, function: Any, kinds: Iterable) -> None:
+        """A Function has been applied, in these kinds of calls."""
+        self.steps += [function.__qualname__, *kinds]
+
     def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
+        if self.is_paused:
+            return result
         self.steps.append(operation)
         for value in args:
             self._note(value)

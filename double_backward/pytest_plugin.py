@@ -23,7 +23,9 @@ WAYS: dict[str, Callable[[pytest.Config], AbstractContextManager[None]]] = {
     "detect": lambda config: double_backward.detect_intermediates(
         ignore=config.getini("double_backward_ignore")
     ),
-    "recompute": lambda config: double_backward.recompute_intermediates(),
+    "recompute": lambda config: double_backward.recompute_intermediates(
+        ignore=config.getini("double_backward_ignore")
+    ),
 }
 # Of these nothing is known. Outcome, as `noting` has it -> what it says of a Function.
 BLIND = {"not checked": "could not be checked", "left alone": "was left alone"}
@@ -53,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("double_backward_strict", "the same as --double-backward-strict", type="bool")
     parser.addini(
         "double_backward_ignore",
-        "Functions that detect leaves alone: Name, module.Name or my::operator",
+        "Functions that detect and recompute leave alone: Name, module.Name or my::operator",
         type="linelist",
     )
 
@@ -146,7 +148,7 @@ def _look_for_ignored(config: pytest.Config) -> None:
 def _unknown(config: pytest.Config) -> list[str]:
     """Those names of the setting that nobody has seen yet, where a test was run that needs them."""
     run, names = config.stash[RUN], config.getini("double_backward_ignore")
-    wanted = names if "detect" in run.get("way", {}) else []
+    wanted = names if {"detect", "recompute"} & run.get("way", {}).keys() else []
     return [name for name in dict.fromkeys(wanted) if name not in run.get("known", {})]
 
 

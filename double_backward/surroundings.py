@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -44,42 +44,63 @@ NOT_THE_USERS = ("torch", "numpy", "scipy", "sympy", "mpmath", "double_backward"
 EMPTY = types.CellType()  # what a function closes over and is not bound yet
 
 
+class Source(NamedTuple):
+    """A random generator."""
+
+    get: Callable[[], Any]  # its state
+    put: Callable[[Any], Any]
+    same: Callable[[Any, Any], bool] = operator.eq  # two states
+
+
+def _same_state(a, b):
+    """Of NumPy's generators, in which arrays lie."""
+    if isinstance(a, dict):
+        return all(_same_state(a[key], b[key]) for key in a)
+    if isinstance(a, (tuple, list)):
+        return all(map(_same_state, a, b))
+    return np.array_equal(a, b)
+
+
+def _same_tensors(a, b):
+    return len(a) == len(b) and all(map(torch.equal, a, b))  # CUDA may have begun
+
+
+FOR_ALL = (
+    Source(torch.get_rng_state, torch.set_rng_state, torch.equal),
+    Source(
+        lambda: torch.cuda.get_rng_state_all() if _uses_cuda() else [],
+        lambda states: torch.cuda.set_rng_state_all(states) if states else None,
+        _same_tensors,
+    ),
+    Source(partial(np.random.get_state, legacy=True), np.random.set_state, _same_state),
+    Source(random.getstate, random.setstate),
+)
+
+
 @dataclass(frozen=True)
 class Draws:
-    """The random generators at one moment."""
+    """Random generators at one moment, each with its state."""
 
-    torch_cpu: torch.Tensor
-    torch_cuda: list
-    numpy: tuple
-    python: tuple
+    states: tuple[tuple[Source, Any], ...]
 
     @classmethod
-    def now(cls):
-        return cls(
-            torch.get_rng_state(),
-            torch.cuda.get_rng_state_all() if _uses_cuda() else [],
-            np.random.get_state(legacy=True),  # type: ignore[arg-type]
-            random.getstate(),
-        )
+    def now(cls, own=()):
+        """Those that all share, and others."""
+        return cls(tuple((each, each.get()) for each in (*FOR_ALL, *own)))
+
+    def used(self):
+        """Those from which something has been drawn since."""
+        return Draws(tuple((s, then) for s, then in self.states if not s.same(then, s.get())))
 
     def are_as_now(self):
-        """Whether nothing has been drawn since."""
-        now = Draws.now()
-        before, after = ([s.torch_cpu, *s.torch_cuda] for s in (self, now))
-        return (
-            len(before) == len(after)  # CUDA may have begun
-            and all(map(torch.equal, before, after))
-            and self.python == now.python
-            and self.numpy[2:] == now.numpy[2:]
-            and np.array_equal(self.numpy[1], now.numpy[1])
-        )
+        return all(source.same(then, source.get()) for source, then in self.states)
+
+    def of_the_same_now(self):
+        return Draws.now([source for source, _ in self.states if source not in FOR_ALL])
 
     def put_back(self):
-        torch.set_rng_state(self.torch_cpu)
-        if self.torch_cuda:
-            torch.cuda.set_rng_state_all(self.torch_cuda)
-        np.random.set_state(self.numpy)
-        random.setstate(self.python)
+        for source, then in self.states:
+            source.put(then)
 
 
 @dataclass(frozen=True)
@@ -96,8 +117,8 @@ class State:
     draws: Draws | None = None  # 40 KB
 
     @classmethod
-    def now(cls, draws=True):
-        return cls(_set_now(), Draws.now()) if draws else _without_draws(_set_now())
+    def now(cls, draws=True, own=()):
+        return cls(_set_now(), Draws.now(own)) if draws else _without_draws(_set_now())
 
     @property
     def autocast(self):
@@ -106,6 +127,9 @@ class State:
 
     def without_draws(self):
         return _without_draws(self.key)
+
+    def with_draws(self, draws):
+        return _without_draws(self.key) if draws is None else State(self.key, draws)
 
     @contextmanager
     def drawn_again(self, draws=True):
@@ -116,7 +140,7 @@ class State:
             draws: False if what is called is not known to draw. The generators are then left alone
                 where other threads are alive: those may be drawing, and there is one for all.
         """
-        now = Draws.now()
+        now = Draws.now() if self.draws is None else self.draws.of_the_same_now()
         if self.draws is not None:
             self.draws.put_back()
         try:
@@ -258,12 +282,28 @@ class Surroundings:
 
 def _is_value(name, thing):
     """Whether it holds numbers, or hooks, rather than objects."""
-    return isinstance(thing, (torch.Tensor, *_GENERATORS)) or name.endswith("hooks")
+    return isinstance(thing, (torch.Tensor, *GENERATORS)) or name.endswith("hooks")
 
 
 def held_by(*roots: object) -> list[tuple[str, Any]]:
     """(name, object) for all that can be reached from `roots`, the nearest first."""
     return _reachable(roots)[0]
+
+
+def sources_of(*roots):
+    """Each random generator that can be reached."""
+    return [_generator(thing) for _, thing in held_by(*roots) if isinstance(thing, GENERATORS)]
+
+
+def _generator(thing):
+    if isinstance(thing, torch.Generator):
+        return Source(thing.get_state, thing.set_state, torch.equal)
+    if isinstance(thing, np.random.RandomState):
+        return Source(partial(thing.get_state, legacy=True), thing.set_state, _same_state)
+    if isinstance(thing, random.Random):
+        return Source(thing.getstate, thing.setstate)
+    bits = thing.bit_generator
+    return Source(lambda: bits.state, partial(setattr, bits, "state"), _same_state)
 
 
 # All that a call of fn may change.
@@ -330,7 +370,7 @@ def _joined(name, part):
 
 
 _METHODS = staticmethod, classmethod
-_GENERATORS = torch.Generator, np.random.RandomState, np.random.Generator, random.Random
+GENERATORS = torch.Generator, np.random.RandomState, np.random.Generator, random.Random
 _CACHED = type(functools.lru_cache(lambda: None))
 _PLAIN = (
     str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device, np.generic,
@@ -473,13 +513,9 @@ def _kept(thing):
     """`_Kept` for each part of it that can be changed, but memory."""
     if isinstance(thing, torch.Tensor) and not is_lazy(thing):
         yield from _of_tensor(thing)
-    elif isinstance(thing, (torch.Generator, np.random.RandomState)):
-        yield _state(thing.set_state, thing.get_state())
-    elif isinstance(thing, np.random.Generator):
-        numbers = thing.bit_generator
-        yield _state(partial(setattr, numbers, "state"), numbers.state)
-    elif isinstance(thing, random.Random):
-        yield _state(thing.setstate, thing.getstate())
+    elif isinstance(thing, GENERATORS):
+        source = _generator(thing)  # which is there to be used
+        yield _Kept(source.get(), lambda: None, source.put, lambda *_: False)
     for kind in (list, set, collections.deque):
         if isinstance(thing, kind):
             yield _Elements(thing, kind)
@@ -509,11 +545,6 @@ def _refill(kind, thing, before):
     """In place where it is of the same length: somebody may look at its memory."""
     held = before if kind is bytearray else array.array(thing.typecode, before)
     kind.__setitem__(thing, slice(None), held)
-
-
-def _state(setter, state):
-    """Of a generator, which is there to be used."""
-    return _Kept(state, lambda: None, setter, lambda *_: False)
 
 
 def _of_tensor(tensor):

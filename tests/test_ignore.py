@@ -19,6 +19,7 @@ from double_backward import (
     detect_intermediates,
     diagnose,
     diagnose_all,
+    recompute_intermediates,
 )
 from lessons_src.derivatives import second
 from lessons_src.what_not_to_do import SinhBad
@@ -219,8 +220,23 @@ def test_a_function_is_ignored_by_its_class_and_by_name_in_every_verb(f, by):
     ):
         with pytest.raises(AssertionError) if f is SpikeBad else nullcontext():
             asserted()
-    with detect_intermediates(ignore=ignore):
-        step_of(f)()
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with remedy(ignore=ignore):
+            step_of(f)()
+
+
+@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
+def test_a_function_that_is_ignored_is_not_called_again(remedy):
+    calls = []
+
+    def forward(ctx, x):
+        calls.append(1)
+        return slope_made_in_forward(ctx, x)
+
+    f = function(forward, SpikeBad.backward, "Logs")
+    with remedy(ignore=["Logs"]):
+        own = second(lambda v: f.apply(v) ** 2, x())
+    assert len(calls) == 1 and torch.equal(own, second(lambda v: f.apply(v) ** 2, x()))
 
 
 def test_a_class_that_each_call_makes_anew_has_the_same_name():
@@ -252,10 +268,11 @@ def test_what_is_ignored_and_not_applied_is_told(name):
     assert "not_applied" not in str(table.rows[0].diagnosis)
 
 
-def test_detect_tells_a_name_that_there_is_not():
+@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
+def test_a_remedy_tells_a_name_that_there_is_not(remedy):
     """One that is there may be applied another time."""
     names = ["Speke", "Spike", "Cube", full_name(SpikeBad), CubeWrong]
-    with pytest.warns(UserWarning) as warned, detect_intermediates(ignore=names):
+    with pytest.warns(UserWarning) as warned, remedy(ignore=names):
         step_of(Spike)()
     (said,) = warned
     assert str(said.message).startswith("ignore names Speke: no custom Function of this name")

@@ -332,6 +332,7 @@ def test_detect_and_recompute(run):
     assert code == 0
     torch.testing.assert_close(*(torch.tensor(json.loads(t)) for t in (out, expected)))
     plain, _, _ = run(text, "train.py")
+    assert run(text, "--recompute", "--ignore", "Swish", "train.py")[0] == plain
     assert abs(json.loads(plain)[0] - json.loads(expected)[0]) > 0.01
 
 

@@ -311,6 +311,8 @@ def test_what_recompute_did_is_told(run):
     assert rest[1].startswith("not repaired: test_theirs.Late, because its forward ran before")
     assert rest[2].startswith("left alone: test_theirs.Draws, because it may go on")
     assert len(rest) == 3
+    ignored = ["--double-backward=recompute", "-o", "double_backward_ignore=Swish"]
+    assert told(run(BLIND + TWO_MORE, *ignored, "-k", "also"))[0].startswith("0 right")
 
 
 ROOT = Path(__file__).resolve().parent.parent

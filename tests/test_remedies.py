@@ -391,6 +391,22 @@ def test_right_ones_are_left_alone(name, setting, remedy):
         assert (a is None and b is None) or torch.equal(a, b)
 
 
+@pytest.mark.parametrize("by", ["grad_out", "input", "grad_out, recorded"])
+def test_what_is_right_by_grad_out_is_stopped_only_by_an_input(by):
+    """`torch.autograd.functional.jvp` differentiates a backward by grad_out alone."""
+    x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    v = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    with detect_intermediates():
+        (g,) = grad(SinhBad.apply(x), x, v, create_graph=True)
+        if by == "grad_out":
+            torch.testing.assert_close(grad(g, v, v.detach())[0], x.detach().cosh())
+            of_jvp = torch.autograd.functional.jvp(SinhBad.apply, x, v.detach())[1]
+            torch.testing.assert_close(of_jvp, x.detach().cosh())
+        else:
+            with pytest.raises(SecondDerivativeError, match="SinhBad"):
+                grad(g.sum(), x if by == "input" else v, create_graph=by != "input")
+
+
 def test_what_draws_nothing_for_no_elements_is_still_drawn_again_for_others():
     def forward(ctx, x):
         mask = (torch.rand_like(x) > 0.3).to(x)

@@ -25,6 +25,7 @@ from double_backward._torch import (
     unbatched,
     unusual,
     unwrapped,
+    wanted_here,
 )
 from double_backward.arguments import Ignored, listed
 from double_backward.calls import (
@@ -58,7 +59,7 @@ from double_backward.trial import (
 )
 
 from . import messages
-from .known import SOON, Known, recall, watch, watches
+from .known import SOON, Known, nested_kind_of, recall, watch, watches
 
 __all__ = [
     "SecondDerivativeError",
@@ -153,7 +154,7 @@ def detect_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
 
 
 @contextmanager
-def recompute_intermediates() -> Iterator[None]:
+def recompute_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
     """Inside, a second derivative through a custom Function is right, or it raises; where to call
     the Function again may change what cannot be put back, it is torch's own, with a warning.
 
@@ -170,18 +171,25 @@ def recompute_intermediates() -> Iterator[None]:
     it raises; where that cannot be asked, a warning says so. Of threads, and of what is cut off
     outside custom Functions, holds what `detect_intermediates` says.
 
+    Args:
+        ignore: Functions that are left alone, as for `detect_intermediates`: they are not tried,
+            and a second derivative through them is torch's own number, right or wrong.
+
     Raises:
         SecondDerivativeError: where that cannot be had: forward or backward leaves torch (NumPy, a
             kernel), it gives another result when it is called again, its inputs were changed in
             place since, or it ran before the `with`.
+        TypeError: `ignore` is no list of Functions, operators or names; when the `with` is entered.
 
     Warns:
         UncheckedFunctionWarning: once for each Function that is left alone, since to call it again
             may change what cannot be put back, such as a generator (`yield`); and for an operator
             that writes into what it is given, which torch does not follow.
+        UserWarning: at the end, for a name in `ignore` that no Function has that was applied, nor
+            any other that is loaded.
     """
     rehearsed("recompute_intermediates()", _recomputes, "right", "right")
-    with as_written(), listening(_RECOMPUTE):
+    with _RECOMPUTE.ignoring(ignore), as_written(), listening(_RECOMPUTE):
         yield
 
 
@@ -204,8 +212,9 @@ class _Wait(Function):
     @staticmethod
     def backward(ctx, *grads):
         # zeros may stand for a vector, as in hvp
-        ctx.error([i for i, g in enumerate(grads)
-                   if g is not None and (g.requires_grad or _is_something(g))])  # fmt: skip
+        asked = [i for i, g in enumerate(grads)
+                 if g is not None and (g.requires_grad or _is_something(g))]  # fmt: skip
+        ctx.error(asked, wanted_here()[ctx.count :])
         return None, None, *grads, *[None] * ctx.rest
 
     @staticmethod
@@ -235,7 +244,8 @@ def _wait(text, call, grad_outs, grads, node=None):
 
     Args:
         text: what it says, or a callable that gives it for the places of the gradients that are
-            differentiated further; None there if nothing is wrong with these.
+            differentiated further, and whether by inputs, or by grad_out alone; None there if
+            nothing is wrong with these.
     """
     places = [p for p, g in enumerate(grads) if isinstance(g, torch.Tensor)]
     if call is None:
@@ -244,7 +254,8 @@ def _wait(text, call, grad_outs, grads, node=None):
         ahead = list(call.inputs.values())
     if call is None or not call.transformed:
         ahead += [g for g in grad_outs if isinstance(g, torch.Tensor) and g.requires_grad]
-    error, given = partial(_raise, text, places), [grads[p] for p in places]
+    count = 0 if call is None or call.transformed else len(call.inputs)
+    error, given = partial(_raise, text, places, count), [grads[p] for p in places]
     if any(unbatched(g) is not g for g in map(unwrapped, given)):
         error(range(len(places)))  # the graph of what waits would be lost
         return grads
@@ -254,9 +265,20 @@ def _wait(text, call, grad_outs, grads, node=None):
     return tuple(waiting.get(p, g) for p, g in enumerate(grads))
 
 
-def _raise(text, places, numbers):
-    said = text({places[n] for n in numbers}) if callable(text) else text
-    if numbers and said is not None:
+def _raise(text, places, count, numbers, ahead=()):
+    """
+    Args:
+        text, places: as in `_wait`.
+        count: how many inputs the Function has of which one can see whether they are asked for.
+        numbers: of the gradients that are differentiated.
+        ahead: whether that goes on to the inputs, one by one, then to the grad_outs.
+    """
+    if not numbers:
+        return
+    seen = count and len(ahead) >= count and not torch.is_grad_enabled()  # else it may go on later
+    by_inputs = not seen or any(ahead[:count])
+    said = text({places[n] for n in numbers}, by_inputs) if callable(text) else text
+    if said is not None:
         raise SecondDerivativeError(said)
 
 
@@ -267,12 +289,34 @@ class _Remedy(Listener):
     def __init__(self):
         self.said = set()
         self.notes = []  # each a dict that somebody wants to have filled
+        self.ignored = []  # what each open block ignores
+        self.met = set()  # of what was ever ignored, that which was applied
+
+    @contextmanager
+    def ignoring(self, given):
+        names = listed(given)
+        self.ignored.append(names)
+        try:
+            yield
+        finally:
+            self.ignored.remove(names)
+        for name in [] if self.notes else unknown(names):
+            messages.warn(messages.UNKNOWN.format(name), UserWarning)
+
+    def ignores(self, function):
+        ignored = [each for names in tuple(self.ignored) for each in names]
+        here = [each for each in ignored if is_named(behind_vmap(function), [each])]
+        self.met.update(here)
+        return bool(here)
 
     def begins(self):
         self.said.clear()
 
     def watches(self, call):
-        return watches(call)
+        return watches(call) and not self.ignores(call.function)
+
+    def kind(self, call, sizes):
+        return nested_kind_of(call, sizes)
 
     def called(self, call):
         if writes_in_place(call.function) and not self.ignores(call.function):
@@ -284,9 +328,6 @@ class _Remedy(Listener):
         if text not in self.said:
             self.said.add(text)
             messages.warn(text, UncheckedFunctionWarning)
-
-    def ignores(self, function):
-        return False
 
     def could_not_check(self, function, call, reason):
         self.note(self.UNCHECKED, function, call, str(reason))
@@ -302,7 +343,7 @@ class _Remedy(Listener):
         it can wait outside of `torch.func`."""
         forward, reverse = levels()
         nested = forward > 1
-        if not (nested or reverse or call.inputs):
+        if self.ignores(call.function) or not (nested or reverse or call.inputs):
             return outs
         outcome = self.of_jvp(call, tangents)
         if outcome in ("jvp", "wrong") or (outcome == "depends" and nested):
@@ -330,7 +371,8 @@ class _Remedy(Listener):
 
     def differentiated(self, call, grad_outs):
         """Under forward mode: what jvp has made of the outputs goes into the tangent of this."""
-        if in_forward_mode() and has_jvp(call.function) and self.of_jvp(call) == "jvp":
+        asked = in_forward_mode() and has_jvp(call.function)
+        if asked and not self.ignores(call.function) and self.of_jvp(call) == "jvp":
             text = messages.forward_mode(call.function, jvp_is_wrong=True, nested=False)
             raise SecondDerivativeError(text)
 
@@ -338,38 +380,6 @@ class _Remedy(Listener):
 class _Detect(_Remedy):
     NAME = "detect_intermediates"
     UNCHECKED, SAID = "not checked", "could not check {}"
-
-    def __init__(self):
-        super().__init__()
-        self.ignored = []  # what each open block ignores
-        self.met = set()  # of what was ever ignored, that which was applied
-
-    @contextmanager
-    def ignoring(self, given):
-        names = listed(given)
-        self.ignored.append(names)
-        try:
-            yield
-        finally:
-            self.ignored.remove(names)
-        for name in [] if self.notes else unknown(names):
-            messages.warn(messages.UNKNOWN.format(name), UserWarning)
-
-    def ignores(self, function):
-        function = behind_vmap(function)
-        ignored = [each for names in tuple(self.ignored) for each in names]
-        here = [each for each in ignored if is_named(function, [each])]
-        self.met.update(here)
-        return bool(here)
-
-    def after_jvp(self, call, tangents, outs):
-        if self.ignores(call.function):
-            return outs
-        return super().after_jvp(call, tangents, outs)
-
-    def differentiated(self, call, grad_outs):
-        if not self.ignores(call.function):
-            super().differentiated(call, grad_outs)
 
     def after_backward(self, node, call, grad_outs, grads):
         function = custom_of(node) if call is None else call.function
@@ -415,7 +425,7 @@ def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
 
 def unknown(names: Iterable[type | str]) -> list[str]:
     """Those names in `ignore` that no Function has that was applied, or is loaded."""
-    left = {name for name in names if isinstance(name, str)} - _DETECT.met
+    left = {name for name in names if isinstance(name, str)} - _DETECT.met - _RECOMPUTE.met
     return sorted(left.difference(*map(names_of, map(function_of, loaded())))) if left else []
 
 
@@ -430,6 +440,8 @@ class _Recompute(_Remedy):
 
     def after_backward(self, node, call, grad_outs, grads):
         function = custom_of(node) if call is None else call.function
+        if self.ignores(function):
+            return grads
         name = messages.name_of(function, call)
         try:
             if call is None:
@@ -514,7 +526,7 @@ def _try(find, call, grad_outs, memory):
     return found
 
 
-def _said(asked, places):
+def _said(asked, places, by_inputs):
     """What is said where a second derivative comes along by these places: None if it is right.
 
     A kind that is wrong may be so at some values only: a call that was not tried is tried now.
@@ -526,6 +538,7 @@ def _said(asked, places):
         return None
     problem = asked.outcome
     wrong = problem is not None and (problem.places is None or places & problem.places)
+    wrong = wrong and (by_inputs or not problem.by_inputs_alone)
     return asked.memory.said if wrong else None
 
 
@@ -541,6 +554,7 @@ class _Problem(NamedTuple):
 
     places: set[int] | None  # of the gradients whose derivative is wrong; None for all
     recorded_otherwise: bool
+    by_inputs_alone: bool  # by grad_out it is right: so a product J v is had, by two backwards
 
 
 def _problem(truth):
@@ -549,7 +563,8 @@ def _problem(truth):
     heard = found.error and not is_once_differentiable(truth.call.function)  # by itself
     if heard or not (found.wrong or found.error):
         return None
-    return _Problem(set(found.wrong) or None, found.recorded.bad)
+    alone = found.by_grad_out.outcome is Outcome.RIGHT and not found.recorded.bad
+    return _Problem(set(found.wrong) or None, found.recorded.bad, alone and not found.error)
 
 
 def _told(memory, truth):

@@ -106,7 +106,7 @@ class _Kinds:
 
     def is_watched(self, call: Call) -> bool:
         if self.always or len(self.exact) < SEVERAL:
-            return self.always
+            return self.always or not (self.exact or self.alike)
         return _at_a_glance(call) not in self.given
 
     def add(self, call: Call, kind: tuple, known: Known) -> Known:
@@ -141,7 +141,9 @@ def recall(find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | No
             return Known()
     else:
         kinds.always |= did.reads
-        known = _alike(kinds, call, kind, did)
+        few = len(kinds.exact) < SEVERAL and not kinds.always
+        new = Known() if few and kind not in kinds.exact else None
+        known = _alike(kinds, call, kind, did, new)
         if known is not None:
             if len(kinds.exact) < MOST and not kinds.always:
                 kinds.add(call, kind, known)
@@ -153,23 +155,30 @@ def recall(find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | No
     return kinds.alike.setdefault((anything, did and did.steps), Known())
 
 
-def _alike(kinds: _Kinds, call: Call, kind: tuple, did: Did) -> Known | None:
-    """What is known of calls that did the same, or is to be found; None if these are too many."""
+def _alike(
+    kinds: _Kinds, call: Call, kind: tuple, did: Did, new: Known | None = None
+) -> Known | None:
+    """What is known of calls that did the same, or is to be found; None if these are too many.
+
+    Args:
+        new: of a kind that is tried whatever others did.
+    """
     other_sizes = _without(kind, _sizes(call)), did.steps
-    known = kinds.alike.get(other_sizes)
+    known = kinds.alike.get(other_sizes) if new is None else None
     if known is None:
         other_numbers = _without(kind, (), values=True), did.exactly
-        known = kinds.alike.get(other_numbers)
+        known = new or kinds.alike.get(other_numbers)
         if known is None and len(kinds.alike) < 2 * MANY:
-            known = kinds.alike[other_numbers] = Known()
+            known = Known()
         if known is not None and len(kinds.alike) < 3 * MANY:
+            kinds.alike.setdefault(other_numbers, known)
             kinds.alike[other_sizes] = known
     return known
 
 
 def watches(call: Call) -> bool:
     """Whether what this call does has to be noted, for `recall`."""
-    return bool(_of_code) and _kinds(call.function).is_watched(call)
+    return _kinds(call.function).is_watched(call)
 
 
 def watch(function: Any) -> None:
@@ -418,6 +427,15 @@ def _this_one(value: Any) -> Any:
         return weakref.ref(value)
     except TypeError:
         return None
+
+
+def nested_kind_of(call: Call, sizes: Collection) -> tuple:
+    """What tells a call that another one makes from others of this kind, whatever the sizes.
+
+    Args:
+        sizes: of the call that makes it; a number may be one.
+    """
+    return _without(kind_of(call), sizes, objects=True)
 
 
 def regardless(call: Call) -> tuple[tuple, tuple]:
