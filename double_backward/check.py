@@ -496,7 +496,7 @@ def _doubting(expected, followed):
     """What differences say, but of elements that stand still by these and change by tangents: what
     has cancelled to its last digits stands, too, as 1 - sigmoid(36) does."""
     change, said = expected.by_input, "differences say otherwise"
-    doubted = (change.value == 0) & (followed != 0)
+    doubted = (change.value == 0) & (followed != 0) & followed.isfinite()
     by_input = change._replace(error=torch.where(doubted, torch.inf, change.error))
     g, by_grad_out = expected.g, expected.by_grad_out
     weights, known = _weights(g, by_input, by_grad_out, expected.sizes, expected.dtype)
@@ -668,9 +668,7 @@ def without_rounding(expected: Expected) -> Expected:
     solid = jitter <= limit * g.abs()
     with suppress(Exception):  # of the callable, so far away
         solid &= ~(stands & (line.gradients(1.0) != g))  # it moves in steps of the last digit
-    had, left = (int((w != 0).sum()) for w in (expected.weights, expected.weights * solid))
-    known = expected.known - (had - left) / max(1, len(g))
-    return replace(expected, weights=expected.weights * solid, known=known)
+    return replace(expected, weights=expected.weights * solid)
 
 
 @dataclass(frozen=True, eq=False)

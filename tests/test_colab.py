@@ -123,7 +123,7 @@ def code(notebook):
 @pytest.mark.parametrize("lesson", CHINESE, ids=lambda path: path.stem)
 def test_a_chinese_copy_has_the_code_of_the_english_one(lesson):
     english, chinese = (stored(path) for path in (ROOT / "notebooks" / lesson.name, lesson))
-    assert code(english) == code(chinese) and len(code(english)) > 10
+    assert code(english) == code(chinese) and len(code(english)) > 5
     one, other = files_in(english), files_in(chinese)
     assert set(other) - set(one) == {name.format("zh_CN") for name in carry.CATALOGUES}
     assert all(other[name] == text for name, text in one.items())
