@@ -18,7 +18,8 @@ def main(folder=None, extra=()):
         from lesson_copies import LANGUAGE, MY_LESSONS, copy_lessons, jupyter_folder, lessons
     folder = folder or MY_LESSONS
     copy_lessons(folder)
-    port, token, page = free_port(), secrets.token_hex(24), f"/lab/tree/{lessons()[0].name}"
+    (first,) = (lesson for lesson in lessons() if lesson.name.startswith("1_"))
+    port, token, page = free_port(), secrets.token_hex(24), f"/lab/tree/{first.name}"
     # Some browsers may not read hidden folders, where the page lies that they are sent to first.
     home = folder.parents[1 if LANGUAGE else 0]
     keep_apart(jupyter_folder(folder), runtime=home / "build" / "jupyter")

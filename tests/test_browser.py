@@ -132,7 +132,8 @@ def test_lesson_runs_in_jupyterlab(address, window, lesson):
     assert [cell["count"] for cell in code] == list(range(1, len(code) + 1))
     assert [c["source"] for c in code if c["raised"] != c["tagged"]] == []
     check_pictures(page, cells)
-    check_names(page, next(n for n, cell in enumerate(cells) if cell["pictures"]))
+    for number in [n for n, cell in enumerate(cells) if cell["pictures"]][:1]:
+        check_names(page, number)
     assert [cell["pictures"] for cell in cells] == stored_pictures(lesson)
     for number, cell in enumerate(cells):
         if re.search(r"^(step_through|sliders)\(|numbers=True", cell["source"], re.MULTILINE):

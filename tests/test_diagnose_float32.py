@@ -39,6 +39,10 @@ TORCH = {
     "distances": lambda x: torch.cdist(x, x.flip(0), compute_mode="use_mm_for_euclid_dist"),
     "mlp": torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)),
 }
+with torch.random.fork_rng(), torch.no_grad():  # the net is the same in every run
+    torch.manual_seed(0)
+    for weights in TORCH["mlp"].parameters():
+        weights.uniform_(-0.5, 0.5)
 
 
 clamped_cube = saving(lambda x: x**3, lambda x: x.clamp(-1e9, 1e9), lambda g, x: g * 3 * x**2)
@@ -62,8 +66,9 @@ def overflows(fn, x):
     return not all(y.isfinite().all() for y in ys)
 
 
-# It turns many times within a step; what is said then is no alarm.
-TOO_FAST = {("sin", 1e5), ("sin", 1e6)}
+# It turns many times within a step, or its derivative has lost all digits: what is said then is no
+# alarm.
+BEYOND = {("sin", 1e5), ("sin", 1e6), ("tanh", 1e1), ("tanh", 1e2)}
 
 
 def check(fn, scale, name=""):
@@ -71,7 +76,7 @@ def check(fn, scale, name=""):
     with torch.no_grad():
         wanted = "not_checked" if overflows(fn, x) else "supported"
     found = diagnose(fn, x)
-    allowed = {wanted, "not_checked"} if (name, scale) in TOO_FAST else {wanted}
+    allowed = {wanted, "not_checked"} if (name, scale) in BEYOND else {wanted}
     assert found.verdict in allowed, found
 
 

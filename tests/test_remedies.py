@@ -651,10 +651,11 @@ def test_at_the_edge_of_a_domain(name):
 
 
 def test_what_cannot_be_called_again():
-    generator = torch.Generator().manual_seed(0)
+    noise = [1.0]
 
     def noisy(ctx, x):
-        ctx.noise = torch.rand(x.shape, generator=generator, dtype=x.dtype)
+        noise[0] += 1
+        ctx.noise = noise[0]
         ctx.cosh = torch.cosh(x)
         return torch.sinh(x) * ctx.noise
 
@@ -666,6 +667,22 @@ def test_what_cannot_be_called_again():
         pytest.raises(SecondDerivativeError, match=r"another\sresult"),
     ):
         second(lambda x: f(x) ** 2, x())
+
+
+def test_a_generator_of_its_own_draws_the_same_again():
+    generator = torch.Generator().manual_seed(0)
+
+    def noisy(ctx, x):
+        ctx.noise = torch.rand(x.shape, generator=generator, dtype=x.dtype)
+        ctx.cosh = torch.cosh(x)
+        return torch.sinh(x) * ctx.noise
+
+    f = function(noisy, lambda ctx, g: g * ctx.cosh * ctx.noise)
+    drawn = torch.rand(x().shape, generator=torch.Generator().manual_seed(0), dtype=x().dtype)
+    (truth,) = second(lambda x: (torch.sinh(x) * drawn) ** 2, x())
+    with recompute_intermediates():
+        (got,) = second(lambda x: f(x) ** 2, x())
+    torch.testing.assert_close(got, truth)
 
 
 def test_a_surrogate_that_keeps_an_intermediate_cannot_be_had():
