@@ -144,7 +144,7 @@ UNSAID = f"""[...document.querySelectorAll("{BOXES}")].filter(
         !== getComputedStyle(box, "::before").content.includes("→")).length"""
 
 
-@pytest.mark.parametrize("lesson", EVERY_LESSON[2::6], ids=["English", "Chinese"])
+@pytest.mark.parametrize("lesson", EVERY_LESSON[3::7], ids=["English", "Chinese"])
 def test_on_a_phone_a_wide_picture_scrolls_and_says_so(lesson, served, opened):
     page = opened(served + address(lesson), width=390)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
@@ -217,7 +217,8 @@ def test_no_output_of_a_prediction_is_seen_before_it_is_opened(lesson, served, o
     asked = sum("expected" in cell.metadata for cell in cells)
     page = opened(served + address(lesson))
     folds = page.query_selector_all(".prediction > .answer")
-    assert len(folds) == asked > 5
+    assert len(folds) == asked
+    assert asked > 5 or lesson.name.startswith("0_")
     for fold in folds:
         output, answer = fold.query_selector(".cell_output"), fold.query_selector("p:last-of-type")
         assert not output.is_visible() and not answer.is_visible()
@@ -228,7 +229,7 @@ def test_no_output_of_a_prediction_is_seen_before_it_is_opened(lesson, served, o
 @every_lesson
 def test_on_paper_nothing_folded_is_lost(lesson, served, opened):
     page = opened(served + address(lesson))
-    assert lost(page, printed(page)) == []
+    assert lost(page, printed(page), 0 if lesson.name.startswith("0_") else 50) == []
 
 
 def test_the_survey_is_ten_sheets_at_most(served, opened):
