@@ -30,13 +30,14 @@ class Did(NamedTuple):
             -1, small integers, or not finite, and no sizes of the call's own tensors.
         exactly: the same with all numbers but those sizes.
         reads: True if something was decided, or a size made, by the values of tensors.
-        kept: where that lies which forward returned and kept -> the operation that made it.
+        kept: in turn, where something lies that forward returned or kept, and the number of the
+            operation that made it; a dict would need four times the memory for each call.
     """
 
     steps: int
     exactly: int
     reads: bool
-    kept: dict[int, int]
+    kept: tuple[int, ...]
 
 
 class Operations(Watching):
@@ -55,7 +56,7 @@ class Operations(Watching):
         self.in_backward = before is not None
         self.reads = before is not None and before.reads
         self.sizes = {n for t in tensors for n in (*t.shape, t.numel())}
-        self.made = dict(before.kept) if before else {}
+        self.made = dict(zip(before.kept[::2], before.kept[1::2])) if before else {}
         self.count, self.is_paused = 0, False
         for t in (*tensors, *_tensors(grad_outs)):
             self._made(t)
@@ -96,7 +97,7 @@ class Operations(Watching):
         try:
             for t in _tensors([result]):
                 self._note(t)
-            kept = self._kept(ctx, result) if ctx is not None else {}
+            kept = self._kept(ctx, result) if ctx is not None else ()
             steps = hash(tuple(self.steps))
         except Exception:  # of an argument that has no hash
             return None
@@ -123,12 +124,12 @@ class Operations(Watching):
         else:
             note(value)
 
-    def _kept(self, ctx: Any, result: Any) -> dict[int, int]:
+    def _kept(self, ctx: Any, result: Any) -> tuple[int, ...]:
         named = {n: v for n, v in vars(ctx).items() if not n.startswith("_double_backward")}
         kept = [result, ctx.to_save, *named.values()]
         places = [_place(t) for t in _tensors(kept)]
         self.steps += [*named, *map(self.made.get, places)]
-        return {p: self.made[p] for p in places if p in self.made}
+        return tuple(n for p in dict.fromkeys(places) if p in self.made for n in (p, self.made[p]))
 
 
 def _place(tensor: Tensor) -> int:

@@ -69,7 +69,7 @@ def make_learners(number):
     """Learner 1 runs lesson 1, learner 7 lesson 1 again, and so on."""
     lessons = [
         (path.stem, [c for c in student(nbformat.read(path, 4)).cells if c.cell_type == "code"])
-        for path in sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
+        for path in sorted((ROOT / "notebooks").glob("[1-9]_*.ipynb"))
     ]
     return [Learner(f"learner{n + 1}", *lessons[n % len(lessons)]) for n in range(number)]
 
