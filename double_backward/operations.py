@@ -56,7 +56,7 @@ class Operations(Watching):
         self.in_backward = before is not None
         self.reads = before is not None and before.reads
         self.sizes = {n for t in tensors for n in (*t.shape, t.numel())}
-        self.made = dict(zip(before.kept[::2], before.kept[1::2])) if before else {}
+        self.made = dict(zip(before.kept[::2], before.kept[1::2], strict=True)) if before else {}
         self.count, self.is_paused = 0, False
         for t in (*tensors, *_tensors(grad_outs)):
             self._made(t)
