@@ -1161,6 +1161,7 @@ ELSEWHERE = {
     "ignored_not_applied": "test_ignore.py",
     "meant": "test_ignore.py",
     "nested_forward_mode": "test_transforms.py",
+    "operator_in_forward_mode": "test_operators.py",
     "third_order_not_tracked": "test_diagnosis_numbers.py",
     "torch_func_differs": "test_transforms.py",
     "torch_in_forward_mode": "test_transforms.py",

@@ -23,6 +23,7 @@ from double_backward import (
     draw,
     recompute_intermediates,
 )
+from double_backward.check import Outcome
 
 HERE = "operators_test"
 WRONG, RIGHT, RAISES = "silently_wrong", "supported", "raises"
@@ -996,8 +997,30 @@ def test_what_the_row_of_torch_func_says(name):
     assert not torch.func.jvp(op, (x,), (torch.ones_like(x),))[1].any()
     assert not torch.func.jacfwd(op)(x).any()
     assert torch.equal(torch.func.vmap(op)(x), x.sinh())
-    said = str(diagnose(op, x.requires_grad_()))
-    assert "not for registered operators: grad raises, jvp and jacfwd give zeros" in said
+    assert "not for registered operators: grad raises" in str(diagnose(op, x.requires_grad_()))
+
+
+def test_forward_mode_through_an_operator_is_asked():
+    op, x = ROWS["sinh"].op, torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    for fn in (op, lambda x: op(x) + x**3):
+        found = diagnose(fn, x)
+        (told,) = [f for f in found.findings if f.code == "operator_in_forward_mode"]
+        assert found.verdict == RIGHT and told.function == f"{HERE}::sinh"
+        assert [row.outcome for row in found.forward_mode.values()] == [Outcome.WRONG]
+
+
+def test_forward_mode_that_needs_nothing_of_an_operator_is_right():
+    x = torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    found = diagnose(lambda x: rounded(x) + x**3, x)
+    assert f"{HERE}::rounded" in found.functions
+    assert found.forward_mode["jvp"].outcome is Outcome.RIGHT and not found.findings
+
+
+def test_forward_mode_beside_what_requires_a_gradient_is_not_checked():
+    op, x = ROWS["sinh"].op, torch.tensor([0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    weight = torch.tensor([2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    row = diagnose(lambda x: op(weight * x), x).forward_mode["jvp"]
+    assert (row.outcome, row.text) == (Outcome.NOT_ASKED, "no jvp")
 
 
 # In place: torch takes no backward for an operator that writes into what it is given.
@@ -1036,6 +1059,9 @@ def test_one_that_writes_in_place_is_named(fn, op):
             second(fn, given)
     with warnings.catch_warnings(action="error"), detect_intermediates(ignore=[op]):
         second(fn, given)
+
+
+rounded = operator("rounded", torch.round, lambda ctx, g: 0 * g)
 
 
 # An Autograd key in Python, and compiled.

@@ -506,6 +506,15 @@ BESIDES = {
         severity=WARNING,
         of=lambda e: [],
     ),
+    "operator_in_forward_mode": Rule(
+        (6, "A Function or an operator?"),
+        words.operator_in_forward_mode,
+        "In forward mode jvp gives {}: torch drops the tangent of what goes into a registered "
+        "operator, and says nothing. An operator takes no jvp: differentiate it by backward, or "
+        "write a Function with a jvp.",
+        severity=WARNING,
+        of=those(lambda f: f.operator),
+    ),
     "nested_forward_mode": Rule(
         (2, "forward mode"),
         words.nested_forward_mode,

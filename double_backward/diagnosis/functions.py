@@ -124,6 +124,7 @@ class Custom:
     untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
     names: tuple[str, ...] = ()  # all that it may be called
     place: Place | None = None  # where the class is written; of an operator, its backward
+    operator: bool = False  # a registered one
     set_up: Place | None = None  # of an operator, its setup_context
     meant: bool = False  # the caller said so: its first derivative is not judged
     jvp: bool = False  # it has one of its own
@@ -224,8 +225,9 @@ def custom_functions(target: Target, here: Looked | None = None) -> tuple[Custom
         names = names_of(node.function)
         custom = Custom(names[0], node.once, tuple(saved), names=names, jvp=has_jvp(node.function))
         operator = operator_of(node.function)
-        if operator is not None and operator.setup_context is not None:
-            custom = replace(custom, set_up=place_of(operator.setup_context))
+        if operator is not None:
+            set_up = operator.setup_context and place_of(operator.setup_context)
+            custom = replace(custom, operator=True, set_up=set_up)
         found.append(replace(custom, place=place_of(node.function)))
     return tuple(found)
 

@@ -1,4 +1,4 @@
-"""fn in forward mode, where a Function in it has a `jvp` of its own, and under `torch.func`.
+"""fn in forward mode, where a Function in it has a `jvp` or is a registered operator; `torch.func`.
 
 How the outputs change along a direction, and how their gradient does, is known from `measure`,
 which asks nobody's jvp. Here that is asked in each of the ways in which a reader would have it.
@@ -43,12 +43,17 @@ ALIKE = 1e-2  # relative: factors that differ by less are one
 
 def in_forward_mode_alone(measured: Measured, functions: Sequence[Custom]) -> dict[str, Row]:
     """By `torch.autograd.forward_ad`, beside reverse mode, inside and outside of it; {} where no
-    Function has a jvp of its own, or nothing is known to compare that with."""
+    Function has a jvp of its own and none is an operator, or nothing is known to compare that with.
+
+    Through an operator torch goes beside reverse mode with an error, and alone without one.
+    """
     expected = _expected(measured, functions)
     if expected is None:
         return {}
     if reason := _not_to_be_tried(expected.line):
         return {JVP: Row(Outcome.NOT_ASKED, text=reason)}
+    if any(f.operator for f in functions):
+        return {JVP: _jvp_row(expected, measured.tolerance, beside=False)}
     line = expected.line
 
     def second(asked):
@@ -89,7 +94,7 @@ def _nested(f):
 def _expected(measured, functions):
     """What a jvp can be compared with: nothing beside a surrogate, where it may mean either
     derivative, and nothing where the second derivative by reverse mode is wrong already."""
-    own = any(f.jvp for f in functions) and not in_forward_mode()
+    own = any(f.jvp or f.operator for f in functions) and not in_forward_mode()
     right = measured.first.outcome is Outcome.RIGHT and not measured.bad
     return measured.expected if own and right and not measured.by_backward else None
 
@@ -135,27 +140,38 @@ def with_wrong_jvps(measured: Measured, functions: tuple[Custom, ...]) -> tuple[
 # Forward mode.
 
 
-def _jvp_row(expected, rtol):
-    """By all inputs at once; then, where these are several, by one at a time."""
+def _jvp_row(expected, rtol, beside=True):
+    """By all inputs at once; then, where these are several, by one at a time.
+
+    Args:
+        beside: whether the inputs require a gradient, too.
+    """
     line, several = expected.line, len(expected.line.d) > 1
+
+    def tangents_of(line, by=1.0):
+        return _tangents(line, by, beside=beside)
 
     def row(asked):
         return _row(asked, [expected.y], expected.values, rtol)
 
-    found = row(lambda: _tangents(line))
-    if found.outcome is Outcome.WRONG and torch.equal(_tangents(line), _tangents(line, 2.0)):
+    found = row(lambda: tangents_of(line))
+    given = found.outcome is Outcome.WRONG and tangents_of(line)
+    if given is not False and given.any() and torch.equal(given, tangents_of(line, 2.0)):
         return Row(Outcome.WRONG, text=IGNORED)
     if found.outcome is not Outcome.RIGHT or not several:
         return found
     each = [line.by_input_only(i) for i in range(len(line.d))]
-    return row(lambda: torch.stack([_tangents(one) for one in each]).sum(0))
+    return row(lambda: torch.stack([tangents_of(one) for one in each]).sum(0))
 
 
-def _tangents(line: Line, by: float = 1.0, of_gradient: bool = False) -> Tensor:
+def _tangents(
+    line: Line, by: float = 1.0, of_gradient: bool = False, beside: bool = True
+) -> Tensor:
     """How the outputs, or the gradient, change along the line, by forward mode; flat."""
     load_formulas()
     with torch.enable_grad(), line.subject.around(), forward_ad.dual_level():
-        x = tangents.moved(line.x(), [by * step for step in line.d])
+        x = line.x() if beside else [t.detach() for t in line.x()]
+        x = tangents.moved(x, [by * step for step in line.d])
         if of_gradient:
             return flat(_their_tangents(line.subject.backward_inside(x, line.u())))
         return flat(_their_tangents(line.given(line.subject.function(x))))

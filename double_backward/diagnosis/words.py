@@ -655,11 +655,17 @@ def wrong_in_forward_mode(e: Evidence) -> str | None:
 
 
 def torch_in_forward_mode(e: Evidence) -> Filled:
-    wrong = e.broken_in_forward_mode
-    if not wrong or wrong_in_forward_mode(e) or torch_func_differs(e):
+    wrong, operator = e.broken_in_forward_mode, any(f.operator for f in e.functions)
+    if not wrong or operator or wrong_in_forward_mode(e) or torch_func_differs(e):
         return None
     name, row = next(iter(wrong.items()))
     return {"name": name, "said": _said(row)}
+
+
+def operator_in_forward_mode(e: Evidence) -> str | None:
+    row = e.forward_mode.get(JVP, Row(Outcome.NOT_ASKED))
+    broken = row.outcome in WRONG and any(f.operator for f in e.functions)
+    return _said(row) if broken and not wrong_in_forward_mode(e) else None
 
 
 def nested_forward_mode(e: Evidence) -> str | None:
