@@ -15,10 +15,9 @@ from pathlib import Path
 
 import nbformat
 from chinese_pages import LINK, in_chinese, linked, page_of, texts_in_chinese
-from editions import address, colab, minutes
+from editions import address, colab, formulas, minutes
 from editions.folds import in_one_fold
 from editions.languages import WORDS, language_of
-from editions.packages import package
 from editions.slides import words
 from editions.twins import steps_in_chinese
 
@@ -85,7 +84,15 @@ def main(source=SOURCE, target=TARGET, repository="", home=""):
         if done.returncode:
             sys.exit("The site is not complete: the lines above say which page to mend.")
         leave_icons_out(folder)
+        draw_formulas(folder)
     print(f"The site is in {os.path.relpath(target, ROOT)}: open index.html there.")
+
+
+def draw_formulas(folder):
+    pages = list(folder.rglob("*.html"))
+    drawn = formulas.with_formulas([page.read_text(encoding="utf-8") for page in pages])
+    for page, text in zip(pages, drawn, strict=True):
+        page.write_text(text, encoding="utf-8", newline="\n")
 
 
 def leave_icons_out(folder):
@@ -106,7 +113,7 @@ def lay_out(source):
     (source / "_static").mkdir(parents=True)
     for name in ("course.css", "course.js", "favicon.svg"):
         shutil.copy(SETTINGS / name, source / "_static")
-    shutil.copy(package("mathjax", "es5", "tex-svg.js"), source / "_static")
+    shutil.copy(formulas.STYLE, source / "_static")
     shutil.copytree(SETTINGS / "templates", source / "templates")
     shutil.copy(SETTINGS / "conf.py", source)
     (source / "notebooks").mkdir()

@@ -95,7 +95,6 @@ def opened(browser):
             lambda r: None if r.url.startswith((home, "data:")) else page.troubles.append(r.url),
         )
         page.goto(address, wait_until="networkidle")
-        page.evaluate("window.MathJax?.startup?.promise.then(() => true)")
         return page
 
     yield open_page
@@ -254,6 +253,15 @@ def test_the_icons_of_a_page_are_there_and_no_others(site, served, opened):
     assert page.evaluate("document.querySelectorAll('svg[data-icon]').length") > 5
     missing = "document.querySelectorAll('svg[data-icon] circle, i[class*=fa-]').length"
     assert page.evaluate(missing) == 0 and page.troubles == []
+
+
+@every_lesson
+def test_a_lesson_weighs_less_than_two_megabytes(lesson, served, browser):
+    page, weights = browser.new_page(), []
+    page.on("requestfinished", lambda r: weights.append(r.sizes()["responseBodySize"]))
+    page.goto(served + address(lesson), wait_until="networkidle")
+    page.close()
+    assert 500_000 < sum(weights) < 2_000_000
 
 
 def test_front_page(served, opened):

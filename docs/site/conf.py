@@ -4,6 +4,8 @@ import importlib.metadata
 import os
 import sys
 
+from sphinx.ext import mathjax
+
 repository, home = os.environ.get("REPO", ""), os.environ.get("HOME_PAGE", "")
 language = os.environ["SITE_LANGUAGE"]
 
@@ -36,7 +38,7 @@ myst_html_meta = {
     "property=og:title": words["headline"],
     "property=og:type": "website",
 }
-mathjax_path = "tex-svg.js"  # beside the pages, not on somebody's server
+html_math_renderer = "written"  # and drawn once the pages are made
 html_baseurl = f"{home}/{words['folder']}" if home else ""  # then each page names its own address
 if home:  # a picture is found by its whole address only
     myst_html_meta["property=og:image"] = f"{home}/pictures/front.png"
@@ -47,7 +49,7 @@ extensions = [
     "sphinx.ext.autodoc",  # the reference, from the docstrings
     "sphinx.ext.napoleon",  # which are written in Google's style
     "sphinx_copybutton",
-    "sphinx.ext.mathjax",
+    "sphinx.ext.mathjax",  # writes a formula; its script is not used
 ]
 if language == "zh_CN":
     sys.path.insert(0, os.path.dirname(__file__))
@@ -71,7 +73,7 @@ add_module_names = False
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
 templates_path = ["templates"]
-html_css_files = ["course.css"]
+html_css_files = ["course.css", "formulas.css"]
 html_js_files = ["course.js"]
 html_favicon = "_static/favicon.svg"
 if language == "en":
@@ -105,3 +107,9 @@ if repository:
         "use_repository_button": True,
         "use_issues_button": True,
     }
+
+
+def setup(app):
+    """Formulas as TeX, without the script that would draw them in the reader's browser."""
+    inline, displayed = mathjax.html_visit_math, mathjax.html_visit_displaymath
+    app.add_html_math_renderer("written", (inline, None), (displayed, None))

@@ -18,7 +18,7 @@ addEventListener("load", () => {
     button.removeAttribute("aria-label");
   for (const fold of document.querySelectorAll("summary[aria-label]"))
     fold.removeAttribute("aria-label");
-  (window.MathJax?.startup?.promise ?? Promise.resolve()).then(reachWhatScrolls);
+  reachWhatScrolls();
 });
 addEventListener("resize", reachWhatScrolls);
 addEventListener("toggle", reachWhatScrolls, true); // what a fold held

@@ -151,7 +151,7 @@ def parted(piece: Piece) -> Iterator[Piece]:
         parts = words.split("\n\n")
     elif piece.kind in ("text", "answer"):
         parts = paragraphs(TABLE.sub(lambda table: in_rows(table[0]), words))
-        parts = [item for part in parts for item in ITEMS.split(part)]
+        parts = with_formulas([item for part in parts for item in ITEMS.split(part)])
     taken: list[str] = []
     limit = PRINTED if piece.kind == "output" else limit_of([replace(piece, kind="text")])
     for part in parts:
@@ -162,6 +162,17 @@ def parted(piece: Piece) -> Iterator[Piece]:
             taken = []
         taken.append(part)
     yield replace(piece, words=joined(taken))
+
+
+def with_formulas(parts: list[str]):
+    """A formula stays with what announces it."""
+    kept: list[str] = []
+    for part in parts:
+        if kept and part.startswith("$$"):
+            kept[-1] += "\n\n" + part
+        else:
+            kept.append(part)
+    return kept
 
 
 def joined(parts: list[str]):

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
+from .formulas import marked
 from .languages import WORDS
 from .notes import write_notes
 from .pictures import alternative, on_slides
@@ -43,8 +44,16 @@ def words(output, language=""):
     return alternative(output.data.get("text/plain", "<"), language)
 
 
+class Renderer(IPythonRenderer):
+    def inline_math(self, body):
+        return marked(body, displayed=False)
+
+    def block_math(self, body):
+        return marked(body, displayed=True)
+
+
 def markdown(source):
-    renderer = IPythonRenderer(escape=False, exclude_anchor_links=True)
+    renderer = Renderer(escape=False, exclude_anchor_links=True)
     return Markup(MarkdownWithMath(renderer=renderer).render(source))
 
 

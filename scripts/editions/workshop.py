@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 
-from . import slides
+from . import formulas, slides
 from .carry import ROOT
 from .colab import take_badge_out
 from .instructor import instructor
@@ -24,7 +24,6 @@ ASSETS = {
     "reveal.css": ("reveal.js", "dist", "reveal.css"),
     "reveal.js": ("reveal.js", "dist", "reveal.js"),
     "notes.js": ("reveal.js", "dist", "plugin", "notes.js"),
-    "tex-svg.js": ("mathjax", "es5", "tex-svg.js"),
 }
 
 
@@ -39,6 +38,8 @@ def main(notebooks=NOTEBOOKS, target=TARGET):
         for lesson in lessons
         for language, edition, ending, text in editions(lesson)
     }
+    decks = [path for path in texts if path.suffix == ".html"]
+    texts |= zip(decks, formulas.with_formulas([texts[deck] for deck in decks]), strict=True)
     fresh = target.with_name(target.name + ".new")
     try:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -87,7 +88,8 @@ def write(texts, folder):
 
 def write_assets(assets, folder):
     folder.mkdir()
-    shutil.copyfile(slides.TEMPLATES / "slides" / "slides.css", folder / "slides.css")
+    for style in (slides.TEMPLATES / "slides" / "slides.css", formulas.STYLE):
+        shutil.copy(style, folder)
     for name, source in assets.items():
         shutil.copyfile(source, folder / name)
 

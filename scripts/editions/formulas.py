@@ -1,0 +1,58 @@
+r"""Formulas, drawn when a page is made: no page brings the script of 2 MB that draws them.
+
+In a page they stand as Sphinx writes them, `<span class="math">\(x\)</span>`, with `\[x\]` where
+one has a line of its own. Each is a picture then, and for a screen reader MathML.
+"""
+
+import html
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from .packages import package
+
+PROGRAM = Path(__file__).with_suffix(".js")
+STYLE = PROGRAM.with_suffix(".css")
+WRITTEN = re.compile(
+    r'(<(span|div) class="math[^"]*"[^>]*>)\s*\\([(\[])(.*?)\\[)\]](?=</\2>)', re.DOTALL
+)
+
+
+def marked(formula, displayed):
+    """HTML of a formula that is not drawn yet."""
+    start, end = (r"\[", r"\]") if displayed else (r"\(", r"\)")
+    return f'<span class="math">{start}{html.escape(formula)}{end}</span>'
+
+
+def with_formulas(pages: list[str]) -> list[str]:
+    """The pages, with every formula drawn; by one run of MathJax, which takes a second to start."""
+    asked = dict.fromkeys(asked_by(found) for page in pages for found in WRITTEN.finditer(page))
+    drawings = dict(zip(asked, drawn(list(asked)), strict=True))
+    return [WRITTEN.sub(lambda found: found[1] + drawings[asked_by(found)], page) for page in pages]
+
+
+def asked_by(found):
+    return html.unescape(found[4]), found[3] == "["
+
+
+def drawn(formulas):
+    """A list of HTML."""
+    if not formulas:
+        return []
+    command = ["node", PROGRAM, package("mathjax", "es5", "node-main.js")]
+    done = subprocess.run(
+        command, input=json.dumps(formulas), capture_output=True, encoding="utf-8"
+    )
+    if done.returncode:
+        sys.exit(
+            f"MathJax cannot be started: {(done.stderr.strip() or 'no reason').splitlines()[0]}"
+        )
+    drawings = json.loads(done.stdout)
+    for (formula, _), drawing in zip(formulas, drawings, strict=True):
+        if "merror" in drawing:
+            sys.exit(
+                f"{formula} is no formula: {html.unescape(drawing.split('mjx-error=')[1])[:60]}"
+            )
+    return drawings
