@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-LETTERS = 16  # px: how high the smallest letters are at least, of a slide 720 high
+LETTERS = 13  # px: how high the smallest letters are at least, of a slide 720 high
 LARGER = 2  # times that, at most, where there is room
 WIDTH, APART = 1264, 40  # px, of a slide of 1280; between two graphs
 MAP = 210, 560  # px at most; one of less than `NARROW` shows nothing
@@ -76,6 +76,21 @@ def close_ups(svg, height):
         WIDTH / max(part.width for part in parts),
     )
     return [(picture(graph, part, scale), chart(graph, all_of_it, part, scale)) for part in parts]
+
+
+def place_of(svg, height, y):
+    """Which of the close-ups has what lies so far down."""
+    graph = bare(graph_of(ElementTree.fromstring(svg)))
+    all_of_it = with_margin(around(list(all_boxes(graph))))
+    cuts = split(all_of_it, solid(graph), frames(graph), height / least_scale(graph))
+    return next(n for n, (_, bottom) in enumerate(cuts) if y <= bottom)
+
+
+def overview(svg, height):
+    """SVG of all of it, as large as there is room for."""
+    graph = bare(graph_of(ElementTree.fromstring(svg)))
+    box = with_margin(around(list(all_boxes(graph))))
+    return picture(graph, box, min(height / box.height, WIDTH / box.width))
 
 
 def whole(svgs, height):

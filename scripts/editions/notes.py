@@ -48,7 +48,7 @@ def write_step(step: "list[tuple[Slide, Piece]]", say):
         hidden = [piece.words for piece in own if piece.kind == "output" and piece.after_key]
         if hidden:
             hidden = [f"**{say['next key']}**", *(f"```text\n{words}\n```" for words in hidden)]
-        ways = [words for piece in own for graph in piece.graphs for words in graph["steps"]]
+        ways = [words for piece in own for graph in piece.graphs for words in graph["said"]]
         comes = [*hidden, *ways, *after]
         seen = [piece.words for piece in own] if comes else []
         slide.notes += dict.fromkeys([*(words for words in before if words not in seen), *comes])

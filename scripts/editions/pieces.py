@@ -28,9 +28,18 @@ BY_HAND = {  # what a reader does with a picture, and a room does not
     " with Next or the arrow keys": "",
     " with Next, or the arrow keys": "",
     "Move the sliders: w": "W",
+    " Cut and mend them, at each formula and each x.": "",
     "用 Next 按钮或方向键": "",
     "拖动滑块看看，": "",
+    "在每个式子、每个 x 处，把它们剪断再接上试试。": "",
+    "The cell after it prints": "The next code prints",
+    "The second cell adds": "The second time it adds",
+    "The second cell below fails": "The second one fails",
+    "再下一个单元格打印": "后面的代码打印",
+    "第二个单元格里又加了一次": "第二次加上了",
+    "下面第二个单元格会报错": "第二次会报错",
 }
+ASKED = 150  # letters that are asked again, at most, if there is more than one sentence
 SENTENCE = re.compile(r"(?<=[.?]) |(?<=[。？])")
 FORMULAS = re.compile(r"^the numbers .*\n(?: .*\n)*", re.MULTILINE)
 EXERCISE = re.compile(r'^check\("(\w+)"', re.MULTILINE)
@@ -39,7 +48,8 @@ CHECK = re.compile(r"\n*^(?:check\(|from lessons_src\.exercises import check).*\
 
 @dataclass
 class Piece:
-    """`kind`: heading, text, question, answer, code, output, picture, or a solution, not shown."""
+    """`kind`: heading, text, question, answer, code, output, picture; a solution, not shown; or on
+    a slide that goes on what was asked before, "again"."""
 
     kind: str
     words: str = ""  # Markdown, Python, what was printed, or of a solution the exercise's name
@@ -50,6 +60,7 @@ class Piece:
     graphs: list[dict] = field(default_factory=list)  # of a picture; see `picture`
     notes: list[str] = field(default_factory=list)  # Markdown, for the speaker
     whole: str = ""  # the words before some of them were left to the speaker
+    asked: str = ""  # what was asked of it, for a slide that begins with it
 
 
 def leads(piece: Piece) -> bool:
@@ -202,13 +213,13 @@ def printed(output):
 
 
 def picture(output):
-    """`graphs`: of each its SVG, its title, and what is said of its steps."""
+    """`graphs`: of each its SVG, its title, its steps or its cuts, as `Stepper` has them."""
     steps = output.data.get(STEPS, {})
     svgs = taken_apart(output.data[SVG])
     titles = steps.get("titles") or [""] * len(svgs)
     passes = steps.get("steps") or [[] for _ in svgs]
     graphs = [
-        {"svg": svg, "title": title, "steps": [words for words, _ in way]}
+        {"svg": svg, "title": title, "steps": way, "cuts": steps.get("cuts")}
         for svg, title, way in zip(svgs, titles, passes, strict=True)
     ]
     return Piece("picture", output.data["text/plain"].strip(), graphs=graphs)
@@ -231,6 +242,37 @@ def told(pieces: Iterable[Piece]) -> Iterator[Piece]:
         before, texts = piece.kind, []
         if piece.words:
             yield piece
+
+
+def with_questions(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """What is shown, and an answer, with what was asked of it."""
+    asked, said, seen = "", "", False
+    for piece in pieces:
+        if piece.kind == "heading" or (leads(piece) and seen):
+            asked = said = ""
+            seen = False
+        if piece.kind == "question":
+            asked = said = piece.words
+        elif leads(piece) and piece.kind == "text":
+            said = question(piece.words)
+            asked = said if said[-1:] in ("?", "？") else ""
+        elif piece.kind != "heading":
+            seen = True
+            if not piece.comment:
+                piece.asked = said if piece.kind == "picture" else asked
+        yield piece
+
+
+def question(words):
+    """From the first sentence that asks, or else the last one; one line, if there are several."""
+    if re.search(r"^(?:- |\d+\. |\||```|\$\$)", words, re.MULTILINE):
+        return ""
+    found = [sentence for sentence in SENTENCE.split(words.replace("\n", " ")) if sentence]
+    first = next((n for n, each in enumerate(found) if "?" in each or "？" in each), -1)
+    found = found[first:] if first >= 0 else found[-1:]
+    while len(found) > 1 and sum(map(len, found)) > ASKED:
+        del found[0]
+    return " ".join(found)
 
 
 def told_apart(texts: list[Piece], before, following) -> list[Piece]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from unicodedata import east_asian_width
 
-from .pieces import Piece, paragraphs
+from .pieces import SENTENCE, Piece, paragraphs
 
 WIDTH, HEIGHT = 1232, 672  # what can be used
 TOGETHER = 600  # the height of what could as well come on two slides
@@ -21,10 +21,13 @@ LOOKS = {
     "text": (38, 15, 14),
     "code": (27.5, 13.25, 26),
     "output": (31.2, 13.73, 20),
+    "again": (32, 12.9, 14),
 }
 LETTER = 28  # px: the height of those of a text
 BESIDE = 22  # px: of that, what is beside the words of a block
 MINUTES = 100  # px: beside those of a heading
+PROSE, AT_ONCE = 90, 82  # words on a slide: with one more line, and without
+SIGNS_A_WORD = 1.7  # Chinese ones
 FILLED = 0.92  # of the height, by what was made larger
 CELLS = 0.86  # the letters of a table, of those of a text
 ROWS = 7  # of a table on one slide
@@ -53,12 +56,36 @@ SIGNS = {
 }
 SCRIPT = re.compile(r"[_^](?:\{[^{}]*\}|\\\w+(?:\{\w\})?|\w)")
 A_SCRIPT = 0.75
+FENCE = re.compile(r"```.*?```", re.DOTALL)
+HAN, CHINESE = re.compile("[\u4e00-\u9fff]"), re.compile("[\u3000-\u9fff\uff00-\uffef]")
 UNSEEN = re.compile(r"\]\([^)]*\)|[*`]|^> ?|^\$\$$", re.MULTILINE)
 
 
 def room(pieces: list[Piece], height=HEIGHT) -> bool:
     """Whether they fit into so much of a slide."""
-    return sum(map(height_of, pieces)) <= height
+    return sum(map(height_of, [*again(pieces), *pieces])) <= height
+
+
+def again(pieces: list[Piece]) -> list[Piece]:
+    """What was asked, where a slide begins with what shows or answers it: [] or one piece."""
+    asked = pieces[0].asked if pieces else ""
+    return [Piece("again", ASIDE.sub("", asked).strip())] if asked else []
+
+
+def few_words(pieces: list[Piece], most=None) -> bool:
+    """Whether a slide with these has no more prose than a room reads."""
+    return sum(map(prose, pieces)) <= (most or AT_ONCE)
+
+
+def prose(piece: Piece):
+    """How many words; code, a formula and a table, which is looked at, have none."""
+    if piece.kind not in ("text", "question", "answer"):
+        return 0
+    words = TABLE.sub("", FENCE.sub("", DISPLAYED.sub("", piece.words)))
+    return (
+        len(CHINESE.sub(" ", UNSEEN.sub("", words)).split())
+        + len(HAN.findall(words)) / SIGNS_A_WORD
+    )
 
 
 def limit_of(pieces: list[Piece]):
@@ -70,12 +97,13 @@ def limit_of(pieces: list[Piece]):
 
 def is_room_for(pieces: list[Piece], size) -> bool:
     """Whether they fit if they are so much larger."""
-    return sum(height_of(piece, size) for piece in pieces) <= FILLED * HEIGHT
+    high = sum(height_of(piece, size) for piece in pieces) + sum(map(height_of, again(pieces)))
+    return high <= FILLED * HEIGHT
 
 
 def size_of(piece: Piece, size):
     """How much larger it may be, at most `size`, so that no line of code is broken for it."""
-    if piece.kind == "picture":
+    if piece.kind in ("picture", "again"):
         return 1
     for formula in DISPLAYED.findall(piece.words) if piece.kind == "text" else ():
         size = min(size, (WIDTH - BESIDE) / (width_of(formula) * MATHJAX * LETTER))
@@ -151,17 +179,33 @@ def parted(piece: Piece) -> Iterator[Piece]:
         parts = words.split("\n\n")
     elif piece.kind in ("text", "answer"):
         parts = paragraphs(TABLE.sub(lambda table: in_rows(table[0]), words))
-        parts = with_formulas([item for part in parts for item in ITEMS.split(part)])
+        parts = [item for part in parts for item in ITEMS.split(part)]
+        parts = with_formulas([some for part in parts for some in in_sentences(part)])
     taken: list[str] = []
     limit = PRINTED if piece.kind == "output" else limit_of([replace(piece, kind="text")])
     for part in parts:
         if part is parts[-1] and room([replace(piece, words=part)], A_LINE):
             limit = max(limit, TOGETHER)
-        if taken and not room([replace(piece, words=joined([*taken, part]))], limit):
+        longer = [replace(piece, words=joined([*taken, part]))]
+        if taken and not (room(longer, limit) and few_words(longer)):
             yield replace(piece, words=joined(taken))
             taken = []
         taken.append(part)
     yield replace(piece, words=joined(taken))
+
+
+def in_sentences(words):
+    """A paragraph that is more than a room reads at once, as several."""
+    whole = prose(Piece("text", words))
+    if whole <= AT_ONCE:
+        yield words
+        return
+    start, most = 0, whole / math.ceil(whole / AT_ONCE)  # of about one length
+    for end in [found.end() for found in SENTENCE.finditer(words)]:
+        if prose(Piece("text", words[start:end])) >= 0.9 * most:
+            yield words[start:end].strip()
+            start = end
+    yield words[start:]
 
 
 def with_formulas(parts: list[str]):

@@ -19,8 +19,20 @@ from .formulas import marked
 from .languages import WORDS
 from .notes import write_notes
 from .pictures import alternative, on_slides
-from .pieces import Piece, leads, pieces
-from .room import A_LINE, HEIGHT, is_room_for, limit_of, parted, room, size_of, without_asides
+from .pieces import Piece, leads, pieces, with_questions
+from .room import (
+    A_LINE,
+    HEIGHT,
+    PROSE,
+    again,
+    few_words,
+    is_room_for,
+    limit_of,
+    parted,
+    room,
+    size_of,
+    without_asides,
+)
 from .teaching import sections
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -32,11 +44,21 @@ CAPTION = 120  # px: of words that stand above a picture
 def slides(notebook, language=""):
     title = notebook.cells[0].source.splitlines()[0].lstrip("# ")
     made = list(placed(pieces(notebook), language))
+    name_sections(made)
     write_notes(made, sections(int(title[0]), language), WORDS[language])
     environment = Environment(loader=FileSystemLoader(TEMPLATES / "slides"), autoescape=True)
     environment.filters |= {"markdown": markdown, "highlighted": highlighted, "address": address}
     template = environment.get_template("index.html.j2")
     return template.render(title=title, slides=made, say=WORDS[language])
+
+
+def name_sections(made: "list[Slide]"):
+    name = ""
+    for slide in made:
+        if slide.begins_section:
+            name = slide.heading.lstrip("# ")
+        else:
+            slide.section = name
 
 
 def words(output, language=""):
@@ -69,6 +91,7 @@ def address(svg):
 class Slide:
     pieces: list[Piece]
     minutes: int = 0  # in the corner, of the section that begins here
+    section: str = ""  # in another corner, where it has begun before
     notes: list[str] = field(default_factory=list)  # Markdown, for the speaker
 
     @property
@@ -84,8 +107,10 @@ class Slide:
 def placed(lesson: Iterable[Piece], language="") -> Iterator[Slide]:
     slide: list[Piece] = []
     for bundle in bundles(list(fitting(lesson, language))):
-        limit = HEIGHT if room(bundle, A_LINE) else limit_of(slide + bundle)
-        if slide and (begins(slide, bundle[0]) or not room(slide + bundle, limit)):
+        short = room(bundle, A_LINE)
+        limit = HEIGHT if short else limit_of(slide + bundle)
+        fits = room(slide + bundle, limit) and few_words(slide + bundle, short and PROSE)
+        if slide and (begins(slide, bundle[0]) or not fits):
             yield finished(slide)
             slide = []
         slide += bundle
@@ -94,7 +119,7 @@ def placed(lesson: Iterable[Piece], language="") -> Iterator[Slide]:
 
 def fitting(lesson: Iterable[Piece], language) -> Iterator[Piece]:
     """In place of a piece that is too large for a slide, its parts."""
-    for piece in lesson:
+    for piece in with_questions(lesson):
         if piece.kind == "picture":
             yield from on_slides(piece, language)
         else:
@@ -140,4 +165,4 @@ def finished(pieces: list[Piece]) -> Slide:
     least = min((size_of(piece, size) for piece in pieces), default=1)
     for piece in pieces:
         piece.size = size_of(piece, min(size, ABOVE * least))
-    return Slide(pieces)
+    return Slide([*again(pieces), *pieces])
