@@ -13,6 +13,7 @@ STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two d
 }
 TINY = {torch.float64: 1e-11, torch.float32: 1e-5}  # a step on which nothing bends
 WIDE = 2e-1, 1e-1  # where so much is lost in rounding that only large steps tell
+STRIDE = 1e-1  # what does not move over it at all is flat
 NONE = 1e-12  # absolute; a difference of gradients below this is none
 LAST = 1e3  # times the last digit: what two orders of adding up the same leave
 AGREED = 1e-2  # a mean relative error below this ends the trying
@@ -31,6 +32,7 @@ def slope(
     dtype: torch.dtype,
     scale: float,
     rounding: Tensor | None = None,
+    stair: Tensor | None = None,
 ) -> Slope:
     """d at(h)/dh at h = 0, by central differences.
 
@@ -39,6 +41,8 @@ def slope(
         dtype: the precision in which `at` computes: float64, float32, or bfloat16 for 16 bits.
         scale: steps are multiplied by it.
         rounding: what it leaves in `at`, where that is known to be more than the last digits.
+        stair: what moves by less may do so in steps, each a digit of something larger that has
+            cancelled, as 1 - sigmoid(36) does: that it stands between two of them tells nothing.
 
     Returns:
         `Slope`, by Richardson's extrapolation from two steps. The error is what they disagree by,
@@ -54,7 +58,7 @@ def slope(
     jump = torch.zeros_like(zero)  # or less than it jumps by: what has cancelled has a coarser one
     digit = torch.finfo(dtype).eps * zero.abs().nan_to_num(0.0, 0.0, 0.0)  # of a mask, -inf
     noise = 16 * (digit + digit.mean())
-    steps = STEPS[dtype]
+    steps, stood = STEPS[dtype], []
     if rounding is not None:
         noise, digit = torch.maximum(noise, rounding), torch.maximum(digit, rounding)
         steps = (*steps, WIDE) if rounding.norm() > 1e-6 * zero.norm() else steps
@@ -78,8 +82,7 @@ def slope(
                 error = torch.maximum(error, off)
         seen += [(coarse_step, coarse), (fine_step, fine)]
         size = value.abs() + 1e-6 * (value.abs().nanmean() + zero.abs())
-        most = torch.maximum(digit, unseen) / (coarse_step * scale)
-        moves = torch.where(stands, torch.minimum(moves, most), moves)
+        stood.append((stands, torch.maximum(digit, unseen), coarse_step * scale))
         for by in (by_coarse, by_fine):
             jump = torch.where((by > 0) & ((by < jump) | (jump == 0)), by, jump)
         tried.append((value, error))
@@ -88,13 +91,29 @@ def slope(
             best, least = Slope(value.nan_to_num(0.0, 0.0, 0.0), error, likely), doubt
         if doubt < AGREED:
             break
+    stairs = _stairs(at, zero, stair, torch.stack([stands for stands, *_ in stood]).any(0), scale)
+    for stands, by, step in stood:
+        moves = torch.where(stands & (stairs == 0), torch.minimum(moves, by / step), moves)
     # Between two rounded numbers all is smooth, and the slope that of something else: another pair
     # of steps knows better.
     beyond = [((v - best.value).abs() - 5 * e).nan_to_num(0.0, 0.0, 0.0) for v, e in tried]
     error = torch.stack([best.error, *beyond]).amax(0)
     # What stood still over a step is flat there, whatever a wider step says.
     value = torch.where(moves < error, torch.zeros_like(best.value), best.value)
-    return best._replace(value=value, error=torch.minimum(error, moves))
+    error = torch.minimum(error, moves)
+    return best._replace(
+        value=value, error=error.masked_fill((stairs > 0) & (value == 0), torch.inf)
+    )
+
+
+def _stairs(at, zero, stair, stands, scale):
+    """By how much what stands over small steps moves over a wide one; 0 if by more than `stair`."""
+    none = torch.zeros_like(zero)
+    if stair is None or not (stands & (stair > 0)).any():
+        return none
+    up, down = ((at(h * scale) - zero).abs() for h in (STRIDE, -STRIDE))
+    least = torch.where((up == 0) | (down == 0), torch.maximum(up, down), torch.minimum(up, down))
+    return torch.where(least <= stair, least, none)
 
 
 def _noise(at, h):

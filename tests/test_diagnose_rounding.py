@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from made_functions import codes, of_inputs
+from made_functions import codes, function, of_inputs
 
 from double_backward import diagnose
 
@@ -202,6 +202,63 @@ def test_a_right_one_that_is_saturated_is_not_convicted(point, dtype):
     right = kept_output(*SATURATED["exp"], keep=lambda y: y)
     found = diagnose(right.apply, torch.tensor(point, dtype=dtype, requires_grad=True))
     assert found.verdict in ("supported", "not_checked"), found
+
+
+def in_numpy(one_minus, error):
+    """A sigmoid s in NumPy whose second Function takes s * one_minus(s, x) for the slope, and is
+    off by so much in the second derivative."""
+
+    def slope(x):
+        s = 1 / (1 + np.exp(-x.detach().numpy()))
+        return s * one_minus(s, x.detach().numpy()), s
+
+    class Slope(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, g, x):
+            ctx.save_for_backward(g, x)
+            return g * torch.from_numpy(slope(x)[0])
+
+        @staticmethod
+        def backward(ctx, h):
+            g, x = ctx.saved_tensors
+            first, s = slope(x)
+            second = first * (1 - 2 * s) * (1 + error)
+            return h * torch.from_numpy(first), h * g * torch.from_numpy(second)
+
+    return of_inputs(lambda x: torch.from_numpy(slope(x)[1]), Slope.apply)
+
+
+def cancelled(s, x):
+    return 1 - s
+
+
+def in_full(s, x):
+    return 1 / (1 + np.exp(x))
+
+
+@pytest.mark.parametrize("point", [[30.0], [32.0, 33.0], [36.0, 37.0], [38.0]])
+def test_what_numpy_moves_in_steps_is_not_flat(point):
+    """Differences over small steps say 0, as a wrong Function does, and a right one does not."""
+    point = torch.tensor(point, dtype=torch.float64, requires_grad=True)
+    for error in (0.0, 0.1, -1.0):
+        assert diagnose(in_numpy(cancelled, error).apply, point).verdict == "not_checked"
+        found = diagnose(in_numpy(in_full, error).apply, point)
+        assert found.verdict == ("silently_wrong" if error else "supported"), found
+
+
+@pytest.mark.parametrize("point", [[1e20, 1.0, -3.0], [1e20, 1e20, 1.1e20]])
+def test_what_autograd_rounds_away_where_grad_out_follows_is_no_path_counted_twice(point):
+    def forward(ctx, x):
+        out = x.logsumexp(-1, keepdim=True)
+        ctx.save_for_backward(x, out)
+        return out
+
+    def backward(ctx, grad_out):
+        x, out = ctx.saved_tensors
+        return grad_out * torch.exp(x - out)
+
+    right = function(forward, backward)
+    assert diagnose(right.apply, torch.tensor(point, dtype=torch.float64, requires_grad=True)).ok
 
 
 @pytest.mark.parametrize("scale", [1e-304, 1e-306])

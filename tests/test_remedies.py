@@ -650,6 +650,31 @@ def test_at_the_edge_of_a_domain(name):
         torch.testing.assert_close(got, truth, rtol=1e-6, atol=0)
 
 
+def flat_sigmoid(x):
+    y = torch.sigmoid(x).detach()
+    return y * (1 - y)
+
+
+TOO_LITTLE = {
+    "rounding": (of_inputs(torch.sigmoid, lambda g, x: g * flat_sigmoid(x)), [30.0] * 20),
+    "below a last digit": (
+        of_inputs(torch.nn.functional.softplus, lambda g, x: g / (1 + torch.exp(-x.detach()))),
+        [40.0] * 3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LITTLE)
+def test_what_is_too_little_to_be_seen_is_not_right(name):
+    function, numbers = TOO_LITTLE[name]
+    point = torch.tensor(numbers, dtype=torch.float64, requires_grad=True)
+    with detect_intermediates(), pytest.warns(UncheckedFunctionWarning, match="gradients"):
+        second(lambda x: function.apply(x) ** 2, point)
+    with recompute_intermediates(), pytest.raises(SecondDerivativeError):
+        second(lambda x: function.apply(x) ** 2, point)
+    assert not diagnose(function.apply, point).ok
+
+
 def test_what_cannot_be_called_again():
     noise = [1.0]
 

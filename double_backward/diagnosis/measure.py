@@ -302,7 +302,9 @@ def _checked(expected, is_gradient):
         solid = check.without_rounding(expected)
         found = found if solid is expected else check.check(solid)
         expected = solid
-    if is_gradient and expected.known == 1:
+    if found.unresolved and found.by_input.outcome is Outcome.UNCLEAR:
+        constant = found.by_input
+    elif is_gradient and expected.known == 1 and expected.is_known.all():
         constant = check.symmetric(expected)
     else:
         constant = check.check(expected.with_constants()).by_input

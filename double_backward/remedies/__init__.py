@@ -50,6 +50,7 @@ from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
 from double_backward.trial import (
     ANOTHER_RESULT,
+    TOO_LITTLE,
     LeftAlone,
     Trial,
     Unknown,
@@ -562,6 +563,8 @@ def _problem(truth):
     found = _judged(truth)
     heard = found.error and not is_once_differentiable(truth.call.function)  # by itself
     if heard or not (found.wrong or found.error):
+        if found.unresolved and not found.error:
+            raise Unknown(TOO_LITTLE)
         return None
     alone = found.by_grad_out.outcome is Outcome.RIGHT and not found.recorded.bad
     return _Problem(set(found.wrong) or None, found.recorded.bad, alone and not found.error)
@@ -607,7 +610,7 @@ def _objection(truth, way):
     if found.wrong:
         where = f"forward or backward leaves torch ({lesson_named(5)})"
         return f"computed once more it is still wrong: {where}"
-    return "what it depends on is too little to be seen" if found.unresolved else None
+    return TOO_LITTLE if found.unresolved else None
 
 
 def _again(call, grad_outs, grads, objections, memory):
