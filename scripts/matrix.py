@@ -52,30 +52,27 @@ UNSET = None
 # What to do to a reader's surroundings, several things at once: variables to set, or UNSET to take
 # away. None of them may change an output, so one cell can hold many.
 HERE = {
-    "processor: no vector instructions in torch, 8 threads": {
+    "no vector instructions in torch, 8 threads, locale C, Kiritimati time, 40 columns, colours "
+    "forced, umask 077, a HOME with settings of matplotlib, IPython and Jupyter": {
         "ATEN_CPU_CAPABILITY": "default",
         "OMP_NUM_THREADS": "8",
-    },
-    "processor: AVX2, MKL's common path, OpenBLAS for Nehalem": {
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "MKL_CBWR": "COMPATIBLE",
-        "OPENBLAS_CORETYPE": "Nehalem",
-    },
-    "locale C, Kiritimati time, 40 columns, colours forced, umask 077": {
         "LC_ALL": "C",
         "TZ": "Pacific/Kiritimati",
         "COLUMNS": "40",
         "FORCE_COLOR": "1",
         "umask": "077",
+        "HOME": "make_home",
     },
-    "locale tr_TR, Marquesas time, no colours, no HOME": {
-        "LC_ALL": "tr_TR.UTF-8",
+    "AVX2, MKL's common path, OpenBLAS for Nehalem, Marquesas time, no colours, no HOME": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_CBWR": "COMPATIBLE",
+        "OPENBLAS_CORETYPE": "Nehalem",
         "TZ": "Pacific/Marquesas",
         "NO_COLOR": "1",
         "TERM": "dumb",
         "HOME": UNSET,
     },
-    "a HOME with settings of matplotlib, IPython and Jupyter": {"HOME": "make_home"},
+    "locale tr_TR": {"LC_ALL": "tr_TR.UTF-8"},
 }
 # name -> (Python, None for the one that runs this; packages that constraints.txt does not decide;
 # what is run)
@@ -115,7 +112,7 @@ versions of constraints.txt but for those named.
 
 **A line speaks of the code of its commit, and of none that came later.** `make test`, `make check`
 and `make torch` run before each landing: so the code of today has passed with the pinned PyTorch,
-as the first five lines say, and on the newest one. The other lines are run anew before a release:
+as the first three lines say, and on the newest one. The other lines are run anew before a release:
 `make release` refuses where the tool or a lesson has changed since.
 
 | where | outcome | detail | commit | date |
