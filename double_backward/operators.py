@@ -241,7 +241,8 @@ def _function(operator: Operator, cls: Any) -> type:
     if operator.backward and _has_lists(operator.overload):
         backward = _of_lists(backward)
     own |= {"backward": staticmethod(backward), WRITTEN: first}
-    own |= {"__module__": undecorated(first).__module__, "__qualname__": operator.names[0]}
+    module = undecorated(first).__module__ or ""  # None of what exec has made
+    own |= {"__module__": module, "__qualname__": operator.names[0]}
     made = type(operator.names[0], (_Registered,), own)
     _operators[made] = operator
     return made

@@ -376,6 +376,20 @@ RIGHT = {
         - return grad_out * (1 - torch.cos(2 * torch.pi * x))
         + return grad_out * 2 * torch.sin(torch.pi * x) ** 2
     """,
+    "sin_cos, from the input, in torch": """
+        - ctx.save_for_backward(*output)
+        + ctx.save_for_backward(*inputs)
+        - sin, cos = ctx.saved_tensors
+        - return grad_sin * cos - grad_cos * sin
+        + (x,) = ctx.saved_tensors
+        + return grad_sin * torch.cos(x) - grad_cos * torch.sin(x)
+    """,
+    "sin_cos, by the operator itself": """
+        - ctx.save_for_backward(*output)
+        + ctx.save_for_backward(*inputs)
+        - sin, cos = ctx.saved_tensors
+        + sin, cos = op(*ctx.saved_tensors)
+    """,
     "log_det, solve": """
         - return torch.linalg.slogdet(A)[1]
         + return torch.logdet(A)

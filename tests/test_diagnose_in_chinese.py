@@ -18,7 +18,7 @@ from double_backward.diagnosis.findings import ROWS
 from double_backward.diagnosis.prepare import NOT_CHECKED
 from double_backward.lines import wrapped
 from double_backward.phrases import Phrase, joined, translation
-from lessons_src.exercises import library
+from lessons_src import library
 from lessons_src.saving_inputs import Square
 from lessons_src.untracked_backward import CubeNumPy
 from lessons_src.what_not_to_do import SinhBad

@@ -282,9 +282,10 @@ def told_to(task: Task, cause: Finding | None) -> str:
         return Phrase(CURES[cause.code], *said.values, **said.named)
     if said.named.get("engine") == "":  # no step leaves torch
         return sentences(said.named["fact"], RECORDED)
-    if cause.code in task.cures:
-        return sentences(said.named["fact"], task.cures[cause.code])
-    said = _instead(said, AGAIN, EXTRA if task.lesson >= 3 else LATER)
+    cure = task.cures.get(cause.code)
+    if cure and "fact" in said.named:
+        return sentences(said.named["fact"], cure)
+    said = _instead(said, AGAIN, cure or (EXTRA if task.lesson >= 3 else LATER))
     return _instead(said, f" {BY_ANOTHER_CALL}", "")  # what this exercise asks for
 
 

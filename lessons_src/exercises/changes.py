@@ -40,15 +40,15 @@ def solution_code(exercise: ModuleType) -> str:
     """The solution of an exercise, with the imports that it needs."""
     if not hasattr(exercise, "SOLUTION"):
         return Phrase("This edition of the course comes without solutions.")
-    parts = [inspect.getsource(part).rstrip() for part in exercise.SOLUTION]
-    used = {n.id for part in parts for n in ast.walk(ast.parse(part)) if isinstance(n, ast.Name)}
     source = inspect.getsource(exercise)
+    part = source.partition("\n# The solution\n")[2].partition("\nSOLUTION = ")[0].strip()
+    used = {n.id for n in ast.walk(ast.parse(part)) if isinstance(n, ast.Name)}
     imports = [
         ast.get_source_segment(source, node)
         for node in ast.parse(source).body
         if isinstance(node, IMPORTS) and used & {a.asname or a.name for a in node.names}
     ]
-    return "\n\n\n".join(["\n".join(filter(None, imports)), *parts])
+    return "\n\n\n".join(["\n".join(filter(None, imports)), part])
 
 
 def edited(code: str, change: str) -> str:

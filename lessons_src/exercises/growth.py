@@ -6,7 +6,7 @@ from torch.autograd import Function
 
 from lessons_src.untracked_backward import in_numpy
 
-from .point import applies_a_function_in_backward
+from .point import leaves_torch_in_a_function_of_backward
 from .task import Point, Task, numbers
 
 TASK = Task(
@@ -30,7 +30,8 @@ TASK = Task(
         (numbers(0.0, -4000.0, 2.0, -0.3, 5.0, 70.0), numbers(3.0, 0.0, -0.01, 9.0, -20.0, -2.0)),
     ),
     point=Point(
-        "a Function for backward, whose derivative you write", applies_a_function_in_backward
+        "NumPy in a Function for backward, whose derivative you write",
+        leaves_torch_in_a_function_of_backward,
     ),
     third=False,
 )

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from .point import keeps_an_extra_output
+from .point import RETURN_IT, keeps_an_extra_output
 from .task import MATRICES, Point, Task, numbers
 
 
@@ -49,6 +49,7 @@ TASK = Task(
         (numbers(0.002, -0.001),),
     ),
     shapes=MATRICES,
+    cures=RETURN_IT,
     point=Point(
         "to keep r: save what backward needs, and return it as an extra output",
         keeps_an_extra_output,

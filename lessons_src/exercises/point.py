@@ -13,6 +13,15 @@ from .language import Phrase
 from .reply import survived
 from .task import Setting, Task
 
+# Why the second derivative is wrong -> what the exercise asks for: not to compute it again.
+RETURN_IT = dict.fromkeys(
+    ("intermediate_saved", "intermediate_on_ctx"),
+    Phrase(
+        "Save it and return it from forward, too, in one flat tuple; hand over a function that "
+        "returns the first result alone."
+    ),
+)
+
 
 def besides(task: Task, answer: Any) -> str:
     """One sentence on a right answer, or ""."""
@@ -73,6 +82,10 @@ def leaves_torch_in_backward(fn: Callable, setting: Setting) -> bool:
 
 def applies_a_function_in_backward(fn: Callable, setting: Setting) -> bool:
     return bool(applied_in_backward(fn, setting)[1])
+
+
+def leaves_torch_in_a_function_of_backward(fn: Callable, setting: Setting) -> bool:
+    return applies_a_function_in_backward(fn, setting) and leaves_torch_in_backward(fn, setting)
 
 
 def applies_itself_in_backward(fn: Callable, setting: Setting) -> bool:

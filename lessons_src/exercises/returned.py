@@ -11,6 +11,7 @@ from torch.autograd import Function, grad
 
 from double_backward.calls import Listener, listening_alone
 from double_backward.methods import around, backward_method
+from double_backward.operators import argument_names
 
 from .differentiate import backward_of, called, functions_of, summed
 from .errors import tree_of
@@ -85,7 +86,8 @@ def _check_written(cls):
 
 def _check_kind(cls, args, returned, note, who):
     """One tensor or None for each argument."""
-    names = list(inspect.signature(cls.forward).parameters)[-len(args) :]
+    own = argument_names(cls)  # of an operator
+    names = own or list(inspect.signature(cls.forward).parameters)[-len(args) :]
     if returned is None and not _has_return(cls.backward):
         wrong(Phrase("{} returns None.", who), Phrase("It has no return."))
     if isinstance(returned, Function):

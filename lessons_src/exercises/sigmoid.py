@@ -31,6 +31,7 @@ TASK = Task(
         "-grad_out * out²": lambda g, x: -g * torch.sigmoid(x) ** 2,
     },
     wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0, 100.0, -100.0),),),
+    far=(numbers(710.0, -710.0),),
 )
 
 # The solution

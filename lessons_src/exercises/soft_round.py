@@ -33,6 +33,14 @@ TASK = Task(
         "That is grad_out * (1 - 2 pi cos(2 pi x)). The inner derivative, 2 pi, and the division "
         "by 2 pi cancel.": (lambda g, x: g * (1 - 2 * torch.pi * torch.cos(2 * torch.pi * x))),
         "It is 0 everywhere. Is it the slope at x, or at the rounded x?": lambda g, x: g * 0,
+        "That is grad_out times the staircase itself. backward returns grad_out times its "
+        "derivative.": lambda g, x: g * (x - torch.sin(2 * torch.pi * x) / (2 * torch.pi)),
+        "That is grad_out * (1 - sin(2 pi x)). The derivative of sin(u) is cos(u).": (
+            lambda g, x: g * (1 - torch.sin(2 * torch.pi * x))
+        ),
+        "That is grad_out * (1 - cos(x)). In cos stands what stood in sin: 2 pi x.": (
+            lambda g, x: g * (1 - torch.cos(x))
+        ),
     },
     terms={
         "grad_out": lambda g, x: g,

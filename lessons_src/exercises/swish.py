@@ -48,6 +48,7 @@ TASK = Task(
     },
     given=Given,
     wide=((numbers(0.0, 0.01, -0.3, 3.0, -5.0, 12.0, -20.0, 30.0, 100.0, -100.0),),),
+    far=(numbers(710.0, -710.0),),
 )
 
 # The solution
