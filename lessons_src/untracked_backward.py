@@ -6,8 +6,6 @@ for one result of many elements. `Solve` needs no second Function, since its bac
 itself; nor does `ExpIntegral`, a SciPy function whose derivative torch can write.
 """
 
-from itertools import count
-
 import torch
 from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
@@ -88,17 +86,6 @@ def in_numpy(function, *tensors):
     """Call `function` on the arrays behind CPU tensors; the result is a tensor without graph."""
     arrays = [tensor.detach().numpy() for tensor in tensors]
     return torch.as_tensor(function(*arrays))
-
-
-_numbers = count(1)
-
-
-def new_name(name):
-    """A name for an operator that no other has, such as "lesson::cube_3".
-
-    What is registered under a name that is taken replaces the older operator everywhere.
-    """
-    return f"lesson::{name}_{next(_numbers)}"
 
 
 class CubeNumPy(Function):

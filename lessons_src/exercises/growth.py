@@ -6,7 +6,7 @@ from torch.autograd import Function
 
 from lessons_src.untracked_backward import in_numpy
 
-from .point import leaves_torch_in_a_function_of_backward
+from .point import applies_a_function_without_exponentials_of_torch
 from .task import Point, Task, numbers
 
 TASK = Task(
@@ -31,7 +31,7 @@ TASK = Task(
     ),
     point=Point(
         "NumPy in a Function for backward, whose derivative you write",
-        leaves_torch_in_a_function_of_backward,
+        applies_a_function_without_exponentials_of_torch,
     ),
     third=False,
 )

@@ -4,11 +4,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from double_backward.graphs import walk
 from double_backward.untracked_steps import LEAVING, watched
 
-from .differentiate import applied_in_backward, backward_of, called, first, functions_of
+from .differentiate import (
+    applied_in_backward,
+    backward_of,
+    called,
+    first,
+    functions_of,
+    second,
+)
 from .language import Phrase
 from .reply import survived
 from .task import Setting, Task
@@ -84,8 +92,20 @@ def applies_a_function_in_backward(fn: Callable, setting: Setting) -> bool:
     return bool(applied_in_backward(fn, setting)[1])
 
 
-def leaves_torch_in_a_function_of_backward(fn: Callable, setting: Setting) -> bool:
-    return applies_a_function_in_backward(fn, setting) and leaves_torch_in_backward(fn, setting)
+class _Exponentials(TorchDispatchMode):
+    """Whether torch computes any."""
+
+    met = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.met |= func.overloadpacket._qualified_op_name in ("aten::exp", "aten::exp_")
+        return func(*args, **(kwargs or {}))
+
+
+def applies_a_function_without_exponentials_of_torch(fn: Callable, setting: Setting) -> bool:
+    with _Exponentials() as seen:
+        second(fn, setting, 0)
+    return applies_a_function_in_backward(fn, setting) and not seen.met
 
 
 def applies_itself_in_backward(fn: Callable, setting: Setting) -> bool:

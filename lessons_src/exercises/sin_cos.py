@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lessons_src.untracked_backward import in_numpy, new_name
+from lessons_src.operators import new_name
+from lessons_src.untracked_backward import in_numpy
 
 from .task import NO_NUMBER, Task, numbers
 
