@@ -55,6 +55,12 @@ LINES = {
 # An icon of the theme's in its script, by name, and other names that it has; there are 2,000.
 ICON = re.compile(r'"?([\w-]+)"?:\[\d+,\d+,\[([^\]]*)\],"[0-9a-f]+",(?:"[^"]*"|\[[^\]]*\])\],?')
 NAMES = re.compile(r"fa-([\w-]+)")
+# Words in code; the places where a name may go on in the next line, and those of a long word.
+CODE, NAME_ENDS = (
+    re.compile(r'(?<=<span class="pre">)[^<]+'),
+    re.compile(r"(?<=\w[./])(?=[A-Za-z_])"),
+)
+LONG_WORD = re.compile(r"\w{20,}")
 CONTENTS = """
 
 ```{{toctree}}
@@ -84,15 +90,23 @@ def main(source=SOURCE, target=TARGET, repository="", home=""):
         if done.returncode:
             sys.exit("The site is not complete: the lines above say which page to mend.")
         leave_icons_out(folder)
-        draw_formulas(folder)
+        finish(folder)
     print(f"The site is in {os.path.relpath(target, ROOT)}: open index.html there.")
 
 
-def draw_formulas(folder):
+def finish(folder):
+    """Formulas are drawn, and names go on in the next line where they may."""
     pages = list(folder.rglob("*.html"))
     drawn = formulas.with_formulas([page.read_text(encoding="utf-8") for page in pages])
     for page, text in zip(pages, drawn, strict=True):
+        text = CODE.sub(lambda code: breakable(code[0]), text)
         page.write_text(text, encoding="utf-8", newline="\n")
+
+
+def breakable(code):
+    """Behind a dot or `/`, and in a word that a phone has no line for behind `_`."""
+    code = LONG_WORD.sub(lambda word: word[0].replace("_", "_<wbr>"), code)
+    return NAME_ENDS.sub("<wbr>", code)
 
 
 def leave_icons_out(folder):

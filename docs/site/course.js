@@ -1,14 +1,20 @@
 // What the theme leaves open for whoever reads with the keyboard, a screen reader or on paper.
 
-const PICTURES = ".cell_output:has(> img), .stepper .picture > div";
+const SAY_SO = ".cell_output:has(> img), .stepper .picture > div, table";
+
+// A picture may be as small as to have letters of 11 px, which are of 11 points in it.
+function fitPictures() {
+  for (const image of document.querySelectorAll(".cell_output img"))
+    Object.assign(image.style, { minWidth: `${0.75 * image.naturalWidth}px`, maxWidth: "100%" });
+}
 
 function reachWhatScrolls() {
   // A box that scrolls sideways is scrolled with the arrow keys, once it can have the focus.
-  for (const box of document.querySelectorAll(`pre, table, mjx-container[display], div.math, ${PICTURES}`)) {
+  for (const box of document.querySelectorAll(`pre, mjx-container[display], div.math, ${SAY_SO}`)) {
     const wide = box.scrollWidth > box.clientWidth;
     if (wide) box.tabIndex = 0;
     else if (box.tabIndex === 0) box.removeAttribute("tabindex");
-    if (box.matches(PICTURES)) box.classList.toggle("sideways", wide);
+    if (box.matches(SAY_SO)) box.classList.toggle("sideways", wide);
   }
 }
 
@@ -18,6 +24,7 @@ addEventListener("load", () => {
     button.removeAttribute("aria-label");
   for (const fold of document.querySelectorAll("summary[aria-label]"))
     fold.removeAttribute("aria-label");
+  fitPictures();
   reachWhatScrolls();
 });
 addEventListener("resize", reachWhatScrolls);

@@ -42,7 +42,8 @@ COLOURS: dict[Colour, str] = {RIGHT: "darkgreen", WRONG: "red3", OPEN: "black"}
 LETTERS = 11  # points, of which one is a pixel at least: none is smaller
 BACK = "\N{UPWARDS ARROW} "  # before a number that a backward pass brought back
 WRAP = 22  # characters in a line of a box
-CAPTION = 60  # and in a line below the graph
+CAPTION = 31  # and in a line above or below the graph, which a phone has room for
+A_ROW = 2  # looks in a row of the legend
 PAGE = 800  # px: a wider picture is scaled down to what JupyterLab shows beside its file browser
 PANE = 600  # px: a higher one is scaled down to what a laptop shows at once, if that can be read
 
@@ -256,11 +257,13 @@ class _Dot:
     def _caption(self) -> str:
         """The sentences and the legend, an HTML-like label below the graph."""
         lines = [f"<B>{escape(line)}</B>" for s in self.sentences for line in _wrapped(s, CAPTION)]
-        rows = [f'<TD COLSPAN="4">{line}</TD>' for line in lines]
         if self.legend:
             cells = [_CELL.format(look=look, words=words) for words, look in self._legend()]
-            rows += ["".join(cells[i : i + 4]) for i in range(0, len(cells), 4)]
-            rows.append(f'<TD COLSPAN="4">{", ".join(self._line_styles())}</TD>')
+            looks = ["".join(cells[i : i + A_ROW]) for i in range(0, len(cells), A_ROW)]
+            styles = _wrapped(", ".join(self._line_styles()), CAPTION)
+        else:
+            looks, styles = [], []
+        rows = [whole_row(line) for line in lines] + looks + [whole_row(line) for line in styles]
         body = "".join(f"<TR>{row}</TR>" for row in rows)
         return f'<TABLE BORDER="0" CELLSPACING="2">{body}</TABLE>' if rows else ""
 
@@ -286,6 +289,10 @@ class _Dot:
             yield "red: should be there"
         if self.sketch.flow.arrived:
             yield f"{BACK}number: comes back"
+
+
+def whole_row(line: str) -> str:
+    return f'<TD COLSPAN="{A_ROW}">{line}</TD>'
 
 
 def sentence(lines: list[str], colour: Colour) -> str:
