@@ -57,8 +57,8 @@ def main() -> None:
         result = met.diagnosed(error, at_least=1, within=WITHIN if told else None)
         all_right = result.ok
         _report(options, result)
-    except Exception:  # of ours: it does not take the place of the script's own end
-        traceback.print_exc(file=sys.__stderr__)
+    except Exception as raised:  # of ours: it does not take the place of the script's own end
+        print(own(raised) or traceback.format_exc(), file=sys.__stderr__)
     if isinstance(error, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)

@@ -100,7 +100,7 @@ def missing() -> list[str]:
 
 
 def _names_that_are_gone() -> list[tuple[str, str]]:
-    return [(name, use) for name, use in NAMES.items() if not _is_there(name)]
+    return [(name, use) for name, use in NAMES.items() if _there(name) is None]
 
 
 def _said_of(lost: list[tuple[str, str]]) -> list[str]:
@@ -113,7 +113,7 @@ def _said_of(lost: list[tuple[str, str]]) -> list[str]:
 def hooks() -> list[Any]:
     """What the private names stand for now: another object where one has been replaced by somebody
     else, None where one is gone."""
-    there = [vars(owner).get(name) for owner, name in _owners()]
+    there = [getattr(owner, "__dict__", {}).get(name) for owner, name in _owners()]
     return [vars(Function)["apply"], *map(_behind_ours, there)]
 
 
@@ -126,16 +126,16 @@ def _behind_ours(hook: Any) -> Any:
 
 @cache
 def _owners() -> list[tuple[Any, str]]:
-    """(module or class, attribute) of each of the names."""
+    """(module or class, attribute) of each of the names; None for what is gone itself."""
     parts = [name.rpartition(".") for name in NAMES]
-    return [(resolve_name(owner), name) for owner, _, name in parts]
+    return [(_there(owner), name) for owner, _, name in parts]
 
 
-def _is_there(name: str) -> bool:
+def _there(name: str) -> Any:
     try:
-        return resolve_name(name) is not None
+        return resolve_name(name)
     except (ImportError, AttributeError):
-        return False
+        return None
 
 
 def _operators_are_known() -> bool:
@@ -152,6 +152,8 @@ def _operators_are_known() -> bool:
 
 
 class _Small(Function):
+    is_ours = True  # whoever listens has failed already
+
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return x * 2

@@ -42,7 +42,7 @@ from ._torch import (
 )
 from .compiled import is_region, region_here
 from .containers import anew
-from .failures import handed_over
+from .failures import handed_over, loud
 from .methods import applied, has_setup_context
 from .operations import Operations
 from .operators import as_called, custom_of
@@ -457,7 +457,7 @@ def _made(init):
         cls = class_of(self)
         ours = getattr(cls, "is_ours", False)
         if _listeners and issubclass(cls, Function) and not ours and not is_traced():
-            with uncompiled():
+            with uncompiled(), loud():
                 _hook_forward(cls, self)
 
     return hooked
@@ -485,7 +485,7 @@ class _Forward:
         self.waiting = {}  # thread -> its node
 
     def __call__(self, *args, **kwargs):
-        with uncompiled():
+        with uncompiled(), loud():
             with _lock:
                 ctx = self.waiting.pop(threading.get_ident(), None)
                 if not self.waiting:
@@ -496,7 +496,7 @@ class _Forward:
         with _watching(watch):
             out = handed_over(self.method, *args, **kwargs)
         if call is not None:
-            with uncompiled():
+            with uncompiled(), loud():
                 _tell_of(call)
                 call.did = watch and watch.did(out, ctx)
                 skip = not has_setup_context(self.cls)  # ctx
@@ -603,8 +603,9 @@ def _backward(method):
         given = tuple(grad_outs[0]) if boxed else grad_outs
         call = call_of(self)
         if call is not None and not is_traced() and _is_heard(self):
-            for listener in _once_each():
-                listener.differentiated(call, given)
+            with loud():
+                for listener in _once_each():
+                    listener.differentiated(call, given)
         recorded = torch.is_grad_enabled() and not is_traced()
         watch = None
         if recorded and call is not None and call.did is not None:
@@ -618,7 +619,7 @@ def _backward(method):
         if not recorded or not _is_heard(self):
             _let_go(self)
             return grads
-        with uncompiled():
+        with uncompiled(), loud():
             if watch:
                 call.did_both = watch.did(grads)
             grads = grads if isinstance(grads, tuple) else (grads,)
@@ -643,7 +644,7 @@ def _forward_mode(method):
         outs = method(self, *tangents)
         call = call_of(self)
         if call is not None and not is_traced() and _is_heard(self):
-            with uncompiled():
+            with uncompiled(), loud():
                 for listener in _once_each():
                     outs = listener.after_jvp(call, tangents, outs)
         return outs

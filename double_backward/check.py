@@ -30,7 +30,7 @@ from torch import Tensor
 
 from . import tangents
 from .differences import NONE, STEPS, Slope, apart, flat, real, slope
-from .failures import raise_if_own
+from .failures import raise_if_own, unless_gone
 from .lines import first_line
 from .phrases import Phrase
 
@@ -643,11 +643,10 @@ def _sizes(here):
 
 
 def _or_nan(line, h, like):
-    try:
+    with unless_gone():  # of the callable, outside its domain
         outs, grads = line.both(h)
         return flat([*outs, *grads])
-    except Exception:  # of the callable, outside its domain
-        return torch.full_like(like, torch.nan)
+    return torch.full_like(like, torch.nan)
 
 
 def _by_grad_out(line, g, dtype):
@@ -678,7 +677,7 @@ def without_rounding(expected: Expected) -> Expected:
         if ((torch.minimum(*moved) > 0) & (torch.maximum(*moved) <= limit * g.abs())).all():
             return expected  # all move a little, and none in steps
     solid = jitter <= limit * g.abs()
-    with suppress(Exception):  # of the callable, so far away
+    with unless_gone():  # of the callable, so far away
         solid &= ~(stands & (line.gradients(1.0) != g))  # it moves in steps of the last digit
     return replace(expected, weights=expected.weights * solid)
 

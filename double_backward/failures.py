@@ -3,18 +3,23 @@
 Code that was handed in is called by `handed_over` alone, where the call itself can raise (a wrong
 number of arguments, a callable written in C). An error whose innermost line is anywhere else in
 this package is ours, and nothing that is wrong with what was handed in; so is a name that torch
-lacks where this package has called torch.
+lacks where this package has called torch. What a line of ours raises by a `raise` is meant, and
+says what it has to. `loud` stands around whatever is ours alone: a verb, a
+rehearsal, each hook that torch calls. `unless_gone` stands where an error of what was handed in may
+be dropped: a name that torch lacks may not.
 """
 
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dis import opmap
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
 import torch
 
-from ._torch import TESTED, missing
+from ._torch import TESTED, missing, not_for_dynamo
 from .places import OURS
 
 T = TypeVar("T")
@@ -67,19 +72,25 @@ def own(error: BaseException) -> ToolFailure | None:
         ways.pop()
     way = ways[-1]
     code = way.tb_frame.f_code
-    if not code.co_filename.startswith(OURS) or code is handed_over.__code__:
+    if not code.co_filename.startswith(OURS) or code is handed_over.__code__ or _is_said(way):
         return None
     place = f"double_backward/{code.co_filename.removeprefix(OURS)}, line {way.tb_lineno}"
     return failure(f"it raised {type(error).__name__}: {error} ({place})")
 
 
 def _is_gone_from_torch(error: BaseException) -> bool:
+    """Whether torch lacks an attribute, or misses a name in a line of its own."""
     if not isinstance(error, AttributeError):
-        return False
+        return isinstance(error, NameError)
     owner = getattr(error, "obj", None)
     kind = owner if isinstance(owner, type) else type(owner)
     home = owner.__name__ if isinstance(owner, ModuleType) else kind.__module__
     return home.partition(".")[0] == "torch"
+
+
+def _is_said(way: TracebackType) -> bool:
+    """Whether a `raise` stands there, as for what a verb cannot be asked, or an assertion."""
+    return way.tb_frame.f_code.co_code[way.tb_lasti] == opmap["RAISE_VARARGS"]
 
 
 def _is_in_torch(way: TracebackType) -> bool:
@@ -93,13 +104,44 @@ def raise_if_own(error: BaseException) -> None:
         raise ours from (None if ours is error else error)
 
 
+class loud(AbstractContextManager[None]):
+    """Inside, an error of ours is raised as `ToolFailure`, and any other as it is."""
+
+    @not_for_dynamo
+    def __enter__(self) -> None: ...
+
+    @not_for_dynamo
+    def __exit__(self, _: Any, error: BaseException | None, way: Any) -> None:
+        if error is not None:
+            raise_if_own(error)
+
+
+class unless_gone(AbstractContextManager[None]):
+    """Inside, an `Exception` ends the block and is dropped, but for a name that torch lacks where
+    we ask for it, which is a `ToolFailure`."""
+
+    def __exit__(self, _: Any, error: BaseException | None, way: Any) -> bool:
+        if error is not None:
+            raise_if_gone(error)
+        return isinstance(error, Exception)
+
+
+def raise_if_gone(error: BaseException) -> None:
+    """Raise `ToolFailure` in the place of an error of ours which says that torch lacks a name."""
+    if isinstance(error, ToolFailure) or _is_gone_from_torch(error):
+        raise_if_own(error)
+
+
 def failure(what: str) -> ToolFailure:
     """The one error that is raised where this package fails, with what can be done.
 
     Args:
         what: has happened, as it stands behind "because".
     """
-    lost = " ".join(by_itself(missing))
+    try:
+        lost = " ".join(by_itself(missing))
+    except Exception as error:
+        lost = f"What it lacks cannot be asked: {type(error).__name__}: {error}."
     return ToolFailure(
         f"double_backward itself has failed, and not what it was given, because {what}. "
         f"This is torch {torch.__version__}; the package is tested with torch {TESTED}. "

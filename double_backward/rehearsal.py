@@ -47,7 +47,13 @@ def rehearsed(what: str, way: Callable[[type, Tensor], str], *expected: str) -> 
         return
     with _one_at_a_time:  # two that draw, seed or set something would meet
         if not _has_passed(what, now):
-            _rehearse(what, way, expected)
+            try:
+                _rehearse(what, way, expected)
+            except ToolFailure:
+                raise
+            except Exception as error:  # there is nothing here that is not ours
+                said = f"{type(error).__name__}: {error}"
+                raise failure(f"the rehearsal of {what} raised {said}") from error
             _passed[what] = now
 
 

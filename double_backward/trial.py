@@ -46,7 +46,7 @@ from double_backward.check import (
     without_rounding,
 )
 from double_backward.differences import NONE, apart, flat, slope
-from double_backward.failures import raise_if_own
+from double_backward.failures import raise_if_own, unless_gone
 from double_backward.lines import first_line
 from double_backward.operations import reads_values
 from double_backward.phrases import Phrase
@@ -176,7 +176,7 @@ class Trial:
 
     def _keeps_16_bits(self):
         """Whether forward keeps anything in 16 bits: a step that is lost there moves nothing."""
-        with suppress(Exception), self.line.subject.around(), torch.no_grad():  # of the Function
+        with unless_gone(), self.line.subject.around(), torch.no_grad():  # of the Function
             ctx, _ = forward_again(self.call, self.inputs())
             kept = tree_leaves([ctx.saved_tensors, ctx.attributes])
             return any(isinstance(t, torch.Tensor) and t.dtype in SIXTEEN_BITS for t in kept)
@@ -315,7 +315,7 @@ class Trial:
     def reads_values(self):
         """Whether it decides by the values of tensors, or may do so."""
         line = self.line
-        with suppress(Exception), line.subject.around(), torch.no_grad():  # of the Function
+        with unless_gone(), line.subject.around(), torch.no_grad():  # of the Function
             return reads_values(lambda: line.subject.backward_inside(line.x(), line.u()))
         return True
 

@@ -1,6 +1,6 @@
 """Loud when blind: where torch has changed, or this package fails, it says so and blames nobody."""
 
-import itertools
+import functools
 import os
 import subprocess
 import sys
@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from made_functions import function, x
-from torch.autograd import grad
 from torch.autograd.function import BackwardCFunction
 
 import double_backward
 from double_backward import (
+    SecondDerivativeError,
+    assert_double_backward,
     calls,
     change,
     detect_intermediates,
@@ -24,20 +25,17 @@ from double_backward import (
     trial,
 )
 from double_backward.failures import ToolFailure, handed_over, own
+from double_backward.rehearsal import second_derivative
+from double_backward.remedies.known import forget
+from lessons_src.saving_inputs import Square
 from lessons_src.what_not_to_do import SinhBad
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-numbers = itertools.count()
-
-
 def wrong_step():
-    """With a Function that no earlier trial has met."""
-    unmet = type("SinhBad", (SinhBad,), {"number": next(numbers)})
-    point = x()
-    (first,) = grad((unmet.apply(point) ** 2).sum(), point, create_graph=True)
-    first.sum().backward()
+    forget()  # what an earlier trial has found
+    second_derivative(SinhBad, x())
 
 
 def inside_detect():
@@ -56,6 +54,52 @@ VERBS = {
     "diagnose_all": lambda: diagnose_all(wrong_step),
 }
 every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+
+
+def said_by(verb, function):
+    """What a verb says of a Function, in a word: "loud" where it has failed itself."""
+    forget()
+    point = x()
+    try:
+        if verb == "diagnose":
+            found = diagnose(function.apply, point)
+            lost = any(finding.code == "tool_failed" for finding in found.findings)
+            return "loud" if lost else found.verdict
+        if verb == "diagnose_all":
+            return diagnose_all(lambda: second_derivative(function, point)).rows[0].verdict
+        remedy = detect_intermediates if verb == "detect" else recompute_intermediates
+        with remedy():
+            return second_derivative(function, point).tolist()
+    except ToolFailure:
+        return "loud"
+    except SecondDerivativeError:
+        return "wrong"
+
+
+said_before = functools.cache(said_by)
+
+# Each was told as a fault of the user's, or raised as a plain error, by a verb at least.
+LESS = [
+    (torch._C, "_TorchDispatchModeKey"),
+    (torch.Tag, "pointwise"),
+    (torch.autograd, "Variable"),
+    (torch.cuda, "is_available"),
+    (torch.autograd.function, "BackwardCFunction"),
+    (torch.autograd.function._SingleLevelFunction, "jvp"),
+    (torch.autograd.forward_ad, "unpack_dual"),
+    (torch.utils._pytree, "TreeSpec"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name"), LESS, ids=[name for _, name in LESS])
+def test_without_a_name_of_torch_a_verb_is_loud_or_says_the_same(owner, name, monkeypatch):
+    """Of a right Function and of a wrong one."""
+    pairs = [(verb, f) for verb in (*VERBS, "diagnose") for f in (Square, SinhBad)]
+    before = {pair: said_before(*pair) for pair in pairs}
+    with monkeypatch.context() as without:
+        without.delattr(owner, name)
+        after = {pair: said_by(*pair) for pair in pairs}
+    assert after == {pair: "loud" if after[pair] == "loud" else before[pair] for pair in pairs}
 
 
 # What a new torch may do to us: a name is gone, or is there and does something else.
@@ -143,6 +187,15 @@ def test_an_error_of_the_users_is_theirs(forward, backward):
     assert found.findings[0].code != "tool_failed"
     found = diagnose_all(lambda: wrong.apply(x()).sum().backward())
     assert type(found.error) in (AttributeError, TypeError)
+
+
+def test_what_a_line_of_ours_raises_on_purpose_is_no_fault():
+    """What a verb cannot be asked, and an assertion that fails; inside another verb, too."""
+    found = diagnose_all(lambda: assert_double_backward(SinhBad.apply, x()))
+    assert type(found.error) is AssertionError
+    assert type(diagnose_all(lambda x: x).error) is TypeError
+    with pytest.raises(ValueError, match="order takes 2 or 3"), detect_intermediates():
+        diagnose(SinhBad.apply, x(), order=5)
 
 
 def test_what_torch_misses_inside_itself_is_no_fault_of_fn(monkeypatch):

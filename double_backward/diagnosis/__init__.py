@@ -22,7 +22,7 @@ from double_backward._torch import tree_flatten, tree_unflatten
 from double_backward.arguments import Ignored, asked, listed
 from double_backward.check import Outcome, is_symmetric
 from double_backward.compiled import as_written
-from double_backward.failures import own
+from double_backward.failures import own, unless_gone
 from double_backward.lines import described
 from double_backward.operators import named as operator_named
 from double_backward.phrases import Phrase
@@ -216,7 +216,7 @@ def diagnose(
     except TookTooLong as late:
         running = Phrase(", while this was running: {}", late.running) if late.running else ""
         ended = NotChecked("took_too_long", timeout, running)
-        with suppress(Exception):  # of objects that fn or inputs are
+        with unless_gone():  # of objects that fn or inputs are
             if known and known[-1].bad:
                 return _so_far(name, ended, known[-1])
         return _not_checked(name, ended)

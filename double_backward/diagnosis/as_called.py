@@ -19,6 +19,7 @@ from double_backward.calls import Call, Listener, listening
 from double_backward.check import BESIDE_FIRST, COARSE, OTHER_CODE, SURROGATE, TINIEST, Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, as_written
 from double_backward.differences import real
+from double_backward.failures import raise_if_gone
 from double_backward.phrases import Phrase, joined
 
 from .formulas import Probe, Reported, Row, Setting, reported, uneven_probe
@@ -250,7 +251,8 @@ def compiled(fn: Callable, inputs: tuple) -> Compiled | None:
             ]
         with as_written():
             rows = {s: _worst([_row(probe, got[s], s) for probe, got in said]) for s in Setting}
-    except Exception:  # of fn, which is told of where it is called as it was written
+    except Exception as error:  # of fn, which is told of where it is called as it was written
+        raise_if_gone(error)
         return None
     return Compiled(tuple(heard.regions), rows)
 

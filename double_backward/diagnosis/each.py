@@ -9,7 +9,7 @@ checked; where that is wrong, the same with one thing done otherwise says what i
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from math import isclose
@@ -30,6 +30,7 @@ from double_backward.change import (
 )
 from double_backward.check import SAME_NUMBER, SURROGATE, Outcome, first, measure, size
 from double_backward.differences import close, flat, same, shaped
+from double_backward.failures import unless_gone
 from double_backward.graphs import walk
 from double_backward.lines import first_line
 from double_backward.methods import applied_as_is, has_setup_context
@@ -72,7 +73,7 @@ def judge_each(measured: Measured, customs: Sequence[Custom]) -> tuple[Custom, .
         custom = replace(custom, untracked_calls=_own(steps, custom))
         if call is not None and seen[custom.name] < MOST:
             seen[custom.name] += 1
-            with suppress(Exception):  # of the Function
+            with unless_gone():  # of the Function
                 custom = _judged(custom, call, beside, met, measured, sizes)
         found.append(custom)
     return tuple(found)
@@ -109,7 +110,7 @@ def _calls(probe, met):
             given = [(y, w) for y, w in zip(ys, probe.w, strict=True) if y.requires_grad]
             outs, u = [y for y, _ in given], [w.clone().requires_grad_(recorded) for _, w in given]
             classes = [node.custom for node in nodes]
-            with suppress(Exception), around(), unguarded(classes), watched(classes) as seen:
+            with unless_gone(), around(), unguarded(classes), watched(classes) as seen:
                 try:
                     torch.autograd.grad(outs, t, u, create_graph=True, allow_unused=True)
                     break
@@ -127,7 +128,7 @@ def _own(steps, custom):
 
 def _beside(probe, calls):
     """The same calls where the inputs of fn are moved a little; `calls` where others come there."""
-    with suppress(Exception), listening_alone(Listener()):  # of fn
+    with unless_gone(), listening_alone(Listener()):  # of fn
         looked = look(probe.target, probe.target.uneven_step(STEP))
         found = [call_of(node.fn) for node in looked.nodes]
         if [c and c.function.__name__ for c in found] == [c and c.function.__name__ for c in calls]:
@@ -156,7 +157,7 @@ def _judged(custom, call, beside, met, measured, sizes):
             handed=tuple(_handed(truth, beside)),
         )
         if found.bad:
-            with suppress(Exception):  # of the Function
+            with unless_gone():  # of the Function
                 return _explained(custom, truth, inner, dtype)
         return custom
 
@@ -197,7 +198,7 @@ def _handed(truth, beside):
         if place in call.inputs or arg is other or _is_followed(arg):
             continue
         other = other.detach().to(arg) if isinstance(arg, Tensor) else other
-        with suppress(Exception), call.exchanged(place, other):  # of the Function
+        with unless_gone(), call.exchanged(place, other):  # of the Function
             if not torch.equal(truth.line.gradients(), g):
                 yield _name(call, place)
 
@@ -243,7 +244,7 @@ def _own_results(truth, returns):
         def elsewhere(where, own, slot=saved.slot):
             return own + NEAR * size(own) if where[0] == slot else own
 
-        with suppress(Exception), reading(truth.call.function, elsewhere):  # of the Function
+        with unless_gone(), reading(truth.call.function, elsewhere):  # of the Function
             if not close(g, truth.line.gradients()):
                 yield saved.title
 
@@ -274,7 +275,7 @@ def _extra(saved, truth):
 
 def _seconds(call, dtype):
     """What the backward of a Function that backward applies returns wrongly."""
-    with suppress(Exception):  # of the Function
+    with unless_gone():  # of the Function
         truth = Trial(call, None, dtype=dtype, anyway=True)
         subject, x = truth.line.subject, truth.line.x()
         with subject.around(), torch.no_grad():
@@ -337,7 +338,7 @@ def _used(kept, truth, with_graph, leaves_torch):
 
 def _is_used(slot, truth):
     """None where that is not known."""
-    with suppress(Exception):  # of the Function
+    with unless_gone():  # of the Function
         part = truth.expected, truth.call.function, lambda where: where[0] == slot
         return moves(taken(*part))
     return None
@@ -366,7 +367,7 @@ def _forward(truth, h=0.0):
     """At a point of the line; on the other side where it has no value here."""
     for side in (h, -h):
         inputs = truth.inputs(side)
-        with suppress(Exception), truth.line.subject.around(), torch.no_grad():
+        with unless_gone(), truth.line.subject.around(), torch.no_grad():
             ctx, outs = forward_again(truth.call, inputs)
             given = [*inputs.values(), *(ctx.handed_over[place] for place in inputs)]
             outs = [y for y in outs if isinstance(y, Tensor)]
@@ -397,7 +398,7 @@ def _follows(value):
 
 def _leaves_state(truth):
     """Whether what backward returns changes by what is not on ctx."""
-    with suppress(Exception):  # of the Function
+    with unless_gone():  # of the Function
         return bool(moves(taken_elsewhere(truth.expected, truth.call.function)))
     return False
 

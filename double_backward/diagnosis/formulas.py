@@ -22,7 +22,7 @@ from torch import Tensor
 
 from double_backward.check import TINIEST, Outcome, size, unit
 from double_backward.differences import Slope, filled, flat, shaped, slope, taken, vjp
-from double_backward.failures import raise_if_own
+from double_backward.failures import raise_if_gone, raise_if_own, unless_gone
 from double_backward.lines import first_line
 from double_backward.places import raised_in
 
@@ -120,11 +120,10 @@ class Probe:
 
     def values_and_gradient(self, d: Tensor, h: float) -> Tensor:
         """Outputs and first derivative at the point + h d, flat; NaN outside the domain of fn."""
-        try:
+        with unless_gone():  # of fn, or of its backward
             call = self.target.start(shift=h * d)
             return torch.cat([flat(call.ys), vjp(call.ys, call.t, self.w, self.by_backward)])
-        except Exception:  # of fn, or of its backward
-            return torch.full((len(flat(self.y0)) + len(d),), torch.nan)
+        return torch.full((len(flat(self.y0)) + len(d),), torch.nan)
 
 
 def uneven_probe(target: Target) -> Probe:
@@ -217,7 +216,8 @@ def shown(found, asked_otherwise):
         try:
             said = found.said if probe is found.probe else {s: reported(probe, s) for s in Setting}
             true, gradient = _expected(probe, found.dtype)
-        except Exception:  # of fn, beside the point
+        except Exception as error:  # of fn, beside the point
+            raise_if_gone(error)
             continue
         pairs = {s: (said[s], true[s]) for s in Setting}
         rows = {

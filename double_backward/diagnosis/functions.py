@@ -15,6 +15,7 @@ from torch import Tensor
 from double_backward._torch import element_count, version
 from double_backward.check import Checked, Outcome
 from double_backward.differences import same
+from double_backward.failures import unless_gone
 from double_backward.graphs import walk
 from double_backward.methods import has_jvp, names_of
 from double_backward.names import Save, saves_noted
@@ -235,12 +236,10 @@ def custom_functions(target: Target, here: Looked | None = None) -> tuple[Custom
 def _beside(target, here):
     """A little beside the point; `here` where fn has no value there, or another graph."""
     for nearer in (1.0, 1e-3):
-        try:
+        with unless_gone():  # of fn
             there = look(target, target.uneven_step(nearer * STEP))
-        except Exception:  # of fn
-            continue
-        counts = [[len(n.kept) for n in looked.nodes] for looked in (here, there)]
-        return there if counts[0] == counts[1] else here
+            counts = [[len(n.kept) for n in looked.nodes] for looked in (here, there)]
+            return there if counts[0] == counts[1] else here
     return here
 
 

@@ -1,14 +1,13 @@
 """The evidence, gathered in order: prepare, measure where it tells most, look at the Functions."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import torch
 
 from double_backward import check
 from double_backward.check import EXACT, TELLS, Outcome
-from double_backward.failures import raise_if_own
+from double_backward.failures import raise_if_own, unless_gone
 from double_backward.graphs import walk
 from double_backward.lines import first_line
 from double_backward.methods import matches, unmet
@@ -60,9 +59,9 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
     if measured.bad or evidence.first_is_wrong or evidence.inexact or evidence.excused:
         evidence = replace(evidence, steps=_steps_of_fn(measured.probe.target, evidence.functions))
     if measured.bad:
-        with suppress(Exception):  # of fn
+        with unless_gone():  # of fn
             matrix = blocks(measured)
-        with suppress(Exception):  # of fn
+        with unless_gone():  # of fn
             how = typed(measured.probe)
         try:
             evidence = replace(evidence, shares=shares(measured, evidence.functions))
@@ -87,7 +86,7 @@ def _gather(
     if target is not prepared.target:
         functions = custom_functions(target)
     elif prepared.given and not measured.bad:
-        with suppress(Exception):  # of fn, in float32
+        with unless_gone():  # of fn, in float32
             other = in_float32(measured, prepared.given)
         measured = replace(measured, second={**measured.second, **other})
     functions = with_meant(functions, ignore)
@@ -99,7 +98,7 @@ def _gather(
         return found, measured
     known.append(found)
     if _asks_its_backwards(measured) or len({f.meant for f in functions}) > 1:
-        with suppress(Exception):  # of fn
+        with unless_gone():  # of fn
             functions = judge_each(measured, functions)
     measured = replace(measured, second=settled(measured, functions, measured.together))
     found = replace(found, measured=measured.numbers, functions=functions, alone=_alone(target))
@@ -137,7 +136,7 @@ def _alone(target):
 def _steps_of_fn(target, functions):
     """Those that fn itself takes where autograd does not follow, hooks first: they decide."""
     seen = list[Step]()
-    with suppress(Exception), watched_fn() as steps:  # of fn
+    with unless_gone(), watched_fn() as steps:  # of fn
         seen = steps
         target.start()
     found = [step for step in seen if step.where]

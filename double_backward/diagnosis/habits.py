@@ -1,6 +1,5 @@
 """How fn and its backward behave when they are called as a larger model calls them."""
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,7 +10,7 @@ from double_backward._torch import EDITED, version
 from double_backward.calls import Listener, listening
 from double_backward.check import EXACT, FACTORS, LINEAR, size
 from double_backward.differences import filled, flat, same, vjp
-from double_backward.failures import raise_if_own
+from double_backward.failures import raise_if_gone, raise_if_own, unless_gone
 from double_backward.lines import first_line
 from double_backward.phrases import Phrase
 
@@ -129,7 +128,7 @@ def _writes_into_an_input(target):
     """Whether a Function inside fn does, and into its numbers: x1.set_() of a part of an input
     moves a counter, too, and changes nothing of it."""
     met, writes = _Edited(), Writes()
-    with suppress(Exception), listening(met), writes:  # of fn, watched so closely
+    with unless_gone(), listening(met), writes:  # of fn, watched so closely
         target.start()
     return any(write.memory in met.memory and write.numbers for write in writes.seen)
 
@@ -138,10 +137,9 @@ def _matters(target, i, ys):
     """Whether an output changes with the i-th input at all."""
     steps = [torch.zeros_like(x) for x in target.point]
     steps[i] = 0.1 * size(target.point[i])
-    try:
+    with unless_gone():  # of fn, which has no value there
         return not all(map(same, ys, target.start(shift=flat(steps)).ys))
-    except Exception:  # of fn, which has no value there
-        return True
+    return True
 
 
 def _changes_of_ctx(measured):
@@ -192,7 +190,8 @@ def _try_second_call(measured):
     try:
         t, _, ys = target.start()
         target.start(shift=target.uneven_step(STEP))
-    except Exception:  # of fn: not what is tried here
+    except Exception as error:  # of fn: not what is tried here
+        raise_if_gone(error)
         return ""
     got, text = _vjp(ys, t, w)
     if expected is None or got is not None and agree(got, expected, EXACT[measured.dtype]):

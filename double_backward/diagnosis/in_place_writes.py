@@ -1,7 +1,6 @@
 """What writes into a tensor that autograd keeps for the next backward, and where."""
 
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import EDITED, Watching, version, written_by
+from double_backward.failures import unless_gone
 from double_backward.places import line_of_code
 
 from .formulas import reported
@@ -80,7 +80,7 @@ def overwritten(measured: Measured) -> Written | None:
             edited.append(kept)
         return kept.tensor
 
-    with suppress(Exception), torch.autograd.graph.saved_tensors_hooks(keep, use), writes:
+    with unless_gone(), torch.autograd.graph.saved_tensors_hooks(keep, use), writes:
         reported(measured.probe, *refused)
     for kept in edited:
         later = writes.seen[kept.written :]

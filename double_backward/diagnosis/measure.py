@@ -26,7 +26,7 @@ from double_backward.check import (
     Subject,
 )
 from double_backward.differences import apart, flat, shaped, taken, vjp
-from double_backward.failures import raise_if_own
+from double_backward.failures import raise_if_gone, raise_if_own
 from double_backward.lines import first_line
 from double_backward.places import raised_in
 
@@ -319,7 +319,8 @@ def _only_grad_is_refused(probe, error):
         call = probe.target.start()
         vjp(call.ys, call.t, probe.w, by_backward=True)
         call = probe.target.start()
-    except Exception:  # of fn, or of its backward
+    except Exception as refused:  # of fn, or of its backward
+        raise_if_gone(refused)
         return False
     try:
         vjp(call.ys, call.t, probe.w)

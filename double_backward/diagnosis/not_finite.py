@@ -3,7 +3,6 @@
 import math
 import re
 import warnings
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 from double_backward._torch import metadata_of
 from double_backward.check import NOTHING, Outcome
 from double_backward.differences import shaped
+from double_backward.failures import raise_if_gone, unless_gone
 from double_backward.graphs import walk
 from double_backward.places import OURS, Place, innermost
 
@@ -56,7 +56,7 @@ def broken(measured: Measured) -> Broken | None:
         probe, order = with_leaves_for_weights(probe), 2
     if not order or probe.by_backward:
         return None
-    with suppress(Exception):  # of fn
+    with unless_gone():  # of fn
         node = _first(probe, order, setting)
         masked = bool(CHOOSES & {node.title for node in walk.walk(*probe.target.start().ys).nodes})
         return node and Broken(node.title, _line_of(node.fn), masked, _here(probe))
@@ -77,7 +77,8 @@ def _here(probe):
 
     try:
         wide, near = map(sides, SIDES)
-    except Exception:  # of fn, beside the point
+    except Exception as error:  # of fn, beside the point
+        raise_if_gone(error)
         return Here.STEEP
     if not math.isfinite(wide + near):
         return Here.STEEP

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from double_backward.check import Outcome, size
+from double_backward.failures import raise_if_gone
 
 from .measure import Measured, measure, measure_elsewhere
 from .prepare import NotChecked, Prepared, raised
@@ -65,7 +66,8 @@ def _at_a_telling_point(target: Target, order: int) -> tuple[Measured, bool]:
         try:
             there = measure(target.at(point), order)
             break
-        except Exception:  # of fn, which takes the given point and not this one
+        except Exception as error:  # of fn, which takes the given point and not this one
+            raise_if_gone(error)
             continue
     else:
         return here, False

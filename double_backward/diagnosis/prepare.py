@@ -1,7 +1,6 @@
 """What can be checked at all: from fn and its inputs to a target, or the reason why not."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +8,7 @@ import torch
 from double_backward._torch import tree_leaves, unusual
 from double_backward.check import OTHER_CODE, SIXTEEN_BITS
 from double_backward.differences import apart, same
-from double_backward.failures import raise_if_own
+from double_backward.failures import raise_if_gone, raise_if_own, unless_gone
 from double_backward.graphs import walk
 from double_backward.lines import described
 from double_backward.phrases import Phrase
@@ -140,7 +139,8 @@ def _ask_parameters(fn, inputs):
 def _asks_for_leaves(target):
     try:
         target.start()
-    except Exception:  # of fn
+    except Exception as error:  # of fn
+        raise_if_gone(error)
         return target.with_leaves().takes_leaves
     return False
 
@@ -150,7 +150,7 @@ def _prepared(fn, inputs, target):
     if not target.outputs:
         raise NotChecked("output_without_graph")
     given, as_given = target, here.call.ys
-    with suppress(Exception):  # fn may refuse float64, or do something else there
+    with unless_gone():  # fn may refuse float64, or do something else there
         if not _is_double(target):
             target, here, functions = _in_double(inputs, target, here, functions)
     if {x.dtype for x in target.point} & SIXTEEN_BITS:
@@ -182,7 +182,7 @@ def _to_compare(given, target, functions):
         return None
     if {x.dtype for x in target.point} != {torch.float64}:
         return None
-    with suppress(Exception):  # of fn
+    with unless_gone():  # of fn
         if not functions and _operations(look(given)) == _operations(look(target)):
             return None
     return given
@@ -211,7 +211,7 @@ def _looked_at(fn, inputs, target):
     forgotten: list[torch.Tensor] = []
     if functions:
         kept = [k.tensor for node in here.nodes for k in node.kept if k.tensor is not None]
-        with suppress(Exception):  # of backward
+        with unless_gone():  # of backward
             forgotten = forgotten_leaves(fn, target, here.call, kept)
     return target, here, functions, names_of(leaves, fn), names_of(forgotten, fn)
 
@@ -240,7 +240,7 @@ def _with_parameters(fn, inputs, module):
     if not as_given.point:
         return replaced
     found = _with_graph(as_given)
-    with suppress(Exception):  # of backward, which will be told of
+    with unless_gone():  # of backward, which will be told of
         if backward_follows(replaced[0], found[0], module):
             return replaced
     return found

@@ -7,7 +7,6 @@ torch computes.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from double_backward._torch import Watching, returns_a_view, tree_leaves, tree_map_only
 from double_backward.check import SIXTEEN_BITS
+from double_backward.failures import raise_if_own, unless_gone
 from double_backward.lines import described
 
 from .prepare import NotChecked
@@ -115,9 +115,10 @@ def scatter(run: Callable[[], Tensor | None], plain: Tensor | None = None) -> Sc
     largest, precisions = torch.zeros_like(plain), set[torch.dtype]()
     for seed in range(RUNS):
         moved = None
-        with suppress(Exception), _Moved(seed) as mode:  # of what runs
+        with unless_gone(), _Moved(seed) as mode:  # of what runs
             moved = run()
         if mode.error is not None:
+            raise_if_own(mode.error)
             raise NotChecked("beyond_diagnose", described(mode.error))
         precisions |= mode.precisions
         if moved is not None:

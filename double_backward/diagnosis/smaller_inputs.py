@@ -9,6 +9,7 @@ from torch import Tensor
 
 from double_backward._torch import tree_leaves
 from double_backward.calls import copied
+from double_backward.failures import unless_gone
 from double_backward.phrases import Phrase, joined
 
 LARGE = 20_000  # elements of all inputs together; above, they are cut down
@@ -99,14 +100,13 @@ def few_moved(fn: Callable, args: Sequence) -> tuple[Callable, list, str]:
 
 def runs(fn: Callable, args: Sequence) -> bool:
     """Whether fn takes these inputs, and gives a gradient for them."""
-    try:
+    with unless_gone():  # of fn
         outs = fn(*[a.clone() if isinstance(a, Tensor) else a for a in args])
         outs = [o for o in tree_leaves(outs) if isinstance(o, Tensor) and o.requires_grad]
         inputs = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
         torch.autograd.grad(sum(o.sum() for o in outs), inputs, allow_unused=True)
-    except Exception:  # of fn
-        return False
-    return True
+        return True
+    return False
 
 
 def change_of(args: Sequence, smaller: Sequence) -> str:

@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from double_backward.calls import (
 from double_backward.check import SIXTEEN_BITS, Checked, Outcome, are_eigenvectors
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.containers import anew
-from double_backward.failures import ToolFailure, raise_if_own
+from double_backward.failures import ToolFailure, handed_over, loud, raise_if_own, unless_gone
 from double_backward.lines import described, first_line
 from double_backward.methods import applied, matches, names_of, unmet
 from double_backward.names import argument_names
@@ -242,16 +242,17 @@ def diagnose_all(
             not been called then.
     """
     asked(rtol=rtol, atol=atol, timeout=timeout)
-    met, error = Met(ignore), None
-    watched = None if has_compiled() else watched_step()
-    with met.listening(), watched or nullcontext() as cuts:
-        try:
-            step()
-        except Exception as raised:
-            raise_if_own(raised)
-            error = raised
-    found = met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
-    return replace(found, itself=cuts() if cuts else None)
+    with loud():
+        met, error = Met(ignore), None
+        watched = None if has_compiled() else watched_step()
+        with met.listening(), watched or nullcontext() as cuts:
+            try:
+                handed_over(step)
+            except Exception as raised:
+                raise_if_own(raised)
+                error = raised
+        found = met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
+        return replace(found, itself=cuts() if cuts else None)
 
 
 def assert_all_double_backward(
@@ -919,7 +920,7 @@ def _done(fn: Any, args: list, backward: bool = False) -> list[Did]:
                 done.append(call.did_both)
             return grads
 
-    with listening_alone(Watcher()), suppress(Exception):  # of the Function
+    with listening_alone(Watcher()), unless_gone():  # of the Function
         outs = [y for y in fn(*args) if y.requires_grad]
         inputs = [x for x in args if isinstance(x, Tensor) and x.requires_grad]
         for follows in (True, False) if backward else ():
@@ -977,7 +978,7 @@ def _up_to_phases(found: Diagnosis, fn: Callable, args: list, options: dict[str,
     def turned(*given):
         return tuple(_turned(y) if are_eigenvectors(y) else y for y in fn(*given))
 
-    with suppress(Exception):  # of the Function
+    with unless_gone():  # of the Function
         if any(map(are_eigenvectors, fn(*args))):
             again = _asked(turned, args, options)
             note = Finding("not_used", PHASES, 1, severity="note")

@@ -5,7 +5,6 @@ which asks nobody's jvp. Here that is asked in each of the ways in which a reade
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -17,7 +16,7 @@ from double_backward._torch import in_forward_mode, load_formulas
 from double_backward.calls import Listener, listening_alone
 from double_backward.check import Expected, Line, Outcome, by_element
 from double_backward.differences import Slope, filled, flat, shaped
-from double_backward.failures import raise_if_own
+from double_backward.failures import raise_if_own, unless_gone
 from double_backward.lines import first_line
 from double_backward.methods import has_jvp
 from double_backward.phrases import Phrase
@@ -131,7 +130,7 @@ def with_wrong_jvps(measured: Measured, functions: tuple[Custom, ...]) -> tuple[
     Some operations of torch are wrong in forward mode themselves, as logdet is.
     """
     met = _Jvps()
-    with suppress(Exception), listening_alone(met):  # of fn
+    with unless_gone(), listening_alone(met):  # of fn
         measured.probe.target.start()
     bad = {name: has_wrong_jvp(call) for name, call in met.calls.items()}
     return tuple(replace(f, wrong_jvp=f.jvp and bad.get(f.name, True)) for f in functions)

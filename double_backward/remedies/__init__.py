@@ -41,7 +41,7 @@ from double_backward.change import fitting, ways_of
 from double_backward.check import Outcome
 from double_backward.compiled import as_written, see_to_it
 from double_backward.differences import close
-from double_backward.failures import raise_if_own
+from double_backward.failures import loud, raise_if_own
 from double_backward.lessons import lesson_named
 from double_backward.lines import first_line, wrapped
 from double_backward.methods import has_jvp, is_named, is_once_differentiable, loaded, names_of
@@ -149,9 +149,10 @@ def detect_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
         UserWarning: at the end, for a name in `ignore` that no Function has that was applied, nor
             any other that is loaded.
     """
-    rehearsed("detect_intermediates()", _detects, "right", "wrong")
-    with _DETECT.ignoring(ignore), listening(_DETECT):
-        yield
+    with loud():
+        rehearsed("detect_intermediates()", _detects, "right", "wrong")
+        with _DETECT.ignoring(ignore), listening(_DETECT):
+            yield
 
 
 @contextmanager
@@ -189,9 +190,10 @@ def recompute_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
         UserWarning: at the end, for a name in `ignore` that no Function has that was applied, nor
             any other that is loaded.
     """
-    rehearsed("recompute_intermediates()", _recomputes, "right", "right")
-    with _RECOMPUTE.ignoring(ignore), as_written(), listening(_RECOMPUTE):
-        yield
+    with loud():
+        rehearsed("recompute_intermediates()", _recomputes, "right", "right")
+        with _RECOMPUTE.ignoring(ignore), as_written(), listening(_RECOMPUTE):
+            yield
 
 
 class _Wait(Function):
@@ -215,7 +217,8 @@ class _Wait(Function):
         # zeros may stand for a vector, as in hvp
         asked = [i for i, g in enumerate(grads)
                  if g is not None and (g.requires_grad or _is_something(g))]  # fmt: skip
-        ctx.error(asked, wanted_here()[ctx.count :])
+        with loud():
+            ctx.error(asked, wanted_here()[ctx.count :])
         return None, None, *grads, *[None] * ctx.rest
 
     @staticmethod
@@ -223,7 +226,8 @@ class _Wait(Function):
         given, ahead = tangents[2 : 2 + ctx.count], tangents[2 + ctx.count :]
         moved = [t is not None and _is_something(t) for t in (*given, *ahead)]
         every = range(ctx.count)
-        ctx.error(every if any(moved[ctx.count :]) else [i for i in every if moved[i]])
+        with loud():
+            ctx.error(every if any(moved[ctx.count :]) else [i for i in every if moved[i]])
         return tuple(given)
 
 
