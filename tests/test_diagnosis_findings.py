@@ -71,8 +71,8 @@ SPEAKS = [  # code, evidence, some of its words
     ("computes_in_float32", seen(measured(**FLOAT32)), "last digits tell nothing"),
     (
         "judged_roughly",
-        seen(measured(second=rows(resolution=0.01, resolution_of_one=0.1), lost="numpy in f")),
-        "less than 1% in every element of the second derivative, or of less than 10% in one "
+        seen(measured(second=rows(resolution=0.01, resolution_of_one=0.02), lost="numpy in f")),
+        "less than 1% in every element of the second derivative, or of less than 2% in one "
         "alone. Tangents, which are exact, end at numpy in f",
     ),
     (
