@@ -49,9 +49,15 @@ def write_step(step: "list[tuple[Slide, Piece]]", say):
         if hidden:
             hidden = [f"**{say['next key']}**", *(f"```text\n{words}\n```" for words in hidden)]
         ways = [words for piece in own for graph in piece.graphs for words in graph["said"]]
-        comes = [*hidden, *ways, *after]
+        pictures = [seen_in(graph) for piece in own for graph in piece.graphs if not graph["said"]]
+        comes = [*hidden, *ways, *pictures, *after]
         seen = [piece.words for piece in own] if comes else []
         slide.notes += dict.fromkeys([*(words for words in before if words not in seen), *comes])
+
+
+def seen_in(graph):
+    """A picture in words: of a graph its outline, line by line."""
+    return f"```text\n{graph['words']}\n```" if "verdict" in graph else graph["words"]
 
 
 def said(piece: Piece):

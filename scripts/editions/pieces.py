@@ -39,7 +39,8 @@ BY_HAND = {  # what a reader does with a picture, and a room does not
     "第二个单元格里又加了一次": "第二次加上了",
     "下面第二个单元格会报错": "第二次会报错",
 }
-ASKED = 150  # letters that are asked again, at most, if there is more than one sentence
+# Letters that are asked again, if there is more than one sentence: at least, and at most.
+SHORT, ASKED = 30, 150
 SENTENCE = re.compile(r"(?<=[.?]) |(?<=[。？])")
 FORMULAS = re.compile(r"^the numbers .*\n(?: .*\n)*", re.MULTILINE)
 EXERCISE = re.compile(r'^check\("(\w+)"', re.MULTILINE)
@@ -269,10 +270,12 @@ def question(words):
         return ""
     found = [sentence for sentence in SENTENCE.split(words.replace("\n", " ")) if sentence]
     first = next((n for n, each in enumerate(found) if "?" in each or "？" in each), -1)
+    while first > 0 and len(" ".join(found[first:])) < SHORT:
+        first -= 1  # "Which?" is asked of what stands before it
     found = found[first:] if first >= 0 else found[-1:]
     while len(found) > 1 and sum(map(len, found)) > ASKED:
         del found[0]
-    return " ".join(found)
+    return "".join(each if each[-1] in "。？" else f"{each} " for each in found).strip()
 
 
 def told_apart(texts: list[Piece], before, following) -> list[Piece]:

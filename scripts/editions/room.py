@@ -68,8 +68,12 @@ def room(pieces: list[Piece], height=HEIGHT) -> bool:
 
 def again(pieces: list[Piece]) -> list[Piece]:
     """What was asked, where a slide begins with what shows or answers it: [] or one piece."""
-    asked = pieces[0].asked if pieces else ""
-    return [Piece("again", ASIDE.sub("", asked).strip())] if asked else []
+    asked = ASIDE.sub("", pieces[0].asked).strip() if pieces else ""
+    if not asked:
+        return []
+    shorter = SENTENCE.split(asked)[-1]  # where all of it has no room
+    high = height_of(Piece("again", asked)) + sum(map(height_of, pieces))
+    return [Piece("again", shorter if high > HEIGHT else asked)]
 
 
 def few_words(pieces: list[Piece], most=None) -> bool:
