@@ -43,11 +43,12 @@ from ._torch import (
 from .compiled import is_region, region_here
 from .containers import anew
 from .failures import handed_over, loud
+from .kinds import nested_kind_of, requires_grad
 from .methods import applied, has_setup_context
 from .operations import Operations
 from .operators import as_called, custom_of
 from .rehearsal import rehearsed
-from .surroundings import GENERATORS, State, sources_of
+from .surroundings import GENERATORS, State, Surroundings, as_now
 
 # The attribute of a node that is its Call. What hangs on ctx is seen by the garbage collector, as
 # metadata is not: an argument may lead back to the node.
@@ -62,7 +63,9 @@ _lock = threading.RLock()
 _listeners: list["Listener"] = []
 _pending: dict[int, "_Forward"] = {}  # id of a class -> the _Forward that it has at the moment
 _hooks = ExitStack()  # closed where nobody listens
-_drawing_nothing: "weakref.WeakSet[type]" = weakref.WeakSet()
+# Function -> of DRAWS, "forward" and "backward", those that were seen to leave no trace.
+_traceless: "weakref.WeakKeyDictionary[type, set[str]]" = weakref.WeakKeyDictionary()
+DRAWS = "draws"
 _MISSING = object()
 _NO_KEYWORDS: dict[str, Any] = {}  # one for all calls that have none
 
@@ -96,23 +99,37 @@ class Alias(Function):
         return grad
 
 
-def _drawn(function, before, args):
+def _drawn(call, args):
     """The `Draws` that forward, which has just run, has used; None if it is known to use none: by
     the first call that does not, and has something to draw for.
 
     While another thread draws it cannot be seen who did, and to look takes time.
     """
-    if before.draws is None:
+    if call.state.draws is None:
         return None
-    unused = before.draws.are_as_now()
-    if unused and all(a.numel() for a in args if isinstance(a, torch.Tensor)):
-        _drawing_nothing.add(function)
-        return None
-    return before.draws.used()
+    used = call.state.draws.used()
+    return None if not used.states and _is_traceless(call.function, DRAWS, args) else used
 
 
-def requires_grad(value):
-    return isinstance(value, torch.Tensor) and value.requires_grad
+def _changed(call, method, before, args):
+    """What a method that has just run has changed, as it was before, if that was looked at."""
+    found = before.changes() if before is not None else ()
+    if before is not None and not found:
+        _is_traceless(call.function, method, args)
+    return found
+
+
+def _is_traceless(function, what, args):
+    """Whether a call with these arguments, which has left no trace, speaks for all."""
+    told = all(a.numel() for a in args if isinstance(a, torch.Tensor))
+    if told:
+        _traceless.setdefault(function, set()).add(what)
+    return told
+
+
+def leaves_traces(function):
+    """It was seen to draw, or to change something, after all: from here on that is looked at."""
+    _traceless.pop(function, None)
 
 
 def _aliased(value):
@@ -131,6 +148,8 @@ class Call:
         kwargs: dict.
         state: what was set when forward began, and the generators that forward has drawn from.
         draws: True if forward draws random numbers, or if that is not known.
+        changed: by forward, and by the recorded backward that has run last, besides what they
+            return; each as it was before: of a counter, what it counted then.
         transformed: how many `torch.func` transforms differentiate by the inputs; 0 outside.
         in_backward: True if a backward applied the Function.
         region: the compiled `Region` for which the Function stands, or None.
@@ -140,13 +159,14 @@ class Call:
     """
 
     __slots__ = (
-        "function", "given", "kwargs", "state", "draws", "transformed", "in_backward", "region",
-        "did", "did_both", "around", "_inputs", "_version", "__weakref__",
+        "function", "given", "kwargs", "state", "draws", "changed_by", "transformed", "in_backward",
+        "region", "did", "did_both", "around", "_inputs", "_version", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, function, args, kwargs, state, transformed=0):
         self.function, self.kwargs, self.state = function, kwargs or _NO_KEYWORDS, state
         self.given, self.draws, self.region = tuple(args), True, None
+        self.changed_by: tuple[tuple, tuple] = (), ()
         self.transformed, self.did, self.did_both = transformed, None, None
         self.around: Any = None
         self.in_backward = _thread.backwards > 0
@@ -155,10 +175,11 @@ class Call:
         if transformed:
             self._inputs = {p: x for p, x in enumerate(self.given) if is_followed(x)}
 
-    def forward_has_run(self, args, before):
-        """With these arguments, which had these versions before."""
-        drawn = _drawn(self.function, self.state, args)
+    def forward_has_run(self, args, before, around):
+        """With these arguments, which had these versions before, in these `Surroundings`."""
+        drawn = _drawn(self, args)
         self.draws, self.state = drawn is not None, self.state.with_draws(drawn)
+        self.changed_by = _changed(self, "forward", around, args), ()
         written = {p for p, a in enumerate(args) if _version(a) != before[p]}
         if written:
             lost = {p for p in written if self.given[p] is args[p] and requires_grad(args[p])}
@@ -167,6 +188,13 @@ class Call:
                 self._version = None
                 return
         self._version = self._count()
+
+    @property
+    def changed(self):
+        """What was changed, in the order in which it is put back: what both have changed, as it
+        was before forward."""
+        by_forward, by_backward = self.changed_by
+        return by_backward + by_forward
 
     @property
     def inputs(self):
@@ -234,6 +262,9 @@ class Call:
         others = {id(self.given[place]): copy for place, copy in copies.items()}
         if self.around is not None:
             self.around.exchange(others)
+            for each in self.changed:
+                each.write(each.before)
+                each.replace(others)
         given, kwargs = anew(self.given, self.kwargs, others)
         return [copies.get(place, value) for place, value in enumerate(given)], kwargs
 
@@ -241,8 +272,9 @@ class Call:
     def made_again_in(self, around):
         """Inside, it is made again in these `Surroundings`, which put back what that changes."""
         before, self.around = self.around, around
+        around.changed |= bool(self.changed)
         try:
-            with around.unchanged():
+            with around.unchanged(), as_now(self.changed):
                 yield
         finally:
             self.around = before
@@ -307,11 +339,6 @@ class Listener:
         """Whether what forward and a recorded backward do is to be noted."""
         return False
 
-    def kind(self, call, sizes):
-        """What can make one call right and another wrong besides what it does, as something to be
-        compared; whatever its sizes, which numbers may be, too."""
-        return None
-
     def called(self, call):
         """forward has run (and setup_context)."""
 
@@ -336,9 +363,6 @@ class Here(Listener):
 
     def watches(self, call):
         return threading.get_ident() == self.thread and self.listener.watches(call)
-
-    def kind(self, call, sizes):
-        return self.listener.kind(call, sizes) if threading.get_ident() == self.thread else None
 
     def called(self, call):
         if threading.get_ident() == self.thread:
@@ -491,6 +515,7 @@ class _Forward:
                 if not self.waiting:
                     self.take_away()
             call = None if ctx is None else _begin(self.cls, ctx, args, kwargs)
+            around = None if call is None else _around(call)
             versions = [_version(a) for a in args]
             watch = _watch(call)
         with _watching(watch):
@@ -500,7 +525,7 @@ class _Forward:
                 _tell_of(call)
                 call.did = watch and watch.did(out, ctx)
                 skip = not has_setup_context(self.cls)  # ctx
-                call.forward_has_run(args[skip:], versions[skip:])
+                call.forward_has_run(args[skip:], versions[skip:], around)
                 for listener in _once_each():
                     listener.called(call)
         return out
@@ -522,19 +547,27 @@ def _begin(cls, ctx, args, kwargs):
         with torch.enable_grad():
             args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     args, kwargs = anew(args, kwargs)  # before forward takes anything out
-    call = Call(function, args, kwargs, _state_now(function, args))
+    call = Call(function, args, kwargs, State.now(draws=False))
     ctx.__dict__ = {**vars(ctx), CALL: call}  # setattr would make one of twice the size
     if is_region(cls):
         call.region = region_here()
     return call
 
 
-def _state_now(function, args):
-    """With the generators that it may draw from."""
-    if function in _drawing_nothing and not any(isinstance(a, GENERATORS) for a in args):
-        return State.now(draws=False)
-    held = [arg for arg in args if not isinstance(arg, torch.Tensor)]
-    return State.now(own=sources_of(function, *held))
+def _around(call, method="forward"):
+    """What a method that is about to run may change, looked at; None where it is known to change
+    nothing. The call is told of the generators from which forward may draw."""
+    known = _traceless.get(call.function, ())
+    draws = method == "forward" and (
+        DRAWS not in known or any(isinstance(arg, GENERATORS) for arg in call.given)
+    )
+    if is_left_alone(call.function) or not draws and method in known:
+        return None
+    held = [arg for arg in call.given if not isinstance(arg, torch.Tensor)]
+    around = Surroundings(call.function, *held, call.kwargs)
+    if draws:
+        call.state = State.now(own=around.sources)
+    return None if method in known else around.looked_at()
 
 
 def _watch(call):
@@ -561,7 +594,7 @@ def _tell_of(call):
     no operation before its own backward."""
     for watch in _thread.watches:
         with watch.paused():
-            watch.applied(call.function, [o.kind(call, watch.sizes) for o in _once_each()])
+            watch.applied(call.function, nested_kind_of(call, watch.sizes))
 
 
 def call_of(node):
@@ -607,9 +640,11 @@ def _backward(method):
                 for listener in _once_each():
                     listener.differentiated(call, given)
         recorded = torch.is_grad_enabled() and not is_traced()
-        watch = None
+        watch = around = None
         if recorded and call is not None and call.did is not None:
             watch = Operations(call.given, given, before=call.did)
+            with uncompiled():
+                around = _around(call, "backward")
         _thread.backwards += 1
         try:
             with _watching(watch):
@@ -622,6 +657,8 @@ def _backward(method):
         with uncompiled(), loud():
             if watch:
                 call.did_both = watch.did(grads)
+                changed = _changed(call, "backward", around, given)
+                call.changed_by = call.changed_by[0], changed
             grads = grads if isinstance(grads, tuple) else (grads,)
             for listener in _once_each():
                 grads = listener.after_backward(self, call, given, grads)

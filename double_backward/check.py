@@ -1099,13 +1099,6 @@ def is_symmetric(x: Tensor) -> bool:
     return square and _equals_its_transpose(x) and not bool((x == x[..., :1, :1]).all())
 
 
-def are_eigenvectors(x: Tensor) -> bool:
-    """Whether it may hold complex eigenvectors: the columns of square matrices, of norm 1."""
-    if not x.is_complex() or x.dim() < 2 or x.shape[-1] != x.shape[-2]:
-        return False
-    return bool(((x.detach().norm(dim=-2) - 1).abs() <= HALVES).all())
-
-
 def _equals_its_transpose(x: Tensor) -> bool:
     rounding = HALVES * x.abs().amax((-2, -1), keepdim=True)
     return torch.equal(x, x.mH) or bool(((x - x.mH).abs() <= rounding).all())

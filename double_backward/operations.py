@@ -70,9 +70,9 @@ class Operations(Watching):
         finally:
             self.is_paused = before
 
-    def applied(self, function: Any, kinds: Iterable) -> None:
-        """A Function has been applied, in these kinds of calls."""
-        self.steps += [function.__qualname__, *kinds]
+    def applied(self, function: Any, kind: Any) -> None:
+        """A Function has been applied, in this kind of call."""
+        self.steps += [function.__qualname__, kind]
 
     def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
         if self.is_paused:
@@ -121,8 +121,8 @@ class Operations(Watching):
             size = type(value) is int and value > 1 and value in self.sizes
             note(int if size else _roughly(value))
             self.numbers.append("size" if size else repr(value))
-        else:
-            note(value)
+        else:  # a generator is wrapped anew for each operation
+            note(torch.Generator if isinstance(value, torch.Generator) else value)
 
     def _kept(self, ctx: Any, result: Any) -> tuple[int, ...]:
         named = {n: v for n, v in vars(ctx).items() if not n.startswith("_double_backward")}

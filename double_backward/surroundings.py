@@ -241,6 +241,23 @@ class Surroundings:
         self._kept: Any = None
         self._ids: set[int] | None = None
 
+    @property
+    def sources(self):
+        """Each random generator among that."""
+        return [_generator(thing) for _, thing in self.held if isinstance(thing, GENERATORS)]
+
+    def looked_at(self, objects=True):
+        """Itself, after what is there now was taken."""
+        if self._kept is None:  # once: between two uses everything is as it was
+            found = [thing for name, thing in self.held if objects or _is_value(name, thing)]
+            self._kept = [*_memory(self.held), *itertools.chain(*map(_kept, found))]
+            self._empty = {id(c): _emptied(c) for c in found if isinstance(c, _CACHED)}
+        return self
+
+    def changes(self):
+        """What is another now than when it was looked at, as it was then; for `as_now`."""
+        return tuple([each for each in self._kept if not each.same(each.before, each.now())])
+
     @contextmanager
     def unchanged(self, objects=True):
         """
@@ -248,10 +265,7 @@ class Surroundings:
             objects: False to leave lists, dicts, attributes as they become, but for the hooks of
                 modules.
         """
-        if self._kept is None:  # once: between two uses everything is as it was
-            found = [thing for name, thing in self.held if objects or _is_value(name, thing)]
-            self._kept = [*_memory(self.held), *itertools.chain(*map(_kept, found))]
-            self._empty = {id(c): _emptied(c) for c in found if isinstance(c, _CACHED)}
+        self.looked_at(objects)
         if self._empty:
             self._replace(self._empty)
         try:
@@ -290,9 +304,22 @@ def held_by(*roots: object) -> list[tuple[str, Any]]:
     return _reachable(roots)[0]
 
 
-def sources_of(*roots):
-    """Each random generator that can be reached."""
-    return [_generator(thing) for _, thing in held_by(*roots) if isinstance(thing, GENERATORS)]
+@contextmanager
+def as_now(changes):
+    """Afterwards what `Surroundings.changes` has given is as it is now."""
+    now = [(each, _own(each.now())) for each in changes]
+    try:
+        yield
+    finally:
+        for each, then in now:
+            each.write(then)
+
+
+def _own(value):
+    """A copy of what may be live memory."""
+    if isinstance(value, torch.Tensor) and value.dtype is torch.uint8:
+        return value.clone()
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _generator(thing):
@@ -514,8 +541,8 @@ def _kept(thing):
     if isinstance(thing, torch.Tensor) and not is_lazy(thing):
         yield from _of_tensor(thing)
     elif isinstance(thing, GENERATORS):
-        source = _generator(thing)  # which is there to be used
-        yield _Kept(source.get(), lambda: None, source.put, lambda *_: False)
+        source = _generator(thing)
+        yield _Kept(source.get(), source.get, source.put, source.same)
     for kind in (list, set, collections.deque):
         if isinstance(thing, kind):
             yield _Elements(thing, kind)

@@ -21,7 +21,14 @@ from double_backward._torch import (
     unusual,
     unwrapped,
 )
-from double_backward.calls import copied, is_continuous, unheard
+from double_backward.calls import (
+    Here,
+    Listener,
+    copied,
+    is_continuous,
+    listening_alone,
+    unheard,
+)
 from double_backward.change import forward_again
 from double_backward.check import (
     LOST,
@@ -46,6 +53,7 @@ from double_backward.check import (
     without_rounding,
 )
 from double_backward.differences import NONE, apart, flat, slope
+from double_backward.eigenvectors import MAYBE, turn_of, turn_of_units
 from double_backward.failures import raise_if_own, unless_gone
 from double_backward.lines import first_line
 from double_backward.operations import reads_values
@@ -73,6 +81,7 @@ LOST_IN_CAST = Phrase(
 LITTLE_BUT_ROUNDING = "its gradients are little but what rounding leaves"
 TOO_LITTLE = "what its gradients change by is too little to be seen"
 ANOTHER_RESULT = "it gives another result when it is called again"
+DOES_ANOTHER = "it does something else when it is called again"
 
 
 def plainly(call, inputs, grad_outs):
@@ -166,6 +175,7 @@ class Trial:
                 reason = error
         else:
             raise Unknown(f"calling it again raises {first_line(reason)}") from reason
+        self._refuse_another()
         lost = not self.depends() or self.expected.known < SHARE
         if dtype is None and lost and self._keeps_16_bits():
             self.expected = measure(self.line, dtype=torch.bfloat16)  # it moves in large steps
@@ -173,6 +183,24 @@ class Trial:
             raise Unknown(NOT_FINITE)
         if self.expected.known < SHARE:
             raise Unknown("its gradients jump where its inputs are moved a little")
+
+    def _refuse_another(self):
+        """Raise `Unknown` where a Function that changes something does not do again what it did, so
+        that nothing is told of the call that was met."""
+        did = self.call.did_both
+        if did is None or not self.around.changed:
+            return
+        met = _Did(self.call.function)
+        drawn = self.call.state.drawn_again(self.call.draws)
+        again = self.call.made_again_in(self.around)
+        with no_packing(), again, drawn, listening_alone(Here(met)), torch.enable_grad():
+            u = [None if g is None else g.detach().clone() for g in self.grad_outs]
+            for own, given in zip(u, self.grad_outs, strict=True):
+                if own is not None:
+                    own.requires_grad_(given.requires_grad)
+            plainly(self.call, self.call.inputs, u)
+        if met.did is not None and met.did.steps != did.steps:
+            raise Unknown(DOES_ANOTHER)
 
     def _keeps_16_bits(self):
         """Whether forward keeps anything in 16 bits: a step that is lost there moves nothing."""
@@ -210,8 +238,13 @@ class Trial:
             u = tuple(_weight(g, precision, draw) for g in self.grad_outs)
         follows = tuple(isinstance(g, torch.Tensor) and g.requires_grad for g in self.grad_outs)
         call, apart = self.call, partial(_apart, self.call, self.around)  # no circle
-        function = partial(_outputs, call) if self.way is plainly else partial(_no_outputs, len(u))
-        return Subject(function, x, u, follows, vjp_of(call, self.way), apart)
+        self._turning = turning = _Turning()
+        plain = partial(_outputs, call, turning)
+        function = plain if self.way is plainly else partial(_no_outputs, len(u))
+        return Subject(function, x, u, follows, self._vjp(self.way), apart)
+
+    def _vjp(self, way):
+        return vjp_of(self.call, way, self._turning)
 
     @property
     def line(self):
@@ -334,6 +367,8 @@ class Trial:
             if not self.expected.probes:
                 raise Unknown(LITTLE_BUT_ROUNDING)
             found = self.check(way)
+            if found.wrong and self._is_right_but_for_phases(way):
+                raise Unknown(MAYBE)
         if found.error is not None:
             return replace(found, wrong=())
         wrong = {self.places[i] for i in found.wrong}
@@ -345,6 +380,21 @@ class Trial:
             wrong = self._lost_in_cast(way)
             self.lost_in_cast = bool(wrong)
         return replace(found, wrong=tuple(wrong))
+
+    def _is_right_but_for_phases(self, way):
+        """Where its outputs may be eigenvectors, and it is not known of what."""
+        if self.way is not plainly or self._turning.turn is not None:
+            return False
+        with self.line.subject.around():
+            outs = self.line.subject.function(self.line.x())
+        self._turning.turn = turn_of_units(outs)
+        try:
+            return self._turning.turn is not None and not self._checked_anew(way).bad
+        finally:
+            self._turning.turn = None
+
+    def _checked_anew(self, way):
+        return check(measure(self.line, dtype=self.dtype), self._vjp(way))
 
     def _without_rounding(self):
         """The differences, less what is mostly rounding; where that is all, those of a Function
@@ -363,7 +413,7 @@ class Trial:
             way: in which the gradients are computed.
             place: the number of the only input that moves.
         """
-        line, vjp = self.line, vjp_of(self.call, way or self.way)
+        line, vjp = self.line, self._vjp(way or self.way)
         expected = self.expected if place is None else self._measured(line.by_input_only(place))
         found = check(expected, vjp)
         if found.bad and self._is_raised():
@@ -422,7 +472,7 @@ class Trial:
         way to the others it may be silent.
         """
         line, probes = self.line.with_constants(), self.expected.probes.values()
-        asked = line.asking(vjp_of(self.call, way))
+        asked = line.asking(self._vjp(way))
         refused = [ask(asked.by_input_only(i), probes).error for i in range(len(line.d))]
         if all(refused):
             return None
@@ -434,13 +484,13 @@ class Trial:
     def _lost_in_cast(self, way):
         """Places whose gradient has lost a part in the Function's own precision."""
         try:
-            cast = Line.of(self._subject(torch.float32)).asking(vjp_of(self.call, way))
+            cast = Line.of(self._subject(torch.float32)).asking(self._vjp(way))
             top = torch.finfo(torch.float32).max ** 0.5  # beyond, it would be NaN there, and lost
             # Where digits have cancelled there, G is another one, and no path need be lost.
             kept = self.expected.weights.abs() < top
             kept &= (cast.gradients() - self.expected.g).abs() <= ROUGHLY[0] * self.expected.g.abs()
             probes = {p: v * kept for p, v in self.expected.probes.items()}
-            double = ask(self.line.asking(vjp_of(self.call, way)), probes.values())
+            double = ask(self.line.asking(self._vjp(way)), probes.values())
             single = ask(cast, probes.values())
         except Unknown:
             return set()
@@ -484,6 +534,21 @@ class Trial:
         line = _where_finite(Line.of(replace(self.line.subject, u=u))).with_constants()
         line = line if place is None else line.by_input_only(place)
         return _first(self._measured(line), rtol)
+
+
+class _Did(Listener):
+    """Notes what a Function did, at the first backward."""
+
+    def __init__(self, function):
+        self.function, self.did = function, None
+
+    def watches(self, call):
+        return True
+
+    def after_backward(self, node, call, grad_outs, grads):
+        if call is not None and call.function is self.function and self.did is None:
+            self.did = call.did_both
+        return grads
 
 
 def drawn(call):
@@ -531,20 +596,34 @@ def _first(expected, rtol):
     return first(replace(expected, g=finite), rtol).outcome
 
 
-def _outputs(call, x):
-    return call.again(dict(zip(call.inputs, x, strict=True)))
+class _Turning:
+    """Turns what are eigenvectors among the outputs, as the first call tells."""
+
+    def __init__(self):
+        self.is_known, self.turn = False, None
+
+    def __call__(self, x, outs):
+        if not self.is_known:
+            self.is_known, self.turn = True, turn_of(x, outs)
+        return outs if self.turn is None else self.turn(outs)
+
+
+def _outputs(call, turning, x):
+    return turning(x, call.again(dict(zip(call.inputs, x, strict=True))))
 
 
 def _no_outputs(count, x):
     return [None] * count
 
 
-def vjp_of(call, way):
-    """A way to have the gradients, as `check` asks for them."""
+def vjp_of(call, way, turning):
+    """A way to have the gradients, as `check` asks for them, of outputs that are turned."""
 
     def gradients(function, x, u):
         if way is plainly:
             return autograd_vjp(function, x, u)
+        if turning.turn is not None:
+            u = partial(turning.turn.before, u=u)
         grads = way(call, dict(zip(call.inputs, x, strict=True)), u)
         return list(grads.values()) if way is tangents_out else [grads.get(p) for p in call.inputs]
 

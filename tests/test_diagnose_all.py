@@ -5,6 +5,7 @@ import json
 import random
 import sys
 import threading
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +18,13 @@ from torch.autograd.function import once_differentiable
 import double_backward.diagnosis.training_step as step_module
 from double_backward import (
     SecondDerivativeError,
+    UncheckedFunctionWarning,
     assert_all_double_backward,
     assert_double_backward,
     calls,
     detect_intermediates,
     diagnose_all,
+    recompute_intermediates,
 )
 from double_backward.diagnosis import Verdict
 from double_backward.diagnosis.target import seed_generators
@@ -723,6 +726,11 @@ def test_the_phase_of_complex_eigenvectors_is_left_out():
     assert right.ok and "phases of its complex eigenvectors were left out" in one_line(right)
     wrong = diagnose_all(lambda: step(eigenvectors(kept=True)))
     assert wrong.rows[0].verdict is Verdict.SILENTLY_WRONG
+    for remedy in detect_intermediates, recompute_intermediates:
+        with remedy(), warnings.catch_warnings(action="error", category=UncheckedFunctionWarning):
+            step(eigenvectors(kept=False))
+    with detect_intermediates(), pytest.raises(SecondDerivativeError):
+        step(eigenvectors(kept=True))
 
 
 def scaled_cube(ctx, x, p):

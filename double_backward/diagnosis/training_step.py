@@ -27,19 +27,21 @@ from double_backward.calls import (
     requires_grad,
     unheard,
 )
-from double_backward.check import SIXTEEN_BITS, Checked, Outcome, are_eigenvectors
+from double_backward.check import SIXTEEN_BITS, Checked, Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
 from double_backward.containers import anew
+from double_backward.eigenvectors import MAYBE, PHASES, turn_of, turn_of_units
 from double_backward.failures import ToolFailure, handed_over, loud, raise_if_own, unless_gone
+from double_backward.kinds import regardless
 from double_backward.lines import described, first_line
 from double_backward.methods import applied, matches, names_of, unmet
 from double_backward.names import argument_names
 from double_backward.operations import Did
+from double_backward.phrases import Phrase
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
-from double_backward.remedies.known import regardless
-from double_backward.surroundings import Draws, State, Surroundings
-from double_backward.trial import LOST_IN_CAST, Trial, Unknown, only_used
+from double_backward.surroundings import Draws, State, Surroundings, as_now
+from double_backward.trial import DOES_ANOTHER, LOST_IN_CAST, Trial, Unknown, only_used
 
 from . import Diagnosis, Finding, Verdict, diagnose
 from .functions import WRONG
@@ -70,7 +72,6 @@ BY_BACKWARD = "its jvp is wrong, and this step does not come to that: see wrong_
 
 LEFT_OUT = "{} of {} elements of its gradient are not finite with these inputs, and were left out."
 NOT_USED = "The step differentiates its gradient for {} fewer than {} times: not judged there."
-PHASES = "The phases of its complex eigenvectors were left out: they are the solver's choice."
 LESS_THAN_ALL = (
     "not_finite_here",
     "not_used",
@@ -294,6 +295,7 @@ class _Kind:
     origins: dict[int, weakref.ref]  # place -> the tensor itself, which the Function may hold, too
     any_numbers: tuple = ()  # the kind, whatever the numbers that were handed over
     did: Did | None = None  # what forward did
+    changed: tuple = ()  # by that call, as in `Call`
     way: int = 0  # what the recorded backward of that call did, too; 0 where there was none yet
     whole: int = 0  # how often all of it is differentiated, as far as it was not seen which
     parts: dict[tuple, "_Part"] = field(default_factory=dict)  # what was seen
@@ -304,6 +306,11 @@ class _Kind:
 
     def differentiated(self, times: int) -> None:
         self.whole = max(self.whole, times)
+
+    def call(self, args: Sequence) -> Call:
+        call = Call(self.function, args, self.keywords, self.state)
+        call.changed_by = self.changed, ()
+        return call
 
     def part(self, place: int, outputs: frozenset[int]) -> "_Part":
         return self.parts.setdefault((place, outputs), _Part(place, outputs))
@@ -412,7 +419,7 @@ class _Uses:
             if isinstance(found, _Uses) or found.way:
                 return found
             kind = found
-        kind.way = did.steps
+        kind.way, kind.changed = did.steps, call.changed
         same = self.kinds.get(key, kind)
         if same is kind:
             same = self.same.setdefault((kind.any_numbers, did.exactly), kind)
@@ -619,6 +626,7 @@ def _kept(call: Call, room: int, any_numbers: tuple) -> _Kind:
         said = f"its inputs could not be copied: {described(error)}"
         kind = _Kind(call.function, [], [], {}, call.state, 0, set(), {}, refused=said)
     kind.any_numbers, kind.did, kind.first = any_numbers, call.did, weakref.ref(call)
+    kind.changed = call.changed
     return kind
 
 
@@ -715,7 +723,7 @@ def _is_fine(kind: _Kind) -> bool:
     if kind.order > 2 or not kind.args:
         return False
     try:
-        truth = Trial(Call(kind.function, kind.args, kind.keywords, kind.state), None)
+        truth = Trial(kind.call(kind.args), None)
         if kind.order == 1:
             return truth.first() is Outcome.RIGHT
         found = truth.judge()
@@ -780,7 +788,7 @@ def _of_region(region: Region, kind: _Kind) -> Diagnosis:
         return _not_checked(region, text)
     given = [x.detach() if p in kind.parameters else x for p, x in enumerate(kind.args)]
     for args in (given, kind.args) if kind.parameters else (given,):
-        call = Call(kind.function, args, kind.keywords, kind.state)
+        call = kind.call(args)
         call.region = region
         if not call.inputs:
             continue
@@ -836,6 +844,9 @@ def _diagnose(
         others = kind.in_place_of(args)
         exchange = functools.partial(_exchange, held, others)
         exchanged = exchange()
+        for each in kind.changed:
+            each.write(each.before)
+            each.replace(others)
         if seed is not None:
             seed_generators(seed)
         handed, keywords = anew(args, kind.keywords, others)
@@ -849,8 +860,10 @@ def _diagnose(
     fn.__name__, seed = function.__name__, None
     ignored = [each for each in options["ignore"] if matches(each, *_known_by(function))]
     options = {**options, "ignore": tuple(ignored)}
-    with unheard(), around.unchanged():
+    with unheard(), around.unchanged(), as_now(kind.changed):
         seed = _seed(fn, args, kind)
+        if kind.way and kind.changed and kind.way not in _ways(fn, args):
+            return _not_checked(function, f"{DOES_ANOTHER}."), ()
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
                 found = _as_given(fn, smaller, kind, outputs, options)
@@ -894,12 +907,17 @@ def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
         for seed in range(SEEDS):
             seed_generators(seed)
             before = Draws.now()
-            does_that = any(d.steps == kind.way for d in _done(fn, args, backward=True))
+            does_that = kind.way in _ways(fn, args)
             if before.are_as_now():
                 return None
             if does_that:
                 return seed
     return None
+
+
+def _ways(fn: Any, args: list) -> set[int]:
+    """What it does in forward and backward."""
+    return {did.steps for did in _done(fn, args, backward=True)}
 
 
 def _done(fn: Any, args: list, backward: bool = False) -> list[Did]:
@@ -955,7 +973,7 @@ def _as_given(
         broken += [f for f in found.findings if found.verdict is Verdict.NOT_FINITE]
     if not broken and not (narrow and (found.ok or undecided)):
         return found
-    call = Call(kind.function, args, kind.keywords, kind.state)
+    call = kind.call(args)
     try:
         truth = Trial(call, None, outputs=outputs or None)
         judged = truth.judge()
@@ -971,24 +989,25 @@ def _as_given(
 
 def _up_to_phases(found: Diagnosis, fn: Callable, args: list, options: dict[str, Any]) -> Diagnosis:
     """The same; or "supported", where nothing is wrong once complex eigenvectors are turned so that
-    the largest element of each is real: their phases are the solver's choice, and a backward may
-    leave them out."""
-
-    @functools.wraps(fn)
-    def turned(*given):
-        return tuple(_turned(y) if are_eigenvectors(y) else y for y in fn(*given))
-
+    the largest element of each is real; "not checked", where it is not known that they are such."""
     with unless_gone():  # of the Function
-        if any(map(are_eigenvectors, fn(*args))):
-            again = _asked(turned, args, options)
+        outs = fn(*args)
+        surely = turn_of(args, outs)
+        turn = surely or turn_of_units(outs)
+        if turn is None:
+            return found
+
+        @functools.wraps(fn)
+        def turned(*given):
+            return tuple(turn(fn(*given)))
+
+        again = _asked(turned, args, options)
+        if again.ok and surely is not None:
             note = Finding("not_used", PHASES, 1, severity="note")
-            return replace(again, findings=[*again.findings, note]) if again.ok else found
+            return replace(again, findings=[*again.findings, note])
+        if again.ok:
+            return _not_checked(fn, f"{MAYBE}.")
     return found
-
-
-def _turned(vectors: Tensor) -> Tensor:
-    largest = vectors.gather(-2, vectors.detach().abs().argmax(-2, keepdim=True))
-    return vectors * (largest.conj() / largest.abs())
 
 
 def _as_far_as_it_is_used(
@@ -1000,7 +1019,7 @@ def _as_far_as_it_is_used(
     if kind.order > 2 or not again or found.meant:
         return found
     try:
-        call = Call(kind.function, args, kind.keywords, kind.state)
+        call = kind.call(args)
         truth = Trial(call, None, outputs=outputs or None)
         places = [number for number, place in enumerate(truth.places) if place not in once]
         if any(truth.first(place=number) is not Outcome.RIGHT for number in places):
@@ -1012,7 +1031,7 @@ def _as_far_as_it_is_used(
     if kind.order == 2 and (unknown or not set(judged.wrong) <= set(again)):
         return found
     names = argument_names(kind.function) or [f"input {place}" for place in range(len(args))]
-    text = NOT_USED.format(", ".join(names[place] for place in again), kind.order)
+    text = Phrase(NOT_USED, ", ".join(names[place] for place in again), kind.order)
     return replace(
         found, verdict=Verdict.SUPPORTED, findings=[Finding("not_used", text, 1, severity="note")]
     )

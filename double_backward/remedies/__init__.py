@@ -33,6 +33,7 @@ from double_backward.calls import (
     Here,
     Listener,
     is_listening,
+    leaves_traces,
     listening,
     listening_alone,
     outside,
@@ -60,7 +61,7 @@ from double_backward.trial import (
 )
 
 from . import messages
-from .known import SOON, Known, nested_kind_of, recall, watch, watches
+from .known import SOON, Known, recall, watch, watches
 
 __all__ = [
     "SecondDerivativeError",
@@ -320,9 +321,6 @@ class _Remedy(Listener):
     def watches(self, call):
         return watches(call) and not self.ignores(call.function)
 
-    def kind(self, call, sizes):
-        return nested_kind_of(call, sizes)
-
     def called(self, call):
         if writes_in_place(call.function) and not self.ignores(call.function):
             reason = "it writes into what it is given, and torch follows no operator that does"
@@ -526,8 +524,11 @@ def _try(find, call, grad_outs, memory):
     if not truth.tells():
         memory.next_trial = 0 if memory.was_wrong else SOON * memory.calls
     # What it draws, or keeps from call to call, may decide what it does, as values may.
-    if call.region is None and (memory.draws or memory.touches or truth.reads_values()):
+    leaves = memory.draws or memory.touches
+    if call.region is None and (leaves or truth.reads_values()):
         watch(call.function)
+        if leaves:
+            leaves_traces(call.function)
     return found
 
 
@@ -647,7 +648,7 @@ def _as_then(call, memory):
     with ExitStack() as stack:
         if memory.draws:
             stack.enter_context(call.state.drawn_again(call.draws))
-        if memory.touches:
+        if memory.touches or call.changed:
             held = Surroundings(call.function, *call.args, call.kwargs)
             stack.enter_context(call.made_again_in(held))
         yield
