@@ -95,8 +95,9 @@ def turn_of(inputs: Iterable, outs: Sequence) -> Turn | None:
     for number, y in enumerate(outs):
         if _may_hold_vectors(y):
             for side in (COLUMNS, ROWS):
-                columns = y.detach() if side == COLUMNS else y.detach().mH
-                if any(_are_eigenvectors(columns, m) for m in matrices):
+                t = y.detach()
+                columns = [t] if side == COLUMNS else [t.mH, t.mT]
+                if any(_are_eigenvectors(c, m) for c in columns for m in matrices):
                     sides.setdefault(number, side)
     return Turn(sides) if sides else None
 
