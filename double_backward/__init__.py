@@ -21,9 +21,11 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for editors and type checkers
     from .diagnosis import Verdict as Verdict
     from .diagnosis import assert_double_backward as assert_double_backward
     from .diagnosis import diagnose as diagnose
-    from .diagnosis.training_step import StepDiagnosis as StepDiagnosis
-    from .diagnosis.training_step import assert_all_double_backward as assert_all_double_backward
-    from .diagnosis.training_step import diagnose_all as diagnose_all
+    from .diagnosis.training_steps.training_step import StepDiagnosis as StepDiagnosis
+    from .diagnosis.training_steps.training_step import (
+        assert_all_double_backward as assert_all_double_backward,
+    )
+    from .diagnosis.training_steps.training_step import diagnose_all as diagnose_all
     from .graphs import Drawing as Drawing
     from .graphs import draw as draw
     from .graphs import draw_backward as draw_backward
@@ -43,9 +45,9 @@ _MODULE_OF = {
     "Diagnosis": "diagnosis",
     "Finding": "diagnosis",
     "Verdict": "diagnosis",
-    "diagnose_all": "diagnosis.training_step",
-    "assert_all_double_backward": "diagnosis.training_step",
-    "StepDiagnosis": "diagnosis.training_step",
+    "diagnose_all": "diagnosis.training_steps.training_step",
+    "assert_all_double_backward": "diagnosis.training_steps.training_step",
+    "StepDiagnosis": "diagnosis.training_steps.training_step",
     "detect_intermediates": "remedies",
     "recompute_intermediates": "remedies",
     "SecondDerivativeError": "remedies",

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 import double_backward
-from double_backward.diagnosis.training_step import Met, StepDiagnosis
+from double_backward.diagnosis.training_steps.training_step import Met, StepDiagnosis
 from double_backward.failures import handed_over, own
 from double_backward.places import OURS
 

@@ -1,11 +1,11 @@
 """Evidence made up for the tests of the findings and of the verdict: nothing is differentiated."""
 
 from double_backward.check import Checked, Compared, Outcome
-from double_backward.diagnosis.evidence import Evidence
-from double_backward.diagnosis.formulas import Row, Setting
-from double_backward.diagnosis.functions import Custom, Extra, Kind, Saved, Second
-from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.measure import Numbers
+from double_backward.diagnosis.causes.habits import Habits
+from double_backward.diagnosis.conclusions.evidence import Evidence
+from double_backward.diagnosis.measurements.measure import Numbers
+from double_backward.diagnosis.preparation.formulas import Row, Setting
+from double_backward.diagnosis.preparation.functions import Custom, Extra, Kind, Saved, Second
 
 RIGHT, WRONG, RAISES = Outcome.RIGHT, Outcome.WRONG, Outcome.RAISES
 NOT_FINITE, UNCLEAR, NOT_ASKED = Outcome.NOT_FINITE, Outcome.UNCLEAR, Outcome.NOT_ASKED

@@ -23,8 +23,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from double_backward import diagnose
-from double_backward.diagnosis.findings import ROWS as FINDINGS
-from double_backward.diagnosis.prepare import NOT_CHECKED
+from double_backward.diagnosis.conclusions.findings import ROWS as FINDINGS
+from double_backward.diagnosis.preparation.prepare import NOT_CHECKED
 
 Fn = Callable[..., Any]
 

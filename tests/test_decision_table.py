@@ -11,7 +11,7 @@ from made_functions import function, same, saving
 from scipy.special import dawsn
 
 from double_backward import diagnose
-from double_backward.diagnosis.findings import ROWS
+from double_backward.diagnosis.conclusions.findings import ROWS
 from lessons_src.saving_inputs import Square
 from lessons_src.untracked_backward import (
     Solve,

@@ -15,7 +15,7 @@ from made_functions import function, save_x, saving
 from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
-import double_backward.diagnosis.training_step as step_module
+import double_backward.diagnosis.training_steps.training_step as step_module
 from double_backward import (
     SecondDerivativeError,
     UncheckedFunctionWarning,
@@ -27,7 +27,7 @@ from double_backward import (
     recompute_intermediates,
 )
 from double_backward.diagnosis import Verdict
-from double_backward.diagnosis.target import seed_generators
+from double_backward.diagnosis.preparation.target import seed_generators
 from double_backward.graphs.walk import walk
 from lessons_src import what_not_to_do
 from lessons_src.saving_inputs import Square
@@ -430,7 +430,7 @@ def test_to_dict_goes_through_json():
 
 
 def test_progress_is_for_those_who_wait_at_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr("double_backward.diagnosis.training_step.PATIENCE", 0.0)
+    monkeypatch.setattr("double_backward.diagnosis.training_steps.training_step.PATIENCE", 0.0)
     diagnose_all(lambda: square(x()))
     assert capsys.readouterr() == ("", "")
     terminal = io.StringIO()

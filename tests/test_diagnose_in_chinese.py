@@ -14,8 +14,8 @@ from double_backward import (
     diagnose_all,
 )
 from double_backward.diagnosis import Verdict
-from double_backward.diagnosis.findings import ROWS
-from double_backward.diagnosis.prepare import NOT_CHECKED
+from double_backward.diagnosis.conclusions.findings import ROWS
+from double_backward.diagnosis.preparation.prepare import NOT_CHECKED
 from double_backward.lines import wrapped
 from double_backward.phrases import Phrase, joined, translation
 from lessons_src import library

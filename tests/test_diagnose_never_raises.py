@@ -13,7 +13,7 @@ from made_functions import function
 from torch import nn
 
 from double_backward import Diagnosis, diagnose
-from double_backward.diagnosis.time_limit import TookTooLong, limited
+from double_backward.diagnosis.preparation.time_limit import TookTooLong, limited
 from lessons_src.what_not_to_do import SinhBad
 
 Pair = collections.namedtuple("Pair", "a b")

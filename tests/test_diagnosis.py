@@ -12,9 +12,9 @@ from made_functions import function as made_function
 from torch.autograd import Function
 
 from double_backward import assert_double_backward, diagnose, diagnosis
-from double_backward.diagnosis import target
-from double_backward.diagnosis.findings import ROWS
-from double_backward.diagnosis.prepare import NOT_CHECKED
+from double_backward.diagnosis.conclusions.findings import ROWS
+from double_backward.diagnosis.preparation import target
+from double_backward.diagnosis.preparation.prepare import NOT_CHECKED
 from lessons_src.saving_inputs import Square
 from lessons_src.untracked_backward import Cube, CubeNumPy
 from lessons_src.what_not_to_do import SinhBad

@@ -8,11 +8,11 @@ from test_diagnosis_functions import complete, sinh_with
 
 from double_backward import diagnose
 from double_backward.check import Outcome
-from double_backward.diagnosis.each import judge_each, settled
-from double_backward.diagnosis.formulas import Setting
-from double_backward.diagnosis.functions import Custom
-from double_backward.diagnosis.measure import measure
-from double_backward.diagnosis.prepare import prepare
+from double_backward.diagnosis.causes.each import judge_each, settled
+from double_backward.diagnosis.measurements.measure import measure
+from double_backward.diagnosis.preparation.formulas import Setting
+from double_backward.diagnosis.preparation.functions import Custom
+from double_backward.diagnosis.preparation.prepare import prepare
 from lessons_src.untracked_backward import Cube
 from lessons_src.what_not_to_do import SinhBad
 

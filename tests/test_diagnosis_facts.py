@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from double_backward import diagnose
 from double_backward import diagnosis as diagnosis_room
-from double_backward.diagnosis.findings import ROWS as FINDINGS
+from double_backward.diagnosis.conclusions.findings import ROWS as FINDINGS
 from double_backward.phrases import translation
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import Sinh, sinh

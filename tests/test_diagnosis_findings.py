@@ -30,13 +30,13 @@ from made_evidence import (
 
 from double_backward.check import Checked, Compared
 from double_backward.compiled import Region
-from double_backward.diagnosis.as_called import Compiled
-from double_backward.diagnosis.findings import concluded
-from double_backward.diagnosis.formulas import Row, Setting
-from double_backward.diagnosis.functions import Kind, Lifetime
-from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.not_finite import Broken
-from double_backward.diagnosis.ways import Situation
+from double_backward.diagnosis.causes.habits import Habits
+from double_backward.diagnosis.causes.not_finite import Broken
+from double_backward.diagnosis.conclusions.findings import concluded
+from double_backward.diagnosis.measurements.as_called import Compiled
+from double_backward.diagnosis.measurements.ways import Situation
+from double_backward.diagnosis.preparation.formulas import Row, Setting
+from double_backward.diagnosis.preparation.functions import Kind, Lifetime
 from double_backward.untracked_steps import Step
 
 e, n = kept("e"), kept("n")

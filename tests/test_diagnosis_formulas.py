@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from double_backward.diagnosis.formulas import (
+from double_backward.diagnosis.preparation.formulas import (
     Probe,
     Setting,
     reported,
     typed,
 )
-from double_backward.diagnosis.target import Target
+from double_backward.diagnosis.preparation.target import Target
 from double_backward.lines import first_line
 from double_backward.places import raised_in
 

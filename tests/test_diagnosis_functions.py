@@ -16,8 +16,8 @@ from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
 from double_backward import diagnose, diagnose_all
-from double_backward.diagnosis.formulas import FORMULAS
-from double_backward.diagnosis.target import Target
+from double_backward.diagnosis.preparation.formulas import FORMULAS
+from double_backward.diagnosis.preparation.target import Target
 from double_backward.names import argument_names, call_names
 from lessons_src.saving_intermediates import Sinh
 from lessons_src.untracked_backward import Cube

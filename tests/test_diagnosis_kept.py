@@ -7,8 +7,8 @@ from made_functions import function, message, x
 from torch.autograd import Function
 
 from double_backward import diagnose
-from double_backward.diagnosis.functions import Kind, custom_functions
-from double_backward.diagnosis.target import Target
+from double_backward.diagnosis.preparation.functions import Kind, custom_functions
+from double_backward.diagnosis.preparation.target import Target
 
 
 def kept(forward, *inputs):

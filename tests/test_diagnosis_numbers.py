@@ -5,7 +5,7 @@ import torch
 from made_functions import function, of_inputs
 
 from double_backward import diagnose
-from double_backward.diagnosis.first_derivative import scatters
+from double_backward.diagnosis.measurements.first_derivative import scatters
 
 x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
 

@@ -8,11 +8,11 @@ import pytest
 from made_evidence import NOT_ASKED, NOT_FINITE, RAISES, RIGHT, UNCLEAR, WRONG, kept
 
 from double_backward.diagnosis import Diagnosis
-from double_backward.diagnosis.findings import Finding
-from double_backward.diagnosis.formulas import Row, Setting
-from double_backward.diagnosis.functions import Kind, Saved
-from double_backward.diagnosis.report import outcome_text
-from double_backward.diagnosis.verdict import Verdict
+from double_backward.diagnosis.conclusions.findings import Finding
+from double_backward.diagnosis.conclusions.report import outcome_text
+from double_backward.diagnosis.conclusions.verdict import Verdict
+from double_backward.diagnosis.preparation.formulas import Row, Setting
+from double_backward.diagnosis.preparation.functions import Kind, Saved
 from double_backward.lessons import LESSONS, lesson_mark, website
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,12 +16,12 @@ from made_evidence import (
 )
 
 from double_backward.check import Outcome
-from double_backward.diagnosis.as_called import Compiled
-from double_backward.diagnosis.findings import concluded
-from double_backward.diagnosis.formulas import Row, Setting
-from double_backward.diagnosis.habits import Habits
-from double_backward.diagnosis.verdict import Verdict
-from double_backward.diagnosis.ways import Situation
+from double_backward.diagnosis.causes.habits import Habits
+from double_backward.diagnosis.conclusions.findings import concluded
+from double_backward.diagnosis.conclusions.verdict import Verdict
+from double_backward.diagnosis.measurements.as_called import Compiled
+from double_backward.diagnosis.measurements.ways import Situation
+from double_backward.diagnosis.preparation.formulas import Row, Setting
 
 
 def one(outcome):

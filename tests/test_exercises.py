@@ -24,11 +24,11 @@ from torch.utils.checkpoint import checkpoint
 import lessons_src.exercises as exercises
 from lessons_src.exercises import check, hint, solution
 from lessons_src.exercises.changes import edited, solution_code, wrong_answers
-from lessons_src.exercises.dawson import dawson
 from lessons_src.exercises.differentiate import first
 from lessons_src.exercises.language import in_language
 from lessons_src.exercises.review import review
 from lessons_src.exercises.task import Setting
+from lessons_src.exercises.tasks.dawson import dawson
 from lessons_src.operators import new_name
 from lessons_src.untracked_backward import in_numpy
 

@@ -165,7 +165,7 @@ def test_a_fault_of_ours_is_never_told_as_that_of_a_function(verb, module, attri
 
 
 def test_diagnose_says_that_it_has_failed_itself(monkeypatch):
-    monkeypatch.setattr(double_backward.diagnosis.target, "copied", None)
+    monkeypatch.setattr(double_backward.diagnosis.preparation.target, "copied", None)
     found = diagnose(SinhBad.apply, x())
     assert (found.verdict, found.findings[0].code) == ("not_checked", "tool_failed")
     assert found.findings[0].message.startswith("This says nothing of fn. double_backward itself")

@@ -78,7 +78,8 @@ def test_a_module_of_a_diagnosis_imports_only_what_is_named_before_it():
 
 
 TOOL = ROOT / "double_backward"
-MODULES = {p.stem: p for room in (TOOL / "diagnosis", TOOL) for p in room.glob("*.py")}
+ROOMS = TOOL, TOOL / "diagnosis", *(TOOL / "diagnosis").glob("[a-z]*/")
+MODULES = {p.stem: p for room in ROOMS for p in room.glob("*.py")}
 
 
 def order_of_a_diagnosis():
@@ -95,11 +96,9 @@ def imported(path):
     found = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
-            room, _, module = (node.module or "").rpartition(".")
-            if node.module in (None, "double_backward", "double_backward.diagnosis"):
-                found |= {alias.name for alias in node.names}
-            elif room in ("", "double_backward", "double_backward.diagnosis"):
-                found.add(module)
+            module = (node.module or "").rpartition(".")[2]
+            names = {alias.name for alias in node.names}
+            found |= names if module in ("", *(room.name for room in ROOMS)) else {module}
     return found
 
 

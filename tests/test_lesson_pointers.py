@@ -5,7 +5,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from double_backward.diagnosis.findings import ROWS
+from double_backward.diagnosis.conclusions.findings import ROWS
 
 LESSONS = {
     int(path.name[0]): " ".join(

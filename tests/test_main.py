@@ -14,7 +14,7 @@ import torch
 
 import double_backward
 from double_backward import __main__ as command
-from double_backward.diagnosis.training_step import Met
+from double_backward.diagnosis.training_steps.training_step import Met
 from lessons_src.saving_inputs import Square
 
 SWISH = """

@@ -6,7 +6,7 @@ from made_functions import function, of_inputs, saving
 
 import double_backward.diagnosis as diagnosis
 from double_backward import diagnose
-from double_backward.diagnosis import smaller_inputs
+from double_backward.diagnosis.preparation import smaller_inputs
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from test_check import x
 from torch.autograd import Function
 
 from double_backward import diagnose
-from double_backward.diagnosis.time_limit import EndlessRecursion, no_endless_recursion
+from double_backward.diagnosis.preparation.time_limit import EndlessRecursion, no_endless_recursion
 from double_backward.untracked_steps import OF_FN, STEPS, Watch, told, watched
 
 

@@ -28,17 +28,17 @@ from double_backward.operators import named as operator_named
 from double_backward.phrases import Phrase
 from double_backward.surroundings import undisturbed
 
-from .as_called import compiled, written
-from .evidence import Evidence
-from .findings import ROWS, Finding, concluded
-from .formulas import Row, Setting
-from .functions import Saved
+from .conclusions.evidence import Evidence
+from .conclusions.findings import ROWS, Finding, concluded
+from .conclusions.report import text_of
+from .conclusions.verdict import Verdict
 from .gather import seen
-from .prepare import TOOL_FAILED, NotChecked
-from .report import text_of
-from .smaller_inputs import LARGE, change_of, cut_down, few_moved, runs, size_of
-from .time_limit import TookTooLong, limited, no_endless_recursion
-from .verdict import Verdict
+from .measurements.as_called import compiled, written
+from .preparation.formulas import Row, Setting
+from .preparation.functions import Saved
+from .preparation.prepare import TOOL_FAILED, NotChecked
+from .preparation.smaller_inputs import LARGE, change_of, cut_down, few_moved, runs, size_of
+from .preparation.time_limit import TookTooLong, limited, no_endless_recursion
 
 OF_THE_FIRST = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT
 

@@ -13,20 +13,20 @@ from double_backward.lines import first_line
 from double_backward.methods import matches, unmet
 from double_backward.untracked_steps import HOOKS, Step, watched_fn, with_create_graph
 
-from .as_called import in_float32
-from .each import judge_each, settled
-from .evidence import Evidence
-from .formulas import Row, Setting, reported, typed
-from .functions import STEP, Lifetime, custom_functions, lifetime, look
-from .habits import observe
-from .hessian_blocks import blocks
-from .in_place_writes import overwritten
-from .measure import Measured
-from .missing_part import shares
-from .not_finite import broken
-from .points import measured_where_it_tells
-from .prepare import Prepared, prepare
-from .transforms import in_forward_mode_alone, under_torch_func, with_wrong_jvps
+from .causes.each import judge_each, settled
+from .causes.habits import observe
+from .causes.in_place_writes import overwritten
+from .causes.missing_part import shares
+from .causes.not_finite import broken
+from .conclusions.evidence import Evidence
+from .measurements.as_called import in_float32
+from .measurements.hessian_blocks import blocks
+from .measurements.measure import Measured
+from .measurements.points import measured_where_it_tells
+from .measurements.transforms import in_forward_mode_alone, under_torch_func, with_wrong_jvps
+from .preparation.formulas import Row, Setting, reported, typed
+from .preparation.functions import STEP, Lifetime, custom_functions, lifetime, look
+from .preparation.prepare import Prepared, prepare
 
 HOOK_OF_MODULES = "BackwardHookFunction"  # what torch puts around a module that has such a hook
 

@@ -1,7 +1,7 @@
 """check, hint and solution: the exercises of the course ("Your turn").
 
-Each exercise is a file of this package with a `TASK` in it. The rest of the package knows none of
-them by name.
+Each exercise is a file of `tasks`, with a `TASK` in it. What checks them is beside that folder, and
+knows none of them by name.
 """
 
 import pkgutil
@@ -11,10 +11,10 @@ from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
 from io import StringIO
-from pathlib import Path
 
 from torch.autograd import Function
 
+from . import tasks
 from .changes import solution_code
 from .language import Phrase, in_language
 from .picture import show_both
@@ -122,9 +122,8 @@ def solution(name=None):
 
 def exercises():
     """Every exercise: its module by its name, in the order of the lessons."""
-    names = [found.name for found in pkgutil.iter_modules([str(Path(__file__).parent)])]
-    modules = [import_module(f"{__name__}.{name}") for name in names]
-    found = [module for module in modules if hasattr(module, "TASK")]
+    names = [found.name for found in pkgutil.iter_modules(tasks.__path__)]
+    found = [import_module(f"{tasks.__name__}.{name}") for name in names]
     found.sort(key=lambda module: module.TASK.lesson)
     return {module.TASK.name: module for module in found}
 

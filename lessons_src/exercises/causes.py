@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from double_backward import diagnose
 from double_backward.diagnosis import Diagnosis, Finding
-from double_backward.diagnosis.words import AGAIN, BY_ANOTHER_CALL
+from double_backward.diagnosis.conclusions.words import AGAIN, BY_ANOTHER_CALL
 from double_backward.differences import slope
 from double_backward.graphs import walk
 from double_backward.untracked_steps import DETACHING, Watch, told

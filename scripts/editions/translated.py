@@ -21,11 +21,11 @@ from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
-from double_backward.diagnosis.findings import ROWS
-from double_backward.diagnosis.formulas import Setting
-from double_backward.diagnosis.functions import Kind
-from double_backward.diagnosis.prepare import NOT_CHECKED
-from double_backward.diagnosis.verdict import Verdict
+from double_backward.diagnosis.conclusions.findings import ROWS
+from double_backward.diagnosis.conclusions.verdict import Verdict
+from double_backward.diagnosis.preparation.formulas import Setting
+from double_backward.diagnosis.preparation.functions import Kind
+from double_backward.diagnosis.preparation.prepare import NOT_CHECKED
 from lessons_src.exercises import errors, exercises
 from lessons_src.exercises.changes import wrong_answers
 from lessons_src.exercises.language import WRONG_ANSWERS

@@ -1,0 +1,1 @@
+"""What is said: the evidence, the findings, the verdict and their words."""

@@ -1,0 +1,1095 @@
+"""diagnose_all: every custom Function that a training step applies, diagnosed where it was used."""
+
+import functools
+import html
+import sys
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from double_backward._torch import has_compiled, in_forward_mode, levels, unusual, wanted_here
+from double_backward.arguments import HIGHEST, Ignored, asked, listed
+from double_backward.calls import (
+    Call,
+    Here,
+    Listener,
+    is_left_alone,
+    listening,
+    listening_alone,
+    outside,
+    requires_grad,
+    unheard,
+)
+from double_backward.check import SIXTEEN_BITS, Checked, Outcome
+from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_region
+from double_backward.containers import anew
+from double_backward.eigenvectors import MAYBE, PHASES, turn_of, turn_of_units
+from double_backward.failures import ToolFailure, handed_over, loud, raise_if_own, unless_gone
+from double_backward.kinds import regardless
+from double_backward.lines import described, first_line
+from double_backward.methods import applied, matches, names_of, unmet
+from double_backward.names import argument_names
+from double_backward.operations import Did
+from double_backward.phrases import Phrase
+from double_backward.places import Place, calling, place_of
+from double_backward.rehearsal import rehearsed, second_derivative
+from double_backward.surroundings import Draws, State, Surroundings, as_now
+from double_backward.trial import DOES_ANOTHER, LOST_IN_CAST, Trial, Unknown, only_used
+
+from .. import Diagnosis, Finding, Verdict, diagnose
+from ..measurements.transforms import GRADIENT_OF_TANGENT, JVP, NESTED, TANGENT_OF_GRADIENT
+from ..preparation.functions import WRONG
+from ..preparation.prepare import TOOL_FAILED
+from ..preparation.smaller_inputs import LARGE, as_leaf, change_of, cut_down, few_moved, runs
+from ..preparation.target import seed_generators
+from ..preparation.time_limit import TookTooLong, limited
+from .orders import Counted, Passes
+from .step_itself import Cut, watched_step
+from .step_report import error_line, text_of
+
+KINDS = 3  # ways of calling one Function that are diagnosed whatever comes; the worst is shown
+SUSPECTS = 30  # further ones that are, since a trial does not find them right
+MOST = 1000  # ways of calling it that are kept
+WATCHED = 1000  # calls of a Function whose operations are noted
+TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
+ROOM = 4 * TOO_LARGE  # for those of all ways of calling one Function
+SEEDS = 20  # that are tried for a Function that draws
+PATIENCE = 2.0  # seconds before it says what it is doing
+
+NO_TIME = "the script was stopped, and there was no time for it."
+NEVER, ONCE = "not differentiated", "differentiated once"
+AT_FIRST = "right at first order"
+UP_TO_SECOND = "right up to second order"  # of the step, where a backward applies it
+
+BY_BACKWARD = "its jvp is wrong, and this step does not come to that: see wrong_in_forward_mode."
+
+LEFT_OUT = "{} of {} elements of its gradient are not finite with these inputs, and were left out."
+NOT_USED = "The step differentiates its gradient for {} fewer than {} times: not judged there."
+LESS_THAN_ALL = (
+    "not_finite_here",
+    "not_used",
+)  # codes of notes in the table, where all else is right
+STILL = "{} of {} elements of its inputs are not finite, and were not moved."
+WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # nobody hears it
+
+
+@dataclass(frozen=True)
+class FunctionRow:
+    """One custom Function of a step, or one compiled region."""
+
+    function: type | Region
+    place: Place  # the class itself; as a string, "package/module.py:12"
+    called: Place | None  # where it was applied, the first time
+    calls: int  # how often the step applied it
+    order: int  # how often it is differentiated: 3 for the activation behind a loss on u_xx
+    diagnosis: Diagnosis  # to that order, at least to the second, of the worst way of calling it
+    in_backward: bool = False  # applied by backwards only
+    notes: tuple[str, ...] = ()  # what the table has to add: cut down inputs, a reason
+
+    @property
+    def name(self) -> str:
+        return self.qualname.split("<locals>.")[-1]
+
+    @property
+    def qualname(self) -> str:
+        function = self.function
+        return function.name if isinstance(function, Region) else function.__qualname__
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.diagnosis.verdict
+
+    @property
+    def meant(self) -> bool:
+        """Its first derivative is not that of forward, and `ignore` says that it is meant."""
+        return bool(self.diagnosis.meant)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is right as often as the step differentiates it."""
+        return self._is_torchs_own or _is_right(self.diagnosis, self.order)
+
+    @property
+    def _is_torchs_own(self) -> bool:
+        """The first derivative of a compiled region, which is not judged."""
+        return isinstance(self.function, Region) and self.order == 1
+
+    @property
+    def said(self) -> str:
+        """The verdict as the table has it; what goes wrong further than the step goes is right."""
+        if self.order == 0 or self._is_torchs_own:
+            return ONCE if self.order else NEVER
+        if not self.ok or self.diagnosis.ok:
+            return self.verdict.value + ", meant" * (self.diagnosis.ok and self.meant)
+        return UP_TO_SECOND if self.in_backward else AT_FIRST
+
+    @property
+    def cause(self) -> Finding | None:
+        """What to read first, or None for a Function that is right."""
+        return self.diagnosis.read_first
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, for JSON."""
+        return {
+            "name": self.name,
+            "qualname": self.qualname,
+            **self.place.to_dict(),
+            "called": self.called.to_dict() if self.called else None,
+            "calls": self.calls,
+            "order": self.order,
+            "in_backward": self.in_backward,
+            "meant": self.meant,
+            "ok": self.ok,
+            "verdict": self.verdict.value,
+            "cause": self.cause.code if self.cause else None,
+            "notes": list(self.notes),
+            "diagnosis": self.diagnosis.to_dict() | {"text": str(self.diagnosis)},
+        }
+
+
+@dataclass(frozen=True)
+class StepDiagnosis:
+    """The answer of `diagnose_all`; printed, a table."""
+
+    rows: list[FunctionRow] = field(default_factory=list)  # worst first
+    error: BaseException | None = None  # what the step raised
+    # What the step does outside of Functions that cuts a gradient it takes, or makes it another
+    # one; None where it was not looked at, since compiled code would be compiled anew.
+    itself: tuple[Cut, ...] | None = None
+    unmet: tuple[str, ...] = ()  # what `ignore` names, and the step does not apply
+
+    @property
+    def ok(self) -> bool:
+        """Whether the step ran to its end, and each custom Function is right as far as it goes.
+
+        A Function that is differentiated three times has to be right three times, one that is
+        differentiated once needs its first derivative only, and one that is not differentiated
+        nothing. A step that raises is judged as if it came to the derivatives for which it had
+        recorded others (`create_graph=True`).
+        """
+        return self.error is None and all(row.ok for row in self.rows)
+
+    @property
+    def order(self) -> int:
+        """How often the step differentiates a Function, at most."""
+        return max((row.order for row in self.rows), default=0)
+
+    def __getitem__(self, name: str) -> Diagnosis:
+        """The full text for one Function of the table."""
+        for row in self.rows:
+            if row.name == name:
+                return row.diagnosis
+        raise KeyError(f"{name} is not in the table. It has {[row.name for row in self.rows]}")
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="color: inherit; background: none">{html.escape(str(self))}</pre>'
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, for JSON."""
+        return {
+            "ok": self.ok,
+            "order": self.order,
+            "error": None if self.error is None else error_line(self.error),
+            "itself": None if self.itself is None else [cut.to_dict() for cut in self.itself],
+            "unmet": list(self.unmet),
+            "functions": [row.to_dict() for row in self.rows],
+        }
+
+
+def diagnose_all(
+    step: Callable[[], object],
+    *,
+    ignore: Iterable[Ignored] = (),
+    progress: bool = True,
+    rtol: float | None = None,
+    atol: float = 0.0,
+    timeout: float | None = 60.0,
+) -> StepDiagnosis:
+    """Run `step()` once and `diagnose` every custom Function that it applies.
+
+    Functions in forward and in backward are met, inside modules and libraries, in every thread. The
+    step runs as it would without. Then each Function is called by itself, on copies of the inputs
+    that it had; where they are large, on a part of them, and the table says so. It is judged to the
+    order to which the step differentiates it.
+
+    Args:
+        step: callable without arguments, such as one training step. Called once.
+        ignore: Functions whose gradient is meant as it is, such as surrogates, as classes or by
+            name ("Name" or "module.Name"), and registered operators, themselves or by name
+            ("my::name"): their second derivative is judged as that of what
+            backward returns. The table says which of them the step does not apply.
+        progress: False to say nothing meanwhile. Otherwise, where it takes more than some seconds,
+            a terminal or a notebook shows which Function is looked at.
+        rtol, atol, timeout: for each Function, as for `diagnose`.
+
+    Returns:
+        `StepDiagnosis`: a table, worst first. `["Name"]` gives the full `Diagnosis` of one. Where
+        the step raises an `Exception`, the table has what was met until then, and `error` is it.
+
+    Raises:
+        TypeError, ValueError: `ignore`, `rtol`, `atol` or `timeout` is no such thing. The step has
+            not been called then.
+    """
+    asked(rtol=rtol, atol=atol, timeout=timeout)
+    with loud():
+        met, error = Met(ignore), None
+        watched = None if has_compiled() else watched_step()
+        with met.listening(), watched or nullcontext() as cuts:
+            try:
+                handed_over(step)
+            except Exception as raised:
+                raise_if_own(raised)
+                error = raised
+        found = met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
+        return replace(found, itself=cuts() if cuts else None)
+
+
+def assert_all_double_backward(
+    step: Callable[[], object],
+    *,
+    ignore: Iterable[Ignored] = (),
+    rtol: float | None = None,
+    atol: float = 0.0,
+    timeout: float | None = 60.0,
+) -> None:
+    """Raise AssertionError with the table, and the full text of what is wrong, unless all is right.
+
+    Args:
+        step, ignore, rtol, atol, timeout: as for `diagnose_all`.
+    """
+    __tracebackhide__ = True  # pytest then shows the test, and the text whole
+    result = diagnose_all(
+        step, ignore=ignore, progress=False, rtol=rtol, atol=atol, timeout=timeout
+    )
+    if not result.ok:
+        texts = [str(row.diagnosis) for row in result.rows if not row.ok]
+        raise AssertionError("\n\n".join([str(result), *texts])) from result.error
+
+
+# What the step does.
+
+
+@dataclass
+class _Kind:
+    """A way of calling a Function, with the arguments of one such call."""
+
+    function: Any  # the class; one region may have several
+    args: list  # copies; none where they are too large to be kept
+    smaller: list[tuple[list, str]]  # the same cut down, and how; only where they are large
+    keywords: dict
+    state: State  # what was set then
+    elements: int
+    parameters: set[int]  # the places of those that are a module's
+    origins: dict[int, weakref.ref]  # place -> the tensor itself, which the Function may hold, too
+    any_numbers: tuple = ()  # the kind, whatever the numbers that were handed over
+    did: Did | None = None  # what forward did
+    changed: tuple = ()  # by that call, as in `Call`
+    way: int = 0  # what the recorded backward of that call did, too; 0 where there was none yet
+    whole: int = 0  # how often all of it is differentiated, as far as it was not seen which
+    parts: dict[tuple, "_Part"] = field(default_factory=dict)  # what was seen
+    recorded: bool = False  # a first derivative at least, for one more
+    first: Any = None  # a weak reference to that call
+    last: Any = None  # and to the last one of this kind
+    refused: str = ""  # why they could not be kept
+
+    def differentiated(self, times: int) -> None:
+        self.whole = max(self.whole, times)
+
+    def call(self, args: Sequence) -> Call:
+        call = Call(self.function, args, self.keywords, self.state)
+        call.changed_by = self.changed, ()
+        return call
+
+    def part(self, place: int, outputs: frozenset[int]) -> "_Part":
+        return self.parts.setdefault((place, outputs), _Part(place, outputs))
+
+    @property
+    def order(self) -> int:
+        return max([self.whole, *(part.times for part in self.parts.values())])
+
+    def outputs(self, order: int) -> frozenset[int]:
+        """Those whose gradient is differentiated so often, with the first time; {} for all."""
+        unseen = self.whole >= order
+        return frozenset[int]().union(
+            *(part.outputs for part in self.parts.values() if unseen or part.times >= order)
+        )
+
+    def leaves_out(self, args: Sequence, order: int) -> list[int]:
+        """The inputs, by place, whose gradient is not differentiated so often."""
+        if self.whole >= order:
+            return []
+        used = {part.place for part in self.parts.values() if part.times >= order}
+        return [p for p, arg in enumerate(args) if requires_grad(arg) and p not in used]
+
+    def by_outputs(self) -> list["_Kind"]:
+        """Itself; and by themselves, to be right once, the outputs that get a gradient only where
+        nothing differentiates it again."""
+        again, once = self.outputs(2), self.outputs(1)
+        if self.order < 2 or not again or once <= again:
+            return [self]
+        parts = {
+            key: _Part(part.place, part.outputs - again, times=1)
+            for key, part in self.parts.items()
+            if part.outputs - again
+        }
+        return [self, replace(self, whole=0, parts=parts)]
+
+    def in_place_of(self, args: Sequence) -> dict[int, Any]:
+        """What stands for the tensors that were handed over, by their id."""
+        there = ((place, origin()) for place, origin in self.origins.items())
+        return {id(tensor): args[place] for place, tensor in there if tensor is not None}
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody has differentiated such a call, nor can any more, as under `no_grad`."""
+        return self.order == 0 and self.last() is None
+
+
+@dataclass
+class _Part:
+    """Of a Function: the gradient for one input, by some of the outputs."""
+
+    place: int
+    outputs: frozenset[int]
+    times: int = 0  # how often it is differentiated, with the first time
+
+    def differentiated(self, times: int) -> None:
+        self.times = max(self.times, times)
+
+
+@dataclass
+class _Uses:
+    """How one Function was called."""
+
+    calls: int = 0
+    in_backward: bool = True
+    called: Place | None = None
+    kinds: dict[tuple, _Kind] = field(default_factory=dict)
+    same: dict[tuple, _Kind] = field(default_factory=dict)  # whatever the numbers, and what it did
+    unkept: Counter[int] = field(default_factory=Counter)  # calls of further kinds, by the way
+    beyond: int = 0  # how often those are differentiated
+    recorded: bool = False  # one of those
+    forward: set[str] = field(default_factory=set)  # as in `Diagnosis.forward_mode`
+
+    last: Any = None  # not looked at
+
+    def differentiated(self, times: int) -> None:
+        self.beyond = max(self.beyond, times)
+
+    def of_this_kind(self, call: Call, way: int = 0) -> "_Kind | _Uses":
+        """What is kept of such calls; itself where there are too many kinds, or it is too late.
+
+        Args:
+            way: what its backward did, where others of the kind have done something else.
+        """
+        plain = call.plain() if call.transformed else call
+        plain.did = call.did
+        key, any_numbers = _key(plain, way)
+        if key not in self.kinds:
+            room, size = _room(self.kinds), _elements(plain.given)
+            full = len(self.kinds) >= MOST or room < size <= LARGE
+            if call.inputs_changed or full:
+                self.unkept[way] += 1
+                return self
+            with torch.inference_mode(False):  # where a copy could not be differentiated
+                self.kinds[key] = _kept(plain, room, any_numbers)
+        return self.kinds[key]
+
+    def has_run(self, call: Call, kind: "_Kind") -> "_Kind | _Uses":
+        """The kind of a call, now that its backward has run: what it did may be new; or what a call
+        with other numbers did, so that these make no difference."""
+        did = call.did_both
+        if did is None or did.steps == kind.way:
+            return kind
+        key, _ = _key(call, did.steps)
+        if kind.way or kind.first() is not call:  # the arguments that are kept are of another call
+            found = self.of_this_kind(call, did.steps)
+            if isinstance(found, _Uses) or found.way:
+                return found
+            kind = found
+        kind.way, kind.changed = did.steps, call.changed
+        same = self.kinds.get(key, kind)
+        if same is kind:
+            same = self.same.setdefault((kind.any_numbers, did.exactly), kind)
+        if same is not kind:
+            self.kinds = {key: each for key, each in self.kinds.items() if each is not kind}
+        return same
+
+    @property
+    def others(self) -> int:
+        """How many calls are like none that is kept."""
+        ways = {kind.way for kind in self.kinds.values()} - {0}
+        return sum(number for way, number in self.unkept.items() if way not in ways)
+
+    @property
+    def order(self) -> int:
+        return max([self.beyond, *(kind.order for kind in self.kinds.values())])
+
+
+class Met(Listener):
+    """The custom Functions that are met. Each is kept once for each kind of call."""
+
+    def __init__(self, ignore: Iterable[Ignored] = ()) -> None:
+        self.functions: dict[type | Region, _Uses] = {}
+        self.ignored = listed(ignore)
+        self._passes = Passes()
+        self._counted: weakref.WeakKeyDictionary[Call, _Uses | _Kind] = weakref.WeakKeyDictionary()
+
+    @contextmanager
+    def listening(self, alone: bool = False) -> Iterator[None]:
+        """
+        Args:
+            alone: to what this thread calls.
+        """
+        rehearsed("diagnose_all()", _diagnoses, "right", "wrong")
+        heard = listening_alone(Here(self)) if alone else listening(self)
+        with heard, self._passes.met():
+            yield
+
+    def called(self, call: Call) -> None:
+        if is_inside_region(call.function):
+            return
+        uses = self.functions.setdefault(call.region or call.function, _Uses())
+        uses.calls += not call.transformed
+        uses.in_backward &= call.in_backward
+        if uses.called is None:
+            uses.called = calling()
+        if _can_be_asked(call):
+            self._count(call, call)
+
+    def _count(self, call: Call, asked: Call) -> None:
+        """As one of its kind, which is that of the call that will be `asked`."""
+        with outside(call):
+            uses = self.functions[call.region or call.function]
+            self._counted[call] = kind = uses.of_this_kind(asked)
+        kind.last = weakref.ref(call)
+
+    def watches(self, call: Call) -> bool:
+        uses = self.functions.get(call.function)
+        return uses is None or uses.calls < WATCHED
+
+    def differentiated(self, call: Call, grad_outs: Any) -> None:
+        uses = self.functions.get(call.region or call.function)
+        if uses is not None and in_forward_mode():
+            uses.forward.add(TANGENT_OF_GRADIENT)
+        if call in self._counted:
+            self._count_parts(call, grad_outs)
+            self._counted[call].recorded |= torch.is_grad_enabled()
+
+    def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
+        if call is not None and call in self._counted:
+            counted = self._counted[call]
+            if isinstance(counted, _Kind):
+                uses = self.functions[call.region or call.function]
+                self._counted[call] = counted = uses.has_run(call, counted)
+                counted.recorded = True
+                counted.last = weakref.ref(call)
+            part = self._count_parts(call, grad_outs)
+            self._passes.recorded(part, _times(call), node, call.given, grads)
+        return grads
+
+    def _count_parts(self, call: Call, grad_outs: Any) -> Callable[[int], Counted]:
+        """Count what the backward that runs is asked for. Gives who counts, by place."""
+        counted, wanted = self._counted[call], wanted_here()
+        if isinstance(counted, _Uses):
+            counted.differentiated(_times(call))
+            return lambda place: counted
+        outputs = frozenset(i for i, g in enumerate(only_used(grad_outs)) if g is not None)
+        tensors = [place for place, arg in enumerate(call.given) if isinstance(arg, Tensor)]
+        if call.transformed or len(wanted) != len(tensors):
+            wanted = [True] * len(tensors)
+        for place, is_wanted in zip(tensors, wanted, strict=True):
+            if is_wanted:
+                counted.part(place, outputs).differentiated(_times(call))
+        return lambda place: counted.part(place, outputs)
+
+    def after_jvp(self, call: Call, tangents: Any, outs: Any) -> Any:
+        uses = self.functions.get(call.function)
+        if uses is not None:
+            forward, reverse = levels()
+            ways = (JVP, True), (GRADIENT_OF_TANGENT, reverse), (NESTED, forward > 1)
+            uses.forward.update(way for way, gone in ways if gone)
+        if call not in self._counted and uses is not None:
+            with outside(call):
+                asked = call.plain(every=True)  # where nothing requires grad
+            if _can_be_asked(asked):
+                self._count(call, asked)
+        if call in self._counted:
+            self._counted[call].differentiated(_times(call))
+        return outs
+
+    def _counted_ones(self) -> Iterator["_Uses | _Kind"]:
+        for uses in self.functions.values():
+            yield uses
+            yield from uses.kinds.values()
+
+    def diagnosed(
+        self,
+        error: BaseException | None = None,
+        progress: bool = True,
+        at_least: int = 0,
+        within: float | None = None,
+        **options: Any,
+    ) -> StepDiagnosis:
+        """Each Function that is differentiated `at_least` so often, by itself; `within` so many
+        seconds for all, those that are differentiated most often first."""
+        end = None if within is None else time.monotonic() + within
+        if error is not None:  # perhaps it did not come to a derivative for which it recorded one
+            for counted in self._counted_ones():
+                counted.differentiated(2 * counted.recorded)
+        found = [(f, u) for f, u in self.functions.items() if u.order >= at_least]
+        if end is not None:
+            found.sort(key=lambda each: -each[1].order)
+        said, rows = _Progress(progress), []
+        for number, (function, uses) in enumerate(found, start=1):
+            said.say(f"diagnose_all: {number} of {len(found)}, {_name(function)}")
+            rows.append(_row(function, uses, {**options, "ignore": self.ignored}, end))
+        said.done()
+        rows.sort(key=lambda r: (r.in_backward and r.ok, WORST_FIRST.index(r.verdict)))
+        met = [_known_by(f) for f in self.functions if not isinstance(f, Region)]
+        return StepDiagnosis(rows, error, unmet=unmet(self.ignored, met))
+
+
+class _Progress:
+    """One line that is written over, in a terminal or a notebook; elsewhere nothing."""
+
+    def __init__(self, wanted: bool) -> None:
+        in_notebook = "ipykernel" in type(sys.stdout).__module__
+        self.stream = sys.stdout if in_notebook else sys.stderr  # there stderr looks like an alarm
+        self.wanted = wanted and (in_notebook or self.stream.isatty())
+        self.begun, self.width = time.monotonic(), 0
+
+    def say(self, text: str) -> None:
+        if self.wanted and time.monotonic() - self.begun > PATIENCE:
+            print(f"\r{text:{self.width}}", end="", file=self.stream, flush=True)
+            self.width = len(text)
+
+    def done(self) -> None:
+        if self.width:
+            print(f"\r{'':{self.width}}\r", end="", file=self.stream, flush=True)
+
+
+def _known_by(function):
+    return names_of(function), place_of(function)
+
+
+def _can_be_asked(call):
+    """Whether it is the user's, and there is anything to differentiate."""
+    own = not is_left_alone(call.function) or call.region is not None
+    return own and any(x.numel() for x in call.inputs.values())
+
+
+def _times(call: Call) -> int:
+    """How often a Function is differentiated by what runs now: the transforms of `torch.func` that
+    it is in, or was in (`vjp` and `jacrev` have left theirs), or autograd, and forward mode beside
+    it."""
+    forward, reverse = levels()
+    return max(1, forward + reverse, call.transformed) + (in_forward_mode() and not forward)
+
+
+def _elements(args: Sequence) -> int:
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    return sum(x.numel() for x in tensors if x.layout is torch.strided and not x.is_nested)
+
+
+def _key(call: Call, way: int) -> tuple[tuple, tuple]:
+    """What makes its kind, with what its backward did; and the kind whatever its numbers."""
+    kind, any_numbers = regardless(call)
+    return (call.function, kind, call.did and call.did.steps, way), any_numbers
+
+
+def _room(kinds: dict[tuple, _Kind]) -> int:
+    """For how many elements there is room."""
+    if len(kinds) >= MOST:
+        for key in [key for key, kind in kinds.items() if kind.is_idle]:
+            del kinds[key]
+    return ROOM - sum(kind.elements for kind in kinds.values() if kind.args)
+
+
+def _kept(call: Call, room: int, any_numbers: tuple) -> _Kind:
+    """Raises nothing: the step is running."""
+    try:
+        kind = _copied(call, room)
+    except Exception as error:  # of a class of tensors
+        said = f"its inputs could not be copied: {described(error)}"
+        kind = _Kind(call.function, [], [], {}, call.state, 0, set(), {}, refused=said)
+    kind.any_numbers, kind.did, kind.first = any_numbers, call.did, weakref.ref(call)
+    kind.changed = call.changed
+    return kind
+
+
+def _copied(call: Call, room: int) -> _Kind:
+    args, size = list(call.given), _elements(call.given)
+    kept = [] if size > min(room, TOO_LARGE) else [as_leaf(arg) for arg in args]
+    smaller = [] if size <= LARGE else [(part, change_of(args, part)) for part in cut_down(args)]
+    own = {p for p, arg in enumerate(args) if isinstance(arg, torch.nn.Parameter)}
+    state = call.state.without_draws()
+    origins = {p: weakref.ref(arg) for p, arg in enumerate(args) if isinstance(arg, Tensor)}
+    return _Kind(call.function, kept, smaller, dict(call.kwargs), state, size, own, origins)
+
+
+# Each Function by itself.
+
+
+def _row(
+    function: type | Region, uses: _Uses, options: dict, end: float | None = None
+) -> FunctionRow:
+    diagnosis, notes = _worst(function, uses, options, end)
+    order = uses.order
+    region = isinstance(function, Region)
+    if diagnosis.verdict is Verdict.NOT_CHECKED and order > region:
+        notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
+    if diagnosis.ok:
+        notes += tuple(f.message for f in diagnosis.findings if f.code in LESS_THAN_ALL)
+    if uses.in_backward and not diagnosis.ok:
+        notes += ("applied in backward only. Its second derivative is a third one of the step.",)
+    if order > HIGHEST:
+        notes += (f"the step differentiates it {order} times; checked up to {HIGHEST}.",)
+    if isinstance(function, Region):
+        place = Place(function.file or "", function.line, function.module)
+    else:
+        place = place_of(function)
+    return FunctionRow(
+        function, place, uses.called, uses.calls, order, diagnosis, uses.in_backward, notes
+    )
+
+
+def _worst(
+    function: type | Region, uses: _Uses, options: dict, end: float | None
+) -> tuple[Diagnosis, tuple[str, ...]]:
+    """Of the ways in which the step differentiates it, each judged as often as it does that."""
+    if not isinstance(function, Region) and is_left_alone(function):
+        return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
+    no_notes: tuple[str, ...] = ()
+    kinds = [kind for kind in uses.kinds.values() if kind.order or not uses.order]
+    kinds = [part for kind in kinds for part in kind.by_outputs()]
+    if not kinds:
+        return _not_checked(function, "none of its inputs requires grad here and has elements."), ()
+    if end is not None and time.monotonic() > end:
+        return _not_checked(function, NO_TIME), ()
+    if isinstance(function, Region):
+        kinds = [kind for kind in kinds if kind.order > 1]
+        if not kinds:
+            return _not_checked(function, "the step takes no second derivative of it."), ()
+        diagnosed = [(_in_time(function, kind, end), no_notes) for kind in kinds]
+    else:
+
+        def each(kinds):
+            return [
+                _as_the_step_goes(*_diagnose(function, kind, options, end), uses.forward)
+                for kind in kinds
+            ]
+
+        diagnosed, more = each(kinds[:KINDS]), kinds[KINDS:]
+        if any(_is_worst(d, k.order) for (d, _), k in zip(diagnosed, kinds, strict=False)):
+            more = []  # nothing that follows can be shown in its place
+        suspects = [kind for kind in more if uses.forward or not _is_fine(kind)]
+        diagnosed += each(suspects[:SUSPECTS])
+        kinds = [*kinds[:KINDS], *suspects[:SUSPECTS]]
+        if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
+            text = (
+                "its output does not change with the tensors that it was handed, at these values; "
+                "perhaps it takes a module's own parameters: hand `diagnose` a function of these."
+            )
+            return _not_checked(function, text), ()
+        left = len(suspects[SUSPECTS:]) + uses.others
+        if left:
+            text = f"{left} more calls, with other numbers or operations, were not judged."
+            if all(_is_right(d, k.order) for (d, _), k in zip(diagnosed, kinds, strict=True)):
+                return _not_checked(function, f"{text} Those that were are right."), ()
+            diagnosed = [(d, (*notes, text)) for d, notes in diagnosed]
+
+    def goodness(number):
+        order, diagnosis = kinds[number].order, diagnosed[number][0]
+        return _is_right(diagnosis, order), -order, WORST_FIRST.index(diagnosis.verdict)
+
+    return diagnosed[min(range(len(kinds)), key=goodness)]
+
+
+def _is_fine(kind: _Kind) -> bool:
+    """Whether a trial, which takes less than `diagnose`, finds all that is asked to be right."""
+    if kind.order > 2 or not kind.args:
+        return False
+    try:
+        truth = Trial(kind.call(kind.args), None)
+        if kind.order == 1:
+            return truth.first() is Outcome.RIGHT
+        found = truth.judge()
+        wrong = found.wrong or found.error or found.unresolved
+        return not wrong and truth.tells() and truth.first() is Outcome.RIGHT
+    except Unknown:
+        return False
+
+
+def _as_the_step_goes(
+    found: Diagnosis, notes: tuple[str, ...], forward: set[str]
+) -> tuple[Diagnosis, tuple[str, ...]]:
+    """What forward mode gets wrong counts where the step goes that way, and there only."""
+    rows = {**found.forward_mode, **found.torch_func}
+    wrong = {name for name, row in rows.items() if row.outcome in WRONG} & forward
+    if found.ok and wrong:
+        code = "nested_forward_mode"
+        return _with(found, Verdict.WRONG_IN_FORWARD_MODE, code, "error"), notes
+    if found.verdict is Verdict.WRONG_IN_FORWARD_MODE and not wrong:
+        found = _with(found, Verdict.SUPPORTED, "wrong_in_forward_mode", "warning")
+        return found, (*notes, BY_BACKWARD)
+    return found, notes
+
+
+def _with(found, verdict, code, severity):
+    """The same with another verdict, for which this finding stands first."""
+    own = [replace(f, severity=severity) for f in found.findings if f.code == code]
+    rest = [f for f in found.findings if f.code != code]
+    return replace(found, verdict=verdict, findings=[*own, *rest])
+
+
+def _is_right(diagnosis: Diagnosis, order: int) -> bool:
+    """Whether it is right where it is differentiated so often."""
+    if order != 1 or diagnosis.ok:
+        return order == 0 or diagnosis.ok
+    first = diagnosis.first
+    if first is None or diagnosis.verdict in (
+        Verdict.FIRST_DERIVATIVE_WRONG,
+        Verdict.WRONG_IN_FORWARD_MODE,
+    ):
+        return False
+    if any(finding.code == "inexact_first_derivative" for finding in diagnosis.findings):
+        return False
+    return first.outcome is (Outcome.WRONG if diagnosis.meant else Outcome.RIGHT)
+
+
+def _is_worst(diagnosis: Diagnosis, order: int) -> bool:
+    return diagnosis.verdict is WORST_FIRST[0] and not _is_right(diagnosis, order)
+
+
+def _is_still(diagnosis: Diagnosis) -> bool:
+    """Whether nothing but 0 was expected, and not just where a square has its minimum."""
+    rows = [diagnosis.first, *diagnosis.settings.values()]
+    return all(row is not None and row.zero for row in rows)
+
+
+def _of_region(region: Region, kind: _Kind) -> Diagnosis:
+    """A second derivative through one region by itself, which is called as it was compiled: by what
+    is no parameter, then by all, as a training asks."""
+    if not kind.args:
+        text = f"its inputs have {kind.elements:,} elements, too many to keep a copy."
+        return _not_checked(region, text)
+    given = [x.detach() if p in kind.parameters else x for p, x in enumerate(kind.args)]
+    for args in (given, kind.args) if kind.parameters else (given,):
+        call = kind.call(args)
+        call.region = region
+        if not call.inputs:
+            continue
+        try:
+            found = Trial(call, None).judge()
+        except Unknown as reason:
+            return _not_checked(region, f"{reason}.")
+        if found.wrong:
+            verdict = Verdict.SILENTLY_WRONG
+            what = f"can be wrong without an error: it {KEEPS}"
+        elif found.error:
+            verdict, what = Verdict.RAISES, f"raises: {first_line(found.error)}"
+        else:
+            continue
+        text = f"A second derivative through {region} {what}. {NOT_COMPILED}"
+        about = region.name, region.file or "", region.line
+        finding = Finding("compiled_region", text, 4, True, "error", *about)
+        return Diagnosis(region.name, verdict, [finding])
+    return Diagnosis(region.name, Verdict.SUPPORTED, [])
+
+
+def _in_time(region: Region, kind: _Kind, end: float | None) -> Diagnosis:
+    try:
+        with limited(_left(end)):
+            return _of_region(region, kind)
+    except TookTooLong:
+        return _not_checked(region, NO_TIME)
+
+
+def _left(end: float | None) -> float | None:
+    """Seconds, until a moment; None: there is no such moment."""
+    return None if end is None else max(0.01, end - time.monotonic())
+
+
+def _diagnose(
+    function: Any,
+    kind: _Kind,
+    options: dict[str, Any],
+    end: float | None,
+) -> tuple[Diagnosis, tuple[str, ...]]:
+    if end is not None:
+        options = {**options, "timeout": _left(end)}
+    options = {**options, "order": min(max(kind.order, 2), HIGHEST)}
+    outputs = kind.outputs(min(kind.order, 2))
+
+    if kind.refused:
+        return _not_checked(function, kind.refused), ()
+    args = kind.args or kind.smaller[0][0]
+    around = Surroundings(function, *args, kind.keywords)
+    held = weakref.ref(around)  # fn is looked through, and holds nothing but what it calls
+
+    def fn(*args):
+        others = kind.in_place_of(args)
+        exchange = functools.partial(_exchange, held, others)
+        exchanged = exchange()
+        for each in kind.changed:
+            each.write(each.before)
+            each.replace(others)
+        if seed is not None:
+            seed_generators(seed)
+        handed, keywords = anew(args, kind.keywords, others)
+        with kind.state.as_then():
+            outs = applied(function, *handed, **keywords)
+        for node in {y.grad_fn for y in outs if isinstance(y, Tensor)} if exchanged else ():
+            if node is not None:  # backward finds what its own forward has found
+                node.register_prehook(exchange)
+        return tuple(y for i, y in enumerate(outs) if not outputs or i in outputs)
+
+    fn.__name__, seed = function.__name__, None
+    ignored = [each for each in options["ignore"] if matches(each, *_known_by(function))]
+    options = {**options, "ignore": tuple(ignored)}
+    with unheard(), around.unchanged(), as_now(kind.changed):
+        seed = _seed(fn, args, kind)
+        if kind.way and kind.changed and kind.way not in _ways(fn, args):
+            return _not_checked(function, f"{DOES_ANOTHER}."), ()
+        for smaller, change in kind.smaller:
+            if runs(fn, smaller):
+                found = _as_given(fn, smaller, kind, outputs, options)
+                if not found.ok or _does_that(fn, smaller, kind):
+                    return found, (f"inputs cut down {change}.", *_not_moved(smaller))
+                if not kind.args:
+                    break
+                few, given, which = few_moved(fn, args)
+                note = f"with less in them it does something else, so {which} were moved."
+                return _asked(few, given, options), (note,)
+        if kind.args:
+            found = _as_given(fn, args, kind, outputs, options)
+            if found.verdict is Verdict.NOT_CHECKED and around.beyond:
+                return _not_checked(function, f"{around.beyond}."), ()
+            return found, _not_moved(args)
+        runs_smaller = any(runs(fn, smaller) for smaller, _ in kind.smaller)
+    why = (
+        ", and with less it does something else." if runs_smaller else " and could not be cut down."
+    )
+    return _not_checked(function, f"its inputs have {kind.elements:,} elements{why}"), ()
+
+
+def _exchange(around: weakref.ref, others: dict, *grad_outs: object) -> bool | None:
+    """Whether any of the others stands now where a tensor is held; None as the hook of a node."""
+    there: Any = around()
+    exchanged = there.exchange(others)
+    return None if grad_outs else exchanged
+
+
+def _does_that(fn: Any, args: list, kind: _Kind) -> bool:
+    """Whether forward does with less what it did with all, as far as that is known."""
+    return kind.did is None or any(d.steps == kind.did.steps for d in _done(fn, args))
+
+
+def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
+    """By which it draws what leads it the way that it has gone, in forward and backward; None
+    where it draws nothing, where that way is not known, or is not found."""
+    if not kind.way:
+        return None
+    with kind.state.drawn_again():
+        for seed in range(SEEDS):
+            seed_generators(seed)
+            before = Draws.now()
+            does_that = kind.way in _ways(fn, args)
+            if before.are_as_now():
+                return None
+            if does_that:
+                return seed
+    return None
+
+
+def _ways(fn: Any, args: list) -> set[int]:
+    """What it does in forward and backward."""
+    return {did.steps for did in _done(fn, args, backward=True)}
+
+
+def _done(fn: Any, args: list, backward: bool = False) -> list[Did]:
+    """What the Function does in forward; with `backward` in both, for a grad_out with a graph and
+    for one without."""
+    done: list[Did | None] = []
+
+    class Watcher(Listener):
+        def watches(self, call: Call) -> bool:
+            return True
+
+        def called(self, call: Call) -> None:
+            if not backward:
+                done.append(call.did)
+
+        def after_backward(self, node: Any, call: Call | None, grad_outs: Any, grads: Any) -> Any:
+            if call is not None:
+                done.append(call.did_both)
+            return grads
+
+    with listening_alone(Watcher()), unless_gone():  # of the Function
+        outs = [y for y in fn(*args) if y.requires_grad]
+        inputs = [x for x in args if isinstance(x, Tensor) and x.requires_grad]
+        for follows in (True, False) if backward else ():
+            grad_outs = [torch.ones_like(y, requires_grad=follows) for y in outs]
+            torch.autograd.grad(
+                outs, inputs, grad_outs, create_graph=True, retain_graph=True, allow_unused=True
+            )
+    return [did for did in done if did is not None]
+
+
+def _not_moved(args):
+    numbers = [a for a in args if isinstance(a, Tensor) and a.requires_grad and not unusual(a)]
+    still = sum(int((~x.detach().isfinite()).sum()) for x in numbers)
+    return (STILL.format(still, sum(x.numel() for x in numbers)),) if still else ()
+
+
+def _as_given(
+    fn: Callable, args: list, kind: _Kind, outputs: frozenset[int], options: dict[str, Any]
+) -> Diagnosis:
+    """`diagnose`, which computes in float64 where it can, and needs numbers. What is not found
+    wrong there, and was called in 16 bits or under autocast, is asked by itself in its own
+    precision; what has no finite output or input here, as far as it is finite."""
+    found = _asked(fn, args, options)
+    if not _is_right(found, kind.order):
+        found = _as_far_as_it_is_used(found, args, kind, outputs)
+        found = found if found.ok else _up_to_phases(found, fn, args, options)
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    narrow = kind.state.autocast or any(x.dtype in SIXTEEN_BITS for x in tensors)
+    undecided = found.verdict is Verdict.NOT_CHECKED
+    broken = [f for f in found.findings if f.code == "not_finite_here"]
+    if _not_moved(args):
+        broken += [f for f in found.findings if found.verdict is Verdict.NOT_FINITE]
+    if not broken and not (narrow and (found.ok or undecided)):
+        return found
+    call = kind.call(args)
+    try:
+        truth = Trial(call, None, outputs=outputs or None)
+        judged = truth.judge()
+        if broken:
+            return _as_far_as_it_is_finite(found, truth, judged, kind.order, options)
+    except Unknown:
+        return found
+    if judged.wrong and truth.lost_in_cast:
+        lost = Finding("input_copy_saved", LOST_IN_CAST, 1, True, function=found.name)
+        return replace(found, verdict=Verdict.SILENTLY_WRONG, findings=[lost])
+    return found
+
+
+def _up_to_phases(found: Diagnosis, fn: Callable, args: list, options: dict[str, Any]) -> Diagnosis:
+    """The same; or "supported", where nothing is wrong once complex eigenvectors are turned so that
+    the largest element of each is real; "not checked", where it is not known that they are such."""
+    with unless_gone():  # of the Function
+        outs = fn(*args)
+        surely = turn_of(args, outs)
+        turn = surely or turn_of_units(outs)
+        if turn is None:
+            return found
+
+        @functools.wraps(fn)
+        def turned(*given):
+            return tuple(turn(fn(*given)))
+
+        again = _asked(turned, args, options)
+        if again.ok and surely is not None:
+            note = Finding("not_used", PHASES, 1, severity="note")
+            return replace(again, findings=[*again.findings, note])
+        if again.ok:
+            return _not_checked(fn, f"{MAYBE}.")
+    return found
+
+
+def _as_far_as_it_is_used(
+    found: Diagnosis, args: list, kind: _Kind, outputs: frozenset[int]
+) -> Diagnosis:
+    """The same; or "supported", where what is wrong is the gradient for an input that the step
+    does not take, or does not differentiate."""
+    once, again = (kind.leaves_out(args, order) for order in (1, min(2, kind.order)))
+    if kind.order > 2 or not again or found.meant:
+        return found
+    try:
+        call = kind.call(args)
+        truth = Trial(call, None, outputs=outputs or None)
+        places = [number for number, place in enumerate(truth.places) if place not in once]
+        if any(truth.first(place=number) is not Outcome.RIGHT for number in places):
+            return found
+        judged = truth.judge()
+    except Unknown:
+        return found
+    unknown = judged.error or judged.unresolved or not truth.tells()
+    if kind.order == 2 and (unknown or not set(judged.wrong) <= set(again)):
+        return found
+    names = argument_names(kind.function) or [f"input {place}" for place in range(len(args))]
+    text = Phrase(NOT_USED, ", ".join(names[place] for place in again), kind.order)
+    return replace(
+        found, verdict=Verdict.SUPPORTED, findings=[Finding("not_used", text, 1, severity="note")]
+    )
+
+
+def _as_far_as_it_is_finite(
+    found: Diagnosis, truth: Trial, judged: Checked, order: int, options: dict[str, Any]
+) -> Diagnosis:
+    once = order == 1  # the step asks for no second derivative
+    if judged.wrong and not once:
+        elsewhere = truth.alone(diagnose)  # where all is finite
+        causes = [f for f in elsewhere.findings if f.severity == "error"]
+        return replace(found, verdict=Verdict.SILENTLY_WRONG, findings=causes or found.findings)
+    if options["order"] > 2 or not once and (judged.error or judged.unresolved):
+        return found
+    if truth.first() is not Outcome.RIGHT:
+        return found
+    note = Finding("not_finite_here", LEFT_OUT.format(*truth.left_out()), 1, severity="note")
+    return replace(found, verdict=Verdict.SUPPORTED, findings=[note])
+
+
+def _asked(fn: Any, args: list, options: dict[str, Any]) -> Diagnosis:
+    """What `diagnose` says, which raises nothing; where it has failed itself, that is raised. Its
+    inputs are the tensors that were handed over: those in a list, or in an object, are none."""
+    places = [place for place, arg in enumerate(args) if isinstance(arg, Tensor)]
+    others = [None if isinstance(arg, Tensor) else arg for arg in args]
+
+    @functools.wraps(fn)
+    def of_tensors(*tensors):
+        given = others[:]
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        return fn(*given)
+
+    found = diagnose(of_tensors, *[args[place] for place in places], **options)
+    if found.findings and found.findings[0].code == TOOL_FAILED:
+        raise ToolFailure(found.findings[0].message)
+    return found
+
+
+def _not_checked(function, text):
+    finding = Finding("not_called", text, lesson=1)
+    return Diagnosis(_name(function), Verdict.NOT_CHECKED, [finding])
+
+
+def _diagnoses(function: Any, x: Tensor) -> str:
+    """What diagnose_all() says of a step with a Function of ours: its rehearsal."""
+    met = Met()
+    with met.listening(alone=True):
+        second_derivative(function, x)
+    (row,) = met.diagnosed(progress=False).rows
+    said = f"{row.verdict.value} ({row.cause.code if row.cause else ''}) to order {row.order}"
+    known = {
+        "supported () to order 2": "right",
+        "silently_wrong (intermediate_on_ctx) to order 2": "wrong",
+    }
+    return known.get(said, said)
+
+
+def _name(function):
+    return function.name if isinstance(function, Region) else function.__name__

@@ -1,0 +1,1 @@
+"""The exercises themselves: a file with a `TASK` for each."""
