@@ -255,8 +255,10 @@ class Surroundings:
         return self
 
     def changes(self):
-        """What is another now than when it was looked at, as it was then; for `as_now`."""
-        return tuple([each for each in self._kept if not each.same(each.before, each.now())])
+        """What is another now than when it was looked at, as it was then; for `as_now`. Not what
+        was drawn, which `Draws` notes."""
+        others = [each for each in self._kept if not isinstance(each, _OfGenerator)]
+        return tuple([each for each in others if not each.same(each.before, each.now())])
 
     @contextmanager
     def unchanged(self, objects=True):
@@ -542,7 +544,7 @@ def _kept(thing):
         yield from _of_tensor(thing)
     elif isinstance(thing, GENERATORS):
         source = _generator(thing)
-        yield _Kept(source.get(), source.get, source.put, source.same)
+        yield _OfGenerator(source.get(), source.get, source.put, source.same)
     for kind in (list, set, collections.deque):
         if isinstance(thing, kind):
             yield _Elements(thing, kind)
@@ -580,6 +582,10 @@ def _of_tensor(tensor):
         yield _Kept(tensor.grad, lambda: tensor.grad, put, operator.is_)
     now = partial(version, tensor)
     yield _Kept(now(), now, partial(set_version, tensor), operator.eq)
+
+
+class _OfGenerator(_Kept):
+    """The state of a generator of random numbers."""
 
 
 class _Elements(_Kept):

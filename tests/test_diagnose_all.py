@@ -676,6 +676,18 @@ def test_a_branch_that_is_drawn_is_found_where_the_step_took_it(draw, in_backwar
     assert found == {Verdict.SUPPORTED, Verdict.SILENTLY_WRONG}
 
 
+def test_a_branch_that_is_drawn_too_rarely_to_be_found_again_is_not_checked():
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * g * (x.detach() if random.random() < 0.001 else x) ** 2
+
+    f = function(save_x, backward)
+    seeds = range(20, 10_000)
+    seed_generators(next(s for s in seeds if random.Random(s).random() < 0.001))
+    (row,) = diagnose_all(lambda: twice(f.apply(x(3)))).rows
+    assert row.verdict is Verdict.NOT_CHECKED and "something else" in str(row), row
+
+
 def of_list(backward):
     def forward(ctx, x, held):
         ctx.held = held

@@ -862,7 +862,7 @@ def _diagnose(
     options = {**options, "ignore": tuple(ignored)}
     with unheard(), around.unchanged(), as_now(kind.changed):
         seed = _seed(fn, args, kind)
-        if kind.way and kind.changed and kind.way not in _ways(fn, args):
+        if seed == SEEDS or kind.way and kind.changed and kind.way not in _ways(fn, args):
             return _not_checked(function, f"{DOES_ANOTHER}."), ()
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
@@ -899,8 +899,8 @@ def _does_that(fn: Any, args: list, kind: _Kind) -> bool:
 
 
 def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
-    """By which it draws what leads it the way that it has gone, in forward and backward; None
-    where it draws nothing, where that way is not known, or is not found."""
+    """By which it draws what leads it the way that it has gone, in forward and backward; SEEDS
+    where none below does. None where it draws nothing, or where that way is not known."""
     if not kind.way:
         return None
     with kind.state.drawn_again():
@@ -912,7 +912,7 @@ def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
                 return None
             if does_that:
                 return seed
-    return None
+    return SEEDS
 
 
 def _ways(fn: Any, args: list) -> set[int]:
