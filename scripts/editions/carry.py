@@ -207,7 +207,7 @@ def files_of(unit):
     """A unit is a module or a subpackage at the top of lessons_src."""
     course = ROOT / "lessons_src"
     one = course / f"{unit}.py"
-    files = [one] if one.exists() else (course / unit).glob("*.py")
+    files = [one] if one.exists() else (course / unit).rglob("*.py")
     return {path.relative_to(ROOT).as_posix() for path in files}
 
 
