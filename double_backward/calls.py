@@ -262,9 +262,7 @@ class Call:
         others = {id(self.given[place]): copy for place, copy in copies.items()}
         if self.around is not None:
             self.around.exchange(others)
-            for each in self.changed:
-                each.write(each.before)
-                each.replace(others)
+            self.around.write(self.changed, others)
         given, kwargs = anew(self.given, self.kwargs, others)
         return [copies.get(place, value) for place, value in enumerate(given)], kwargs
 

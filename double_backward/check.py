@@ -374,6 +374,12 @@ class Expected:
         still = (self.g == 0) & (change.value == 0) & change.error.isfinite()
         return (self.weights != 0) | still
 
+    @property
+    def tells(self) -> bool:
+        """Whether G changes so much that something that is lost would show."""
+        change = self.by_input
+        return bool((change.value.abs() - 5 * change.error > TELLS * self.g.abs()).any())
+
     def followed_again(self) -> Tensor:
         """The change of G by tangents, once more. Raises `Lost`."""
         return _followed(self.line).of_g

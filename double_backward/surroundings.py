@@ -32,6 +32,7 @@ from ._torch import (
     has_saving_hooks,
     is_functorch_wrapped_tensor,
     set_version,
+    temporarily_clear_interpreter_stack,
     version,
 )
 from .containers import BUFFERS, SIMPLE_CTYPES, slots_of
@@ -290,6 +291,15 @@ class Surroundings:
                     others[id(thing)] = tuple([others.get(id(part), part) for part in thing])
             self._replace(others)
         return bool(others)
+
+    def write(self, changes, others):
+        """Inside `unchanged`: what `changes` has given, as it was then; with others in the place of
+        tensors, by id. Memory is written by itself: no transform of torch.func may see that."""
+        with temporarily_clear_interpreter_stack():
+            for each in changes:
+                each.write(each.before)
+        for each in changes:
+            each.replace(self._empty | others)
 
     def _replace(self, others):
         for each in self._kept:

@@ -546,6 +546,19 @@ SummedOpen = function(lambda ctx, *xs: sum(xs), lambda ctx, g: (g, g))
 
 
 P = Pair
+
+
+@torch.library.custom_op("advice_test::squared", mutates_args=())
+def squared(x: torch.Tensor) -> torch.Tensor:
+    return x**2
+
+
+squared.register_autograd(
+    lambda ctx, g: 2 * g * ctx.saved_tensors[0],
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
 ADVICE = [
     P(
         "mutates_grad_out",
@@ -1031,6 +1044,7 @@ ADVICE = [
         (lambda x: torch.logdet(3 * torch.eye(2) + WithJvp.apply(x)), square),
         (lambda x: log_of_determinant(3 * torch.eye(2) + WithJvp.apply(x)), square),
     ),
+    P("operator_in_forward_mode", "write a Function with a jvp", (squared,), (WithJvp.apply,)),
     P("torch_func_differs", "write it in plain operations", (Knows.apply,), (WithJvp.apply,)),
     P(
         "noncontiguous_input",

@@ -83,6 +83,7 @@ def test_what_a_room_needs_is_what_a_learner_needs_times_learners():
 # In words, or of a part of what backward returns alone.
 IN_WORDS = (
     "grad_out times the sign of x: ",
+    "grad_out times the staircase itself.",
     "grad_out times the inverse.",
     "the transpose of the right matrix: ",
     "the derivative of det, ",
@@ -105,6 +106,8 @@ def names_of(task, g, args, h):
     found = dict(zip(task.inputs, args, strict=True)) | {"grad_out": g, "g": g, "h": h}
     found |= {function: getattr(torch, function) for function in FUNCTIONS}
     found |= {"out": task.truth(*args), "pi": math.pi}
+    if task.name == "sin_cos":  # whose words name the two outputs and their gradients
+        (found["sin"], found["cos"]), found["grad_sin"], found["grad_cos"] = found["out"], *g[:2]
     if "x" in found:
         x = found["x"]
         d = torch.from_numpy(scipy.special.dawsn(x.numpy()))
@@ -121,7 +124,7 @@ def stated():
             said = re.sub(r"^That is ", "", words)
             if said == words or said.startswith(IN_WORDS):
                 continue
-            formula = re.split(r"[.:](?= |$)|, with |, the |: ", said)[0]
+            formula = re.split(r"[.:](?= |$)|, with |, the |: | alone", said)[0]
             for each in re.split(r",? or ", formula):
                 yield pytest.param(task, each, fn, words in task.second_slips, id=f"{name}: {each}")
         for formula, fn in task.terms.items():

@@ -311,9 +311,10 @@ def _checked(expected, is_gradient):
         solid = check.without_rounding(expected)
         found = found if solid is expected else check.check(solid)
         expected = solid
-    if found.unresolved and found.by_input.outcome is Outcome.UNCLEAR:
+    speaks = expected.is_known.all() or expected.tells
+    if found.unresolved and found.by_input.outcome is Outcome.UNCLEAR and not speaks:
         constant = found.by_input
-    elif is_gradient and expected.known == 1 and expected.is_known.all():
+    elif is_gradient and expected.known == 1 and speaks:
         constant = check.symmetric(expected)
     else:
         constant = check.check(expected.with_constants()).by_input

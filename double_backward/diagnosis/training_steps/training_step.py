@@ -844,9 +844,8 @@ def _diagnose(
         others = kind.in_place_of(args)
         exchange = functools.partial(_exchange, held, others)
         exchanged = exchange()
-        for each in kind.changed:
-            each.write(each.before)
-            each.replace(others)
+        there: Any = held()
+        there.write(kind.changed, others)
         if seed is not None:
             seed_generators(seed)
         handed, keywords = anew(args, kind.keywords, others)
@@ -860,7 +859,7 @@ def _diagnose(
     fn.__name__, seed = function.__name__, None
     ignored = [each for each in options["ignore"] if matches(each, *_known_by(function))]
     options = {**options, "ignore": tuple(ignored)}
-    with unheard(), around.unchanged(), as_now(kind.changed):
+    with unheard(), around.unchanged(), as_now(kind.changed), kind.state.drawn_again():
         seed = _seed(fn, args, kind)
         if seed == SEEDS or kind.way and kind.changed and kind.way not in _ways(fn, args):
             return _not_checked(function, f"{DOES_ANOTHER}."), ()
@@ -903,15 +902,14 @@ def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
     where none below does. None where it draws nothing, or where that way is not known."""
     if not kind.way:
         return None
-    with kind.state.drawn_again():
-        for seed in range(SEEDS):
-            seed_generators(seed)
-            before = Draws.now()
-            does_that = kind.way in _ways(fn, args)
-            if before.are_as_now():
-                return None
-            if does_that:
-                return seed
+    for seed in range(SEEDS):
+        seed_generators(seed)
+        before = Draws.now()
+        does_that = kind.way in _ways(fn, args)
+        if before.are_as_now():
+            return None
+        if does_that:
+            return seed
     return SEEDS
 
 
