@@ -127,9 +127,10 @@ def _is_traceless(function, what, args):
     return told
 
 
-def leaves_traces(function):
+def leaves_traces(function, draws, changes):
     """It was seen to draw, or to change something, after all: from here on that is looked at."""
-    _traceless.pop(function, None)
+    known = _traceless.get(function, set())
+    known -= ({DRAWS} if draws else set()) | ({"forward", "backward"} if changes else set())
 
 
 def _aliased(value):

@@ -4,6 +4,7 @@ Everything happens a little beside the point, away from kinks that zeros and tie
 where the Function can do that. `check` does the rest.
 """
 
+import threading
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -650,7 +651,8 @@ def _apart(call, around):
     drawn = call.state.drawn_again(call.draws)
     with unheard(), no_packing(), call.made_again_in(around), drawn as before:
         yield
-        around.drew |= not before.are_as_now()
+        if call.draws or threading.active_count() == 1:  # else another thread may have drawn
+            around.drew |= not before.are_as_now()
 
 
 def _weight(grad_out, precision, generator):

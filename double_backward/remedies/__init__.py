@@ -527,8 +527,7 @@ def _try(find, call, grad_outs, memory):
     leaves = memory.draws or memory.touches
     if call.region is None and (leaves or truth.reads_values()):
         watch(call.function)
-        if leaves:
-            leaves_traces(call.function)
+        leaves_traces(call.function, memory.draws, memory.touches)
     return found
 
 
