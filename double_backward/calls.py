@@ -180,7 +180,8 @@ class Call:
         """With these arguments, which had these versions before, in these `Surroundings`."""
         drawn = _drawn(self, args)
         self.draws, self.state = drawn is not None, self.state.with_draws(drawn)
-        self.changed_by = _changed(self, "forward", around, args), ()
+        if changed := _changed(self, "forward", around, args):
+            self.changed_by = changed, ()
         written = {p for p, a in enumerate(args) if _version(a) != before[p]}
         if written:
             lost = {p for p in written if self.given[p] is args[p] and requires_grad(args[p])}
@@ -657,7 +658,8 @@ def _backward(method):
             if watch:
                 call.did_both = watch.did(grads)
                 changed = _changed(call, "backward", around, given)
-                call.changed_by = call.changed_by[0], changed
+                if changed or call.changed_by[1]:
+                    call.changed_by = call.changed_by[0], changed
             grads = grads if isinstance(grads, tuple) else (grads,)
             for listener in _once_each():
                 grads = listener.after_backward(self, call, given, grads)

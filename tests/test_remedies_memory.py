@@ -205,13 +205,13 @@ def bytes_of_an_application(f, remedy):
         (NewSquare, recompute_intermediates),
     ],
 )
-def test_a_live_application_costs_less_than_700_bytes(function, remedy):
+def test_a_live_application_costs_less_than_800_bytes(function, remedy):
     def between_dropouts(x):
         return torch.nn.functional.dropout(function.apply(x), 0.5)
 
     for f in (function.apply, between_dropouts):
         plain = bytes_of_an_application(f, nullcontext)
-        assert bytes_of_an_application(f, remedy) < plain + 700
+        assert bytes_of_an_application(f, remedy) < plain + 800
 
 
 def doubled(ctx, x, about=None):
