@@ -509,7 +509,7 @@ class _Forward:
         self.waiting = {}  # thread -> its node
 
     def __call__(self, *args, **kwargs):
-        with uncompiled(), loud():
+        with uncompiled(), loud(), _unwatched():
             with _lock:
                 ctx = self.waiting.pop(threading.get_ident(), None)
                 if not self.waiting:
@@ -521,7 +521,7 @@ class _Forward:
         with _watching(watch):
             out = handed_over(self.method, *args, **kwargs)
         if call is not None:
-            with uncompiled(), loud():
+            with uncompiled(), loud(), _unwatched():
                 _tell_of(call)
                 call.did = watch and watch.did(out, ctx)
                 skip = not has_setup_context(self.cls)  # ctx
@@ -593,8 +593,16 @@ def _tell_of(call):
     """Note the call where one is watched that makes it: a number that it is handed may be used by
     no operation before its own backward."""
     for watch in _thread.watches:
-        with watch.paused():
-            watch.applied(call.function, nested_kind_of(call, watch.sizes))
+        watch.applied(call.function, nested_kind_of(call, watch.sizes))
+
+
+@contextmanager
+def _unwatched():
+    """Inside, what this module does itself is not noted as done by a Function around the call."""
+    with ExitStack() as stack:
+        for watch in _thread.watches:
+            stack.enter_context(watch.paused())
+        yield
 
 
 def call_of(node):
@@ -643,7 +651,7 @@ def _backward(method):
         watch = around = None
         if recorded and call is not None and call.did is not None:
             watch = Operations(call.given, given, before=call.did)
-            with uncompiled():
+            with uncompiled(), _unwatched():
                 around = _around(call, "backward")
         _thread.backwards += 1
         try:
@@ -654,7 +662,7 @@ def _backward(method):
         if not recorded or not _is_heard(self):
             _let_go(self)
             return grads
-        with uncompiled(), loud():
+        with uncompiled(), loud(), _unwatched():
             if watch:
                 call.did_both = watch.did(grads)
                 changed = _changed(call, "backward", around, given)
