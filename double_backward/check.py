@@ -89,6 +89,9 @@ SMALLEST = 1e-6  # of the size of the others: an element that is known to so muc
 SMALL = 1e-8  # absolute: what changes by less does not change
 MASK = 1e4  # so large an element says nothing of the size of the others: -1e9, -inf
 ORDINARY = 1e-3, 1e3  # sizes that need no unit of their own
+# Relative: what a solver leaves in an eigenvector and in its norm, and in a multiple of 1.
+OF_VECTORS = {torch.complex128: 1e-6, torch.complex64: 1e-3}
+TIMES_ONE = 1e-3
 HALVES = 1e-5  # of its largest element: a matrix whose halves differ by less is symmetric
 SHARE = 0.5  # of the elements must be known, or nothing is
 # Relative: an element of G whose change is known less precisely is left out.

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .check import OF_VECTORS, TIMES_ONE
 from .phrases import Phrase
 
-NEAR = {torch.complex128: 1e-6, torch.complex64: 1e-3}  # relative
 PHASES = Phrase(
     "The phases of its complex eigenvectors were left out: they are the solver's choice."
 )
@@ -110,13 +110,13 @@ def turn_of_units(outs: Sequence) -> Turn | None:
         for number, y in enumerate(outs)
         if _may_hold_vectors(y)
         and y.shape[-1] == y.shape[-2]
-        and bool(((y.detach().norm(dim=-2) - 1).abs() <= NEAR[y.dtype]).all())
+        and bool(((y.detach().norm(dim=-2) - 1).abs() <= OF_VECTORS[y.dtype]).all())
     }
     return Turn(sides) if sides else None
 
 
 def _may_hold_vectors(y: Any) -> bool:
-    known = isinstance(y, Tensor) and y.dtype in NEAR and y.layout is torch.strided
+    known = isinstance(y, Tensor) and y.dtype in OF_VECTORS and y.layout is torch.strided
     return known and y.dim() > 1 and y.shape[-1] * y.shape[-2] > 1 and bool(y.isfinite().all())
 
 
@@ -136,7 +136,7 @@ def _matrices(x: Tensor) -> list[Tensor]:
 def _is_multiple_of_one(m: Tensor) -> bool:
     one = torch.eye(m.shape[-1], dtype=m.dtype, device=m.device)
     rest = m - one * m[..., :1, :1]
-    return bool(rest.abs().max() <= 1e-3 * m.abs().max())
+    return bool(rest.abs().max() <= TIMES_ONE * m.abs().max())
 
 
 def _are_eigenvectors(v: Tensor, m: Tensor) -> bool:
@@ -148,4 +148,4 @@ def _are_eigenvectors(v: Tensor, m: Tensor) -> bool:
         return False
     rest = w - v * ((v.conj() * w).sum(-2, keepdim=True) / square)
     top = m.abs().max() * square.sqrt()
-    return bool((rest.norm(dim=-2, keepdim=True) <= NEAR[v.dtype] * top).all())
+    return bool((rest.norm(dim=-2, keepdim=True) <= OF_VECTORS[v.dtype] * top).all())

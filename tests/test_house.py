@@ -115,7 +115,8 @@ def test_only_check_has_tolerances():
 
 def _tolerances(node):
     if isinstance(node, ast.Dict):
-        yield from [k for k in node.keys if k is not None and "torch.float" in ast.unparse(k)]
+        keys = [k for k in node.keys if k is not None]
+        yield from [k for k in keys if re.search(r"torch\.(float|complex)", ast.unparse(k))]
     called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     if "allclose" in called:
         yield node
