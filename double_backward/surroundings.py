@@ -298,8 +298,9 @@ class Surroundings:
         with temporarily_clear_interpreter_stack():
             for each in changes:
                 each.write(each.before)
+        others = self._empty | others
         for each in changes:
-            each.replace(self._empty | others)
+            each.replace(others)
 
     def _replace(self, others):
         for each in self._kept:

@@ -524,8 +524,7 @@ def _try(find, call, grad_outs, memory):
     if not truth.tells():
         memory.next_trial = 0 if memory.was_wrong else SOON * memory.calls
     # What it draws, or keeps from call to call, may decide what it does, as values may.
-    leaves = memory.draws or memory.touches
-    if call.region is None and (leaves or truth.reads_values()):
+    if call.region is None and (memory.draws or memory.touches or truth.reads_values()):
         watch(call.function)
         leaves_traces(call.function, memory.draws, memory.touches)
     return found

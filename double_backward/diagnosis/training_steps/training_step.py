@@ -861,7 +861,7 @@ def _diagnose(
     options = {**options, "ignore": tuple(ignored)}
     with unheard(), around.unchanged(), as_now(kind.changed), kind.state.drawn_again():
         seed = _seed(fn, args, kind)
-        if seed == SEEDS or kind.way and kind.changed and kind.way not in _ways(fn, args):
+        if seed == SEEDS:
             return _not_checked(function, f"{DOES_ANOTHER}."), ()
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
@@ -899,23 +899,19 @@ def _does_that(fn: Any, args: list, kind: _Kind) -> bool:
 
 def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
     """By which it draws what leads it the way that it has gone, in forward and backward; SEEDS
-    where none below does. None where it draws nothing, or where that way is not known."""
+    where none below does, or where it draws nothing and what it changes leads it another way. None
+    where there is nothing to seed."""
     if not kind.way:
         return None
     for seed in range(SEEDS):
         seed_generators(seed)
         before = Draws.now()
-        does_that = kind.way in _ways(fn, args)
+        does_that = any(d.steps == kind.way for d in _done(fn, args, backward=True))
         if before.are_as_now():
-            return None
+            return SEEDS if kind.changed and not does_that else None
         if does_that:
             return seed
     return SEEDS
-
-
-def _ways(fn: Any, args: list) -> set[int]:
-    """What it does in forward and backward."""
-    return {did.steps for did in _done(fn, args, backward=True)}
 
 
 def _done(fn: Any, args: list, backward: bool = False) -> list[Did]:
