@@ -65,13 +65,11 @@ def close_ups(svg, height):
 
     `height` is what a part may have, in pixels.
     """
-    graph = bare(graph_of(ElementTree.fromstring(svg)))
-    boxes, least = list(all_boxes(graph)), least_scale(graph)
-    all_of_it = with_margin(around(boxes))
-    cuts = split(all_of_it, solid(graph), frames(graph), height / least)
-    parts = [seen(boxes, *cut) for cut in cuts]
+    graph, all_of_it = read(svg)
+    boxes = list(all_boxes(graph))
+    parts = [seen(boxes, *cut) for cut in cuts_of(graph, all_of_it, height)]
     scale = min(
-        LARGER * least,
+        LARGER * least_scale(graph),
         height / max(part.height for part in parts),
         WIDTH / max(part.width for part in parts),
     )
@@ -80,23 +78,19 @@ def close_ups(svg, height):
 
 def place_of(svg, height, y):
     """Which of the close-ups has what lies so far down."""
-    graph = bare(graph_of(ElementTree.fromstring(svg)))
-    all_of_it = with_margin(around(list(all_boxes(graph))))
-    cuts = split(all_of_it, solid(graph), frames(graph), height / least_scale(graph))
+    cuts = cuts_of(*read(svg), height)
     return next(n for n, (_, bottom) in enumerate(cuts) if y <= bottom)
 
 
 def overview(svg, height):
     """SVG of all of it, as large as there is room for."""
-    graph = bare(graph_of(ElementTree.fromstring(svg)))
-    box = with_margin(around(list(all_boxes(graph))))
+    graph, box = read(svg)
     return picture(graph, box, min(height / box.height, WIDTH / box.width))
 
 
 def whole(svgs, height):
     """SVGs of all of each graph, for one slide, at one scale; [] where they cannot be read so."""
-    graphs = [bare(graph_of(ElementTree.fromstring(svg))) for svg in svgs]
-    boxes = [with_margin(around(list(all_boxes(graph)))) for graph in graphs]
+    graphs, boxes = zip(*map(read, svgs), strict=True)
     scale = min(
         LARGER * max(map(least_scale, graphs)),
         height / max(box.height for box in boxes),
@@ -105,6 +99,17 @@ def whole(svgs, height):
     if scale < max(map(least_scale, graphs)):
         return []
     return [picture(graph, box, scale) for graph, box in zip(graphs, boxes, strict=True)]
+
+
+def read(svg):
+    """The bare graph of an SVG, and the box of all of it."""
+    graph = bare(graph_of(ElementTree.fromstring(svg)))
+    return graph, with_margin(around(list(all_boxes(graph))))
+
+
+def cuts_of(graph, box, height):
+    """(top, bottom) of each close-up."""
+    return split(box, solid(graph), frames(graph), height / least_scale(graph))
 
 
 def all_boxes(graph):
