@@ -75,7 +75,7 @@ def compare_outputs(cell, fresh, stored, skip_compare=None):
 
 def pytest_collection_modifyitems(items):
     """First what takes long, file by file, so that two workers end at about the same time."""
-    long = ("test_browser.py", "test_colab.py", "_compiled.py", ".ipynb")
+    long = ("test_browser.py", "test_colab.py", "_compiled.py", "test_site.py", ".ipynb")
     items.sort(key=lambda item: not item.path.name.endswith(long))
     for item in items:
         if hasattr(item, "output_timeout"):  # nbval waits for a kernel's word; five seconds are few
