@@ -33,6 +33,7 @@ check: environment+test+workshop+site+release
 	@cd scripts && ../$(RUN) -c "from editions.packages import package; package()"
 	$(RUN) -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder \
 	  --deselect tests/test_colab.py::test_copy_runs_where_there_is_nothing_of_ours
+	@CELLS=here $(RUN) scripts/matrix.py --unwritten
 
 # The tool, the lessons and a copy for Colab on the newest torch that the registry has today; 5 GB.
 torch: environment+test+workshop

@@ -3,9 +3,9 @@
 Each cell runs the notebooks, every output compared, and some quick tests: on another Python, with
 another torch, where all tests of the tool run besides, with other packages, on another processor as
 far as the libraries can be told so, with other settings of the reader. Some cells run the copies
-for Colab instead. `make matrix CELLS=here` runs the cells that need nothing but this environment;
-`CELLS=2.11` runs the cells with that in their name, or the one cell that is called so. `make torch`
-runs those of the newest torch that the registry has, before each landing.
+for Colab instead. `make matrix CELLS=here` runs the cells that need nothing but this environment,
+as `make check` does; `CELLS=2.11` runs the cells with that in their name, or the one cell that is
+called so. `make torch` runs those of the newest torch that the registry has, before each landing.
 
 uv makes an environment for each other torch and for other packages, below .torch, gigabytes each,
 where it finds such a Python. One that it cannot make, as for another processor, can be named in
@@ -111,9 +111,9 @@ copies for Colab, in which nothing of the course is installed: on Linux and x86-
 versions of constraints.txt but for those named.
 
 **A line speaks of the code of its commit, and of none that came later.** `make test`, `make check`
-and `make torch` run before each landing: so the code of today has passed with the pinned PyTorch
-and on the newest one. All lines are run anew before a release: `make release` refuses where the
-tool or a lesson has changed since.
+and `make torch` run before each landing: so the code of today has passed with the pinned PyTorch,
+as the first three lines say, and on the newest one. The other lines are run anew before a release:
+`make release` refuses where the tool or a lesson has changed since.
 
 | where | outcome | detail | commit | date |
 |---|---|---|---|---|
