@@ -97,7 +97,11 @@ class Draws:
         return all(source.same(then, source.get()) for source, then in self.states)
 
     def of_the_same_now(self):
-        return Draws.now([source for source, _ in self.states if source not in FOR_ALL])
+        return Draws.now([source for source, _ in self.own().states])
+
+    def own(self):
+        """Those that not all share."""
+        return Draws(tuple(each for each in self.states if each[0] not in FOR_ALL))
 
     def put_back(self):
         for source, then in self.states:
