@@ -420,10 +420,12 @@ def told(value):
     return type(value), repr(value)
 
 
-@pytest.mark.parametrize("arithmetic", [False, True])
+# By arithmetic, no operation tells the two apart.
 @pytest.mark.parametrize("remedy", REMEDIES)
-@pytest.mark.parametrize("pair", PAIRS, ids=str)
-def test_all_that_is_handed_over_tells_calls_apart_by_its_value(pair, remedy, arithmetic):
+@pytest.mark.parametrize(
+    "pair, arithmetic", [*((pair, True) for pair in PAIRS), ("float", False), ("list", False)]
+)
+def test_all_that_is_handed_over_tells_calls_apart_by_its_value(pair, arithmetic, remedy):
     good, bad = PAIRS[pair]
     f = cube_by(lambda given: told(given) == told(bad), arithmetic)
     for first, then in ((good, bad), (bad, good)):
@@ -452,7 +454,7 @@ def test_what_a_function_reads_elsewhere_tells_calls_apart(where, remedy):
 
 
 @pytest.mark.parametrize("remedy", REMEDIES)
-@pytest.mark.parametrize("limit", [5, 30, 90])
+@pytest.mark.parametrize("limit", [30, 90])
 @pytest.mark.parametrize("arithmetic", [False, True])
 def test_no_number_of_sizes_is_trusted_in_silence(arithmetic, limit, remedy):
     def forward(ctx, x):

@@ -139,7 +139,7 @@ def second_times(factor, only=None):
     return Of.apply
 
 
-@pytest.mark.parametrize("factor", [1.0003, 1.001, 1.02, 0.96, 1.08])
+@pytest.mark.parametrize("factor", [1.0003, 0.96, 1.08])
 @pytest.mark.parametrize("only", [None, torch.float32])
 def test_a_small_error_is_found_and_its_function_named(factor, only):
     for seed in range(2):
