@@ -31,6 +31,7 @@ PATHS: dict[str, Cut] = {
 }
 POINTS = 0.5, 1.0, 0.0
 LABELS = "Formula", "x", "Cut:", "None, as Sinh", "Both, as SinhBad"
+DRAWN = "right", "autograd adds up", "lacks"  # what stands in the picture
 LUCKY = "RuntimeError: no path is left. This is the lucky case."
 RED, GREEN = "#cd0000", "#caff70"  # of `draw`, by numbers: CSS has no names for the two
 WIDTH, HEIGHT, BAR = 330, 282, 300  # units; the last is the length of all shares together
@@ -47,7 +48,7 @@ def cut_a_path(formula: str = "F(x)²", at: float = 0.5, cut: Cut = KEPT_BY_SINH
     """
     pictures = {name: {f"{x:g}": _told(name, x) for x in POINTS} for name in PATHS}
     cuts = {
-        "labels": list(LABELS),
+        "labels": [*LABELS, *DRAWN],
         "now": [formula, f"{at:g}", list(cut)],
         "formulas": list(PATHS),
         "paths": [list(paths) for paths in PATHS.values()],
@@ -58,8 +59,16 @@ def cut_a_path(formula: str = "F(x)²", at: float = 0.5, cut: Cut = KEPT_BY_SINH
     return Stepper("\n".join(_lines()), svg, {"titles": [""], "cuts": cuts})
 
 
-def draw_cut(formula: str, at: float, cut: Cut = ()) -> Drawing:
-    """The paths of one formula as a picture, with these of them cut; arguments as of `cut_a_path`.
+def draw_cut(
+    formula: str, at: float, cut: Cut = (), drawn: tuple[str, str, str] = DRAWN
+) -> Drawing:
+    """The paths of one formula as a picture, with these of them cut.
+
+    Args:
+        formula: a key of `PATHS`.
+        at: the x of it, one of `POINTS`.
+        cut: its paths that are cut.
+        drawn: the three words of the picture, in the language of whoever sees it.
 
     Returns:
         Drawing, whose outline says in words what the picture shows.
@@ -67,7 +76,7 @@ def draw_cut(formula: str, at: float, cut: Cut = ()) -> Drawing:
     told = _told(formula, at)
     state = told["states"][_key(cut)]
     title = f"{formula} at x = {at:g}, cut: {', '.join(cut) or 'nothing'}"
-    return Drawing(f"{title}\n{state['words']}", "", _svg(title, formula, at, told, cut), ())
+    return Drawing(f"{title}\n{state['words']}", "", _svg(title, formula, at, told, cut, drawn), ())
 
 
 def result(formula: str, at: float, cut: Cut) -> float | None:
@@ -216,17 +225,20 @@ def _lines() -> Iterator[str]:
 # What is drawn; the script of a `Stepper` draws another state with the same parts.
 
 
-def _svg(title: str, formula: str, at: float, told: dict[str, Any], cut: Cut) -> str:
+def _svg(
+    title: str, formula: str, at: float, told: dict[str, Any], cut: Cut, drawn: tuple[str, str, str]
+) -> str:
+    right, adds_up, lacks = drawn
     state, shares = told["states"][_key(cut)], told["shares"]
     names = {_place(path): path for path in shares}
     parts = [
         _box(115, 4, LEAF, "x"),
         _box(115, 152, GREEN, "grad_x"),
-        *(_path(place, names.get(place, ""), shares, cut) for place in range(3)),
+        *(_path(place, names.get(place, ""), shares, cut, lacks) for place in range(3)),
         _words(4, 16, "formula", formula),
         _words(4, 32, "at", f"x = {at:g}"),
-        *_row(196, "right", "right", told["states"][""]),
-        *_row(240, "autograd", "autograd adds up", state),
+        *_row(196, "right", right, told["states"][""]),
+        *_row(240, "autograd", adds_up, state),
     ]
     return "\n".join(
         [
@@ -241,11 +253,11 @@ def _svg(title: str, formula: str, at: float, told: dict[str, Any], cut: Cut) ->
     )
 
 
-def _path(place: int, name: str, shares: dict[str, str], cut: Cut) -> str:
+def _path(place: int, name: str, shares: dict[str, str], cut: Cut, lacks: str) -> str:
     """x, a box and grad_x, one below the other; F(x) has no first path."""
     left, end, is_cut = 4 + 110 * place, 140 + 25 * place, name in cut
     look = f'stroke="{RED}" stroke-dasharray="5 4"' if is_cut else 'stroke="black"'
-    share = ("lacks " if is_cut else "") + shares.get(name, "")
+    share = (f"{lacks} " if is_cut else "") + shares.get(name, "")
     hidden = "" if name else ' display="none"'
     return (
         f'<g data-path="{place}" {look}{hidden} fill="none" stroke-width="1.5">\n'

@@ -281,7 +281,8 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
     });
     show();
   } else if (told.cuts) {
-    const [formula_word, x_word, cut_word, as_sinh, as_bad] = told.cuts.labels;
+    const [formula_word, x_word, cut_word, as_sinh, as_bad, right, adds_up, lacks] =
+      told.cuts.labels;
     let [formula, x, cut] = told.cuts.now;
     function choice(words, options, value, chosen) {
       const select = add("select", add("label", controls, { textContent: words + " " }), {});
@@ -312,14 +313,13 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
       cut = cut.includes(name) ? cut.filter((each) => each !== name) : [...cut, name];
       show();
     }
-    function bar(name, state) {
+    function bar(name, label, state) {
       box.querySelectorAll(`[data-bar=${name}]`).forEach(function (rect, place) {
         rect.setAttribute("x", state.bars[place][0]);
         rect.setAttribute("width", state.bars[place][1]);
       });
       box.querySelector(`[data-end=${name}]`).setAttribute("x", state.end - 1);
-      const text = box.querySelector(`[data-words=${name}]`);
-      text.textContent = text.textContent.split(":")[0] + ": " + state.number;
+      box.querySelector(`[data-words=${name}]`).textContent = label + ": " + state.number;
     }
     function show() {
       const names = places(), { shares, states } = told.cuts.pictures[formula][x];
@@ -333,12 +333,12 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
         path.setAttribute("stroke", is_cut ? "#cd0000" : "black");
         path.setAttribute("stroke-dasharray", is_cut ? "5 4" : "none");
         name.textContent = text.textContent = names[place];
-        share.textContent = (is_cut ? "lacks " : "") + shares[names[place]];
+        share.textContent = (is_cut ? lacks + " " : "") + shares[names[place]];
       });
       box.querySelector("[data-words=formula]").textContent = formula;
       box.querySelector("[data-words=at]").textContent = "x = " + x;
-      bar("right", states[""]);
-      bar("autograd", state);
+      bar("right", right, states[""]);
+      bar("autograd", adds_up, state);
       say(0, state.words);
       const named = formula + ", x = " + x + ": " + state.words;
       box.querySelector("svg").setAttribute("aria-label", named);

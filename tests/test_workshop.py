@@ -73,13 +73,15 @@ SLIDE = """() => {
             || box.left < around.left - 1 || box.right > around.right + 1);
     };
     const blocks = [...thought.children].filter(block => !block.matches(".minutes, .section"));
-    const corner = thought.querySelector(".minutes")?.getBoundingClientRect();
+    const corners = [...document.querySelectorAll(".slide-number"),
+        ...thought.querySelectorAll(".minutes, .section")].map(e => e.getBoundingClientRect());
     const words = document.createRange();
     const inCorner = element => {
         words.selectNodeContents(element);
-        return corner && [...words.getClientRects()].some(
-            box => box.right > corner.left && box.top < corner.bottom
-        );
+        return corners.some(corner => [...words.getClientRects()].some(
+            box => box.right > corner.left && box.left < corner.right
+                && box.top < corner.bottom && box.bottom > corner.top
+        ));
     };
     const boxes = blocks.map(block => block.getBoundingClientRect());
     return {
@@ -633,8 +635,9 @@ def test_a_sentence_in_brackets_is_for_the_speaker(words):
 
 def test_a_long_list_goes_on_on_another_slide_and_a_last_line_does_not():
     items = [f"- {number} " + "word " * 18 for number in range(6)]
-    made, _ = placed(text("## Six\n\n" + "\n".join(items)))
-    assert [slide.pieces[-1].words.count("- ") for slide in made] == [4, 2]
+    for number, on_slides in (6, [4, 2]), (5, [3, 2]):
+        made, _ = placed(text("## Some\n\n" + "\n".join(items[:number])))
+        assert [slide.pieces[-1].words.count("- ") for slide in made] == on_slides
     made, _ = placed(text("## Four\n\n" + "\n".join([*items[:3], "- and this"])))
     assert len(made) == 1 and "\n\n" not in made[0].pieces[1].words
 

@@ -6,6 +6,7 @@ then in parts, and what a reader steps through step by step, on a key each.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from .close_ups import close_ups, is_graph, overview, place_of, sentences, whole
 from .languages import WORDS
@@ -66,10 +67,8 @@ def as_plot(graph, language):
     """A plot, or a figure that can be cut, in the states that are asked for."""
     if not graph["cuts"]:
         return one(graph, graph["svg"])
-    states = [
-        (svg, f"{where} · {alternative(words, language)}")
-        for svg, where, words in cut_at(graph["cuts"])
-    ]
+    cases = cut_at(graph["cuts"], partial(alternative, language=language))
+    states = [(svg, f"{where} · {words}") for svg, where, words in cases]
     frames = [{"svg": svg, "words": words, "where": words} for svg, words in states]
     return {"frames": frames, "said": [words for _, words in states]}
 

@@ -32,12 +32,6 @@ BY_HAND = {  # what a reader does with a picture, and a room does not
     "用 Next 按钮或方向键": "",
     "拖动滑块看看，": "",
     "在每个式子、每个 x 处，把它们剪断再接上试试。": "",
-    "The cell after it prints": "The next code prints",
-    "The second cell adds": "The second time it adds",
-    "The second cell below fails": "The second one fails",
-    "再下一个单元格打印": "后面的代码打印",
-    "第二个单元格里又加了一次": "第二次加上了",
-    "下面第二个单元格会报错": "第二次会报错",
 }
 # Letters that are asked again, if there is more than one sentence: at least, and at most.
 SHORT, ASKED = 30, 150

@@ -19,7 +19,7 @@ A_LINE = 100  # the height of what never has a slide of its own where it fits on
 LOOKS = {
     "heading": (46, 21, 20),
     "text": (38, 15, 14),
-    "code": (27.5, 13.25, 26),
+    "code": (27.5, 12.6, 26),
     "output": (31.2, 13.73, 20),
     "again": (32, 12.9, 14),
 }
@@ -185,17 +185,20 @@ def parted(piece: Piece) -> Iterator[Piece]:
         parts = paragraphs(TABLE.sub(lambda table: in_rows(table[0]), words))
         parts = [item for part in parts for item in ITEMS.split(part)]
         parts = with_formulas([some for part in parts for some in in_sentences(part)])
-    taken: list[str] = []
+    slides: list[list[str]] = [[]]
     limit = PRINTED if piece.kind == "output" else limit_of([replace(piece, kind="text")])
     for part in parts:
         if part is parts[-1] and room([replace(piece, words=part)], A_LINE):
             limit = max(limit, TOGETHER)
-        longer = [replace(piece, words=joined([*taken, part]))]
-        if taken and not (room(longer, limit) and few_words(longer)):
-            yield replace(piece, words=joined(taken))
-            taken = []
-        taken.append(part)
-    yield replace(piece, words=joined(taken))
+        longer = [replace(piece, words=joined([*slides[-1], part]))]
+        if slides[-1] and not (room(longer, limit) and few_words(longer)):
+            slides.append([])
+        slides[-1].append(part)
+    *_, before, last = [], *slides
+    if len(last) == 1 and IS_ITEM.match(last[0]) and len(before) > 2:
+        last.insert(0, before.pop())  # an item alone is a list no more
+    for taken in slides:
+        yield replace(piece, words=joined(taken))
 
 
 def in_sentences(words):

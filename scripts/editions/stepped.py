@@ -3,7 +3,7 @@
 from xml.etree import ElementTree
 
 from double_backward.graphs.picture import BACK
-from lessons_src.cut_paths import KEPT_BY_SINH, draw_cut
+from lessons_src.cut_paths import DRAWN, KEPT_BY_SINH, draw_cut
 
 from .close_ups import SVG, boxes_of, graph_of
 
@@ -56,8 +56,16 @@ def groups(root):
     return [group for group in graph.iter(SVG + "g") if group.get("class") in ("node", "edge")]
 
 
-def cut_at(cuts):
-    """(SVG, formula and x, what is said) of each case; `cuts` is what a figure's script goes by."""
+def cut_at(cuts, say):
+    """(SVG, formula and x, what is said) of each case; `cuts` is what a figure's script goes by.
+
+    `say` gives words in the language of the slide.
+    """
+    drawn = tuple(map(say, DRAWN))
     for formula, x, cut in CASES:
         state = cuts["pictures"][formula][x]["states"][" ".join(cut)]
-        yield draw_cut(formula, float(x), cut).svg, f"{formula}, x = {x}", state["words"]
+        yield (
+            draw_cut(formula, float(x), cut, drawn).svg,
+            f"{formula}, x = {x}",
+            say(state["words"]),
+        )

@@ -26,6 +26,9 @@ SENTENCES = {
     "^Cut:$": "剪掉：",
     "^None, as Sinh$": "都不剪，即 Sinh",
     "^Both, as SinhBad$": "剪两条，即 SinhBad",
+    "^right$": "正确",
+    "^autograd adds up$": "autograd 加起来",
+    "^lacks$": "缺少",
     r"Graph of (.+): (\d+) operations?, (\d+) (?:leaf|leaves)$": (
         r"\1 的计算图，\2 个运算，\3 个叶子张量"
     ),
