@@ -13,9 +13,10 @@ from pathlib import Path
 import nbformat
 from editions.paper import for_paper
 from nbformat.sign import NotebookNotary
+from said import command, language, spoken
 
 ROOT = Path(__file__).resolve().parent.parent
-LANGUAGE = os.environ.get("COURSE_LANGUAGE", "")
+LANGUAGE = language()
 NOTEBOOKS = ROOT / "notebooks" / LANGUAGE
 MY_LESSONS = ROOT / "my_lessons" / LANGUAGE
 
@@ -35,30 +36,33 @@ def copy_lessons(folder=MY_LESSONS):
         there = ", ".join(path.name for path in (ROOT / "translations").iterdir())
         sys.exit(f"There are no lessons in {LANGUAGE}: try LANGUAGE={there}, or none for English.")
     known = read_known(folder)
-    spoken = f" LANGUAGE={LANGUAGE}" if LANGUAGE else ""
     for lesson in lessons():
         copy = folder / lesson.name
         if not copy.exists():
             put_copy(lesson, copy)
         elif known.get(lesson.name, fingerprint(lesson)) != fingerprint(lesson):
             number = lesson.name.split("_")[0]
-            print(
-                f"Lesson {number} is newer than your copy, which stays as it is: "
-                f"`make fresh LESSON={number}{spoken}` puts the new one beside it."
+            newer = spoken(
+                "Lesson {} is newer than your copy, which stays as it is: {} puts the new one "
+                "beside it.",
+                *(number, command(f"make fresh LESSON={number}")),
             )
+            print(newer)
 
 
 def fresh_copy(number, folder=MY_LESSONS):
     """Put a clean copy of one lesson beside the reader's, under a name that is free."""
     if not (found := lessons(number) if number else []):
         numbers = ", ".join(lesson.name.split("_")[0] for lesson in lessons())
-        sys.exit(f"Say which lesson ({numbers}), as in `make fresh LESSON=1`.")
+        sys.exit(
+            spoken("Say which lesson ({}), as in {}.", numbers, command("make fresh LESSON=1"))
+        )
     copy, tries = folder / f"{found[0].stem}_fresh.ipynb", 1
     while copy.exists():
         tries += 1
         copy = folder / f"{found[0].stem}_fresh_{tries}.ipynb"
     put_copy(found[0], copy)
-    print(f"A clean copy of lesson {number} is in {os.path.relpath(copy)}")
+    print(spoken("A clean copy of lesson {} is in {}", number, os.path.relpath(copy)))
 
 
 def put_copy(lesson, copy):

@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 import pip_settings
+from said import command, spoken
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
@@ -33,7 +34,7 @@ NEEDED_GB_WITH_CUDA = 9
 # The Pythons that torch's pinned version has wheels for.
 OLDEST, NEWEST = (3, 11), (3, 14)
 REMOVE = "import shutil, sys; shutil.rmtree(sys.argv[1], ignore_errors=True)"
-AS_IN = "as in `make lab PYTHON=python3.12`"
+AS_IN = spoken("as in {}", command("make lab PYTHON=python3.12"))
 
 
 def main(extras):
@@ -59,8 +60,8 @@ def main(extras):
         try_what_draws()
         write(STAMP, stamp(extras))
         # With dots: this takes seconds, too.
-        run("What is not needed any more", [VENV_PYTHON, "-I", "-c", REMOVE, CACHE])
-        print("The environment in .venv is ready.", flush=True)
+        run(spoken("What is not needed any more"), [VENV_PYTHON, "-I", "-c", REMOVE, CACHE])
+        print(spoken("The environment in .venv is ready."), flush=True)
 
 
 def need_python():
@@ -71,10 +72,16 @@ def need_python():
         if shutil.which(name) and runs(shutil.which(name)):
             command = [shutil.which(name), os.path.abspath(__file__)]
             sys.exit(subprocess.call(command + sys.argv[1:]))
-    stop(
-        "The course needs Python %d.%d to %d.%d, for which PyTorch is built, and this is %s: "
-        "install one and name it, %s." % (OLDEST + NEWEST + (platform.python_version(), AS_IN))
+    first, last = ("%d.%d" % version for version in (OLDEST, NEWEST))
+    needed = spoken(
+        "The course needs Python {} to {}, for which PyTorch is built, and this is {}: "
+        "install one and name it, {}.",
+        first,
+        last,
+        platform.python_version(),
+        AS_IN,
     )
+    stop(needed)
 
 
 def need_wheels_of_torch():
@@ -82,24 +89,26 @@ def need_wheels_of_torch():
     system, machine = platform.system(), platform.machine().lower()
     problem = None
     if platform.python_implementation() != "CPython":
-        problem = "for %s: name a CPython, %s" % (platform.python_implementation(), AS_IN)
+        problem = spoken("for {}: name a CPython, {}", platform.python_implementation(), AS_IN)
     elif sys.maxsize < 2**32:
-        problem = "for a 32-bit Python: install a 64-bit one and name it, " + AS_IN
+        problem = spoken("for a 32-bit Python: install a 64-bit one and name it, {}", AS_IN)
     elif system == "Darwin" and machine != "arm64":
-        problem = (
+        problem = spoken(
             "for Intel Macs, and this Python is made for one: on Apple silicon name a Python made "
-            "for arm64, %s; else take a Linux machine, or Colab (see README.md)" % AS_IN
+            "for arm64, {}; else take a Linux machine, or Colab (see README.md)",
+            AS_IN,
         )
     elif system == "Darwin" and int(platform.mac_ver()[0].split(".")[0]) < 14:
-        problem = "for macOS before 14, and this is %s" % platform.mac_ver()[0]
+        problem = spoken("for macOS before 14, and this is {}", platform.mac_ver()[0])
     elif system == "Linux" and glibc() is None:
-        problem = "for Linux with musl instead of glibc, such as Alpine: take another Linux"
+        problem = spoken("for Linux with musl instead of glibc, such as Alpine: take another Linux")
     elif system == "Linux" and glibc() < (2, 28):
-        problem = "for glibc before 2.28, and this is %d.%d: take a newer Linux" % glibc()
+        found = "%d.%d" % glibc()
+        problem = spoken("for glibc before 2.28, and this is {}: take a newer Linux", found)
     elif machine not in ("x86_64", "amd64", "aarch64", "arm64") or (WINDOWS and "arm" in machine):
-        problem = "for %s on %s" % (system, platform.machine())
+        problem = spoken("for {} on {}", system, platform.machine())
     if problem:
-        stop("There is no build of %s %s." % (torch_pin(), problem))
+        stop(spoken("There is no build of {} {}.", torch_pin(), problem))
 
 
 def glibc():
@@ -164,18 +173,21 @@ def can_be_updated():
 
 def make_venv():
     if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
-        stop(
+        missing = spoken(
             "This Python has no venv module: install it (on Debian and Ubuntu "
-            "`sudo apt install python3-venv`) or name another Python, %s." % AS_IN
+            "`sudo apt install python3-venv`) or name another Python, {}.",
+            AS_IN,
         )
+        stop(missing)
     needed = NEEDED_GB_WITH_CUDA if torch_from_pypi() else NEEDED_GB
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < needed:
-        stop("Setting up needs %.1f GB of disk and %.1f GB are free here." % (needed, free))
-    print("Setting up .venv, once: about a minute and 2 GB, more where the line is slow.")
-    failed = run("An empty environment", [sys.executable, "-m", "venv", "--clear", VENV])
+        left = "%.1f" % free
+        stop(spoken("Setting up needs {} GB of disk and {} GB are free here.", needed, left))
+    print(spoken("Setting up .venv, once: about a minute and 2 GB, more where the line is slow."))
+    failed = run(spoken("An empty environment"), [sys.executable, "-m", "venv", "--clear", VENV])
     if failed:
-        stop("Python could not make .venv: %s" % what_went_wrong(failed))
+        stop(spoken("Python could not make .venv: {}", what_went_wrong(failed)))
 
 
 def run(title, command, **variables):
@@ -252,19 +264,19 @@ def what_went_wrong(text):
 
 def install(extras):
     """The pinned packages: by uv, in seconds, or where uv cannot be had or fails by pip."""
-    faster = pip("uv, which installs", "--no-deps", "--retries", "0", pin("uv")) is None
+    faster = pip(spoken("uv, which installs"), "--no-deps", "--retries", "0", pin("uv")) is None
     if not (faster and install_torch(uv) is None):
         error = install_torch(pip)
         if error:
             stop_for_torch(what_went_wrong(error))
     names = ",".join(["draw", "course", "lab"] + extras)
     course = ["-c", "constraints.txt", "-e", ".[%s]" % names, "-e", "./scripts/dot"]
-    title = "Smaller packages"
+    title = spoken("Smaller packages")
     if faster and uv(title, "--build-constraints", "constraints.txt", *course) is None:
         return
     # What builds the course; asked for first, it is the pinned one too.
-    error = pip("The packages, by pip", "-c", "constraints.txt", "setuptools") or pip(
-        "One after the other", "--no-build-isolation", *course
+    error = pip(spoken("The packages, by pip"), "-c", "constraints.txt", "setuptools") or pip(
+        spoken("One after the other"), "--no-build-isolation", *course
     )
     if error:
         stop_for_packages(what_went_wrong(error))
@@ -279,14 +291,14 @@ def install_torch(installer):
     if platform.system() != "Linux":
         return installer("PyTorch", "--no-deps", torch_pin())
     if torch_from_pypi():
-        return installer("PyTorch and CUDA", "-c", "constraints.txt", torch_pin())
+        return installer(spoken("PyTorch and CUDA"), "-c", "constraints.txt", torch_pin())
     cpu = torch_pin() + "+cpu"
     index = os.environ.get("TORCH_INDEX") or TORCH_INDEX
     if installer("PyTorch", "--no-deps", cpu) is None:
         return None
     if installer is pip:
-        return pip("PyTorch, from its own index", "--no-deps", "--index-url", index, cpu)
-    return uv("PyTorch, from its own index", "--no-deps", "--default-index", index, cpu)
+        return pip(spoken("PyTorch, from its own index"), "--no-deps", "--index-url", index, cpu)
+    return uv(spoken("PyTorch, from its own index"), "--no-deps", "--default-index", index, cpu)
 
 
 def pin(name):
@@ -304,34 +316,45 @@ def torch_from_pypi():
 
 
 def stop_for_torch(cause):
-    place, ways = "the index that your pip asks", ""
-    if platform.system() == "Linux" and not torch_from_pypi():
-        place = os.environ.get("TORCH_INDEX") or TORCH_INDEX
-        ways = (
-            ", name another index, as in `make lab TORCH_INDEX=https://...`, or take PyPI's "
-            "build with CUDA, gigabytes more, by `make lab TORCH_FROM_PYPI=1`"
+    if platform.system() != "Linux" or torch_from_pypi():
+        said = spoken(
+            "PyTorch could not be fetched from the index that your pip asks: check the network "
+            "(pip says: {}).",
+            in_words(cause),
         )
-    stop(
-        "PyTorch could not be fetched from %s: check the network%s (pip says: %s)."
-        % (place, ways, cause)
-    )
+    else:
+        said = spoken(
+            "PyTorch could not be fetched from {}: check the network, name another index, as in "
+            "{}, or take PyPI's build with CUDA, gigabytes more, by {} (pip says: {}).",
+            os.environ.get("TORCH_INDEX") or TORCH_INDEX,
+            command("make lab TORCH_INDEX=https://..."),
+            command("make lab TORCH_FROM_PYPI=1"),
+            in_words(cause),
+        )
+    stop(said)
+
+
+def in_words(cause):
+    return spoken("no connection") if cause == "no connection" else cause
 
 
 def stop_for_packages(cause):
-    advice = "see what pip says"
+    advice = spoken("see what pip says")
     if cause == "no connection":
-        advice = "check the network"
+        advice = spoken("check the network")
     elif "No space left" in cause:
-        advice = "make room on the disk"
+        advice = spoken("make room on the disk")
     elif "different python" in cause:
-        advice = "Python %s is not one of theirs, name another, %s" % (
-            platform.python_version(),
-            AS_IN,
-        )
-    stop(
-        "The packages could not be installed: %s, then run the same command again (pip says: %s; "
-        "more in %s)." % (advice, cause, os.path.join(".venv", "setup.log"))
+        version = platform.python_version()
+        advice = spoken("Python {} is not one of theirs, name another, {}", version, AS_IN)
+    said = spoken(
+        "The packages could not be installed: {}, then run the same command again (pip says: {}; "
+        "more in {}).",
+        advice,
+        in_words(cause),
+        os.path.join(".venv", "setup.log"),
     )
+    stop(said)
 
 
 def put_programs_on_kernel_path():
@@ -349,10 +372,12 @@ def try_what_draws():
     says so, in a lesson if it is not done here. pygraphviz needs GLib and X11's libraries.
     """
     fonts = [VENV_PYTHON, "-I", "-c", "import matplotlib.font_manager"]
-    run("The machine's fonts", fonts, MPLCONFIGDIR=os.path.join(ROOT, "build", "matplotlib"))
-    failed = run("A graph", [os.path.join(VENV, PROGRAMS, "dot" + ENDING), "-V"])
+    run(
+        spoken("The machine's fonts"), fonts, MPLCONFIGDIR=os.path.join(ROOT, "build", "matplotlib")
+    )
+    failed = run(spoken("A graph"), [os.path.join(VENV, PROGRAMS, "dot" + ENDING), "-V"])
     if failed:
-        print("The lessons will tell graphs in words. " + what_went_wrong(failed))
+        print(spoken("The lessons will tell graphs in words. {}", what_went_wrong(failed)))
 
 
 def stop(sentence):
@@ -363,4 +388,4 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except KeyboardInterrupt:
-        stop("Stopped: the same command sets up .venv from the beginning.")
+        stop(spoken("Stopped: the same command sets up .venv from the beginning."))

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from own_settings import keep_apart
+from said import spoken
 
 SETTINGS = Path(__file__).resolve().parent / "lab_settings"
 
 
 def main(folder=None, extra=()):
-    with a_dot_a_second("Starting JupyterLab"):
+    with a_dot_a_second(spoken("Starting JupyterLab")):
         from lesson_copies import LANGUAGE, MY_LESSONS, copy_lessons, jupyter_folder, lessons
     folder = folder or MY_LESSONS
     copy_lessons(folder)
@@ -28,10 +29,12 @@ def main(folder=None, extra=()):
         from jupyterlab.labapp import LabApp  # looks at its folders while it is imported
     print(f"\n    http://127.0.0.1:{port}{page}?token={token}\n")
     if has_display():
-        print("JupyterLab opens in your browser; if not, open the address above.")
+        print(spoken("JupyterLab opens in your browser; if not, open the address above."))
     else:
-        print("There is no display here: open the address above in a browser on this machine.")
-    print("Ctrl+C in this window ends it; what you saved in my_lessons/ stays.", flush=True)
+        print(
+            spoken("There is no display here: open the address above in a browser on this machine.")
+        )
+    print(spoken("Ctrl+C in this window ends it; what you saved in my_lessons/ stays."), flush=True)
     LabApp.launch_instance(arguments(folder, port, page) + list(extra))
 
 
@@ -76,7 +79,8 @@ def free_port(first=8888, tries=50):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)):
                 return port
-    sys.exit(f"Ports {first} to {first + tries - 1} are all taken: end one of those programs.")
+    last = first + tries - 1
+    sys.exit(spoken("Ports {} to {} are all taken: end one of those programs.", first, last))
 
 
 def has_display():

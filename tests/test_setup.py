@@ -1,5 +1,6 @@
 """Setting up where something is wrong: each case works, or says in one sentence what to do."""
 
+import io
 import os
 import re
 import shutil
@@ -116,6 +117,18 @@ def test_the_cause_is_named(printed, said):
     told = sentence(lambda: setup.stop_for_packages(setup.what_went_wrong(printed)))
     assert said in told
     assert ("network" in told) == (said == "check the network")
+
+
+def test_what_is_advised_is_in_the_language_asked_for_and_asks_for_it_again(monkeypatch):
+    monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
+    monkeypatch.delenv("TORCH_FROM_PYPI", raising=False)
+    monkeypatch.setattr(setup.platform, "system", lambda: "Linux")
+    told = sentence(lambda: setup.stop_for_torch("no connection"))
+    assert "请检查网络" in told and "连接不上" in told and told.count(" LANGUAGE=zh_CN`") == 2
+    letters = io.TextIOWrapper(io.BytesIO(), encoding="ascii")  # of a terminal that has no others
+    monkeypatch.setattr(sys, "stdout", letters)
+    told = sentence(lambda: setup.stop_for_torch("no connection"))
+    assert told.isascii() and told.count(" LANGUAGE=zh_CN`") == 2
 
 
 def test_missing_venv_module_is_named(monkeypatch):

@@ -6,9 +6,10 @@ both come the notebooks in notebooks/LANGUAGE/. Nothing is executed: code cells 
 are the English ones, but that the first cell begins with the language in which the notebook is
 answered. What has no translation, or one marked fuzzy, stands in English.
 
-Three catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
-wrong_answers.po what a teacher says to wrong answers, which no students' edition carries, and
-double_backward.po the findings of `diagnose`. Compiled for gettext, they stand beside the modules.
+Four catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
+wrong_answers.po what a teacher says to wrong answers, which no students' edition carries,
+double_backward.po the findings of `diagnose`, and make.po what `make` says. Compiled for gettext,
+they stand beside the modules.
 """
 
 import ast
@@ -39,6 +40,7 @@ PROGRAMS = {
     "exercises": ROOT / "lessons_src" / "exercises",
     "wrong_answers": WRONG_ANSWERS,
     "double_backward": ROOT / "double_backward",
+    "make": ROOT / "scripts",
 }
 TRANSLATIONS = ROOT / "translations"
 # Empty lines, in a quotation too; what is fenced is code, and stays.
@@ -178,11 +180,15 @@ TABLES = {
     "exercises": of_exercises,
     "wrong_answers": of_wrong_answers,
     "double_backward": of_findings,
+    "make": lambda: [],
 }
 
 
+TOLD = ("Phrase", "joined", "spoken")  # the last is that of scripts/said.py
+
+
 def phrases_in(folder):
-    """The templates that stand in calls of Phrase and joined, or in a variable that these get."""
+    """The templates that stand in calls of `TOLD`, or in a variable that these get."""
     for path in sorted(folder.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         named = {}
@@ -194,7 +200,7 @@ def phrases_in(folder):
                 given = node.args[0]
                 given = named.get(given.id, []) if isinstance(given, ast.Name) else [given]
                 texts = [text for each in given for text in constants(each)]
-                for text in texts if node.func.id in ("Phrase", "joined") else []:
+                for text in texts if node.func.id in TOLD else []:
                     yield path.stem, text
 
 
