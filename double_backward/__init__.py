@@ -62,7 +62,13 @@ if not TYPE_CHECKING:  # or a type checker takes any name for one that is there
     def __getattr__(name: str) -> Any:
         if name not in _MODULE_OF:
             raise AttributeError(f"module 'double_backward' has no attribute '{name}'")
-        return getattr(import_module(f"double_backward.{_MODULE_OF[name]}"), name)
+        try:
+            return getattr(import_module(f"double_backward.{_MODULE_OF[name]}"), name)
+        except AttributeError as error:  # which `from double_backward import ...` would swallow
+            raise ImportError(
+                f"double_backward cannot be loaded: {error}. Where that is a name of torch, use "
+                "another torch, or a newer double_backward, and report this text to its authors."
+            ) from error
 
 
 def __dir__() -> list[str]:

@@ -337,3 +337,12 @@ def test_a_verb_can_be_begun_anywhere(place, monkeypatch):
 
     place(begin)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_name_that_torch_lacks_when_the_package_is_loaded_is_said(monkeypatch):
+    def lacking(module):
+        return torch.OutOfMemoryErrors
+
+    monkeypatch.setattr(double_backward, "import_module", lacking)
+    with pytest.raises(ImportError, match="no attribute 'OutOfMemoryErrors'.* another torch"):
+        from double_backward import draw  # noqa: F401
