@@ -40,7 +40,7 @@ FOLLOWED = {torch.float64: 1e-5, torch.float32: 1e-4}  # the same where the trut
 EXACT = {torch.float64: 2e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # of a closed formula
 SLIGHT = 1e-2  # times EXACT: a first derivative that is off by less speaks for all of fn
 INEXACT = {torch.float64: 2e-3, torch.float32: 4e-3}  # no closed formula is further off
-ROUGH = 1e-2  # a first derivative of which nothing is lost is off by less
+ROUGH = 1e-2  # what is off by more lacks something, and is no rounding
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
 NOISE = 0.02  # one further off than this must scatter to both sides, or it is no noise
 LINEAR = {  # of a backward in grad_out; autocast rounds to 8 bits
@@ -58,16 +58,13 @@ BENDS = {  # steps of second differences
     torch.float32: (1e-1, 2e-1),
     torch.bfloat16: (3e-1, 5e-1),
 }
-# Of one number computed by other code, and what rounding leaves in a second derivative that is 0,
-# in proportion to the first.
+# Of one number computed by other code, or before and after something was changed.
 OTHER_CODE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
-BESIDE_FIRST = 1e-2
 TELLS = 1e-6  # in proportion to a gradient: with a change below this nothing is found that is lost
 NOTHING = 1e-12  # of the largest: what is smaller is what rounding leaves of 0
 LOST = 1e-3  # less than this share of what there was in float64 is as good as nothing
 TOLD = 1e-3  # a resolution worse than this is told
 TOO_ROUGH = 0.02  # with one worse than this nothing is called right, unless its caller says so
-FAR = 1e-2  # relative: what is off by more, to tangents and to differences, is not rounding
 COARSE = 1e-3  # what its caller calls as inexact as this is looked at as 16 bits are
 ATOL = 1e-10
 COUNTS = 0.05  # of the largest: what changes by less is lost beside it
@@ -76,9 +73,10 @@ ROUGHLY = 0.1, 0.02  # of itself, of the others: what one difference may be off 
 # Of two answers of autograd, one beside the other.
 ROUNDED = 10.0  # times what rounding inside leaves, they may differ
 SCATTER = 2.0  # times what it makes of autograd's answer in a few runs
-BY_OTHERS = 10.0, 1e-2  # times the tolerance, by a jvp or torch.func: relative, beside what changes
+# Times the tolerance, by a jvp or torch.func: relative, beside what changes. Of a second derivative
+# that is 0 the latter is what rounding leaves of the first.
+BY_OTHERS = 10.0, 1e-2
 LEFT = 1e-4  # relative: what shares lack of their sum, where they are all
-SAME_NUMBER = 1e-6  # relative, of one number before and after something was changed
 # A step so small that what changes is rounding, and how much of it autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-4), torch.float32: (1e-6, 1e-3)}
 TINIEST = 1e-300
@@ -834,7 +832,7 @@ def _of_the_same(everywhere, there, other):
 
 def _is_clear(followed, other):
     """Whether what is wrong by tangents is so by differences, and by more than is ever rounding."""
-    return other.outcome is Outcome.WRONG and followed.off > FAR
+    return other.outcome is Outcome.WRONG and followed.off > ROUGH
 
 
 def _nearby(expected):

@@ -310,11 +310,11 @@ SLIPS_KNOWN = [(name, advice) for name, task in TASKS.items() for advice in task
 @pytest.mark.parametrize(("name", "advice"), SLIPS_KNOWN)
 def test_a_known_slip_is_told_by_its_advice(name, advice):
     task = TASKS[name]
-    told = [
+    told = (
         reply(name, slipping(task, task.slips[advice], place)).advice
         for place in Setting(task.points[0]).places
-    ]
-    assert advice in told
+    )
+    assert advice in told  # which ends at the first that is
 
 
 MISTAKES = {  # of learners: the exercise, what is said of it, and what they change in the solution

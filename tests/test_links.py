@@ -125,6 +125,12 @@ def unknown_variables(makefile):
 
 
 def test_make_uses_no_variable_that_nobody_sets():
+    """And a page names none that is used by neither make nor a script that it starts."""
+    scripts = [path.read_text("utf-8") for path in EVERY if path.match("scripts/*.py")]
+    used = MAKEFILE + "".join(scripts)
+    given = {(path.name, name) for path in PAGES for name in variables(text_of(path))}
+    assert len(given) > 8
+    assert [each for each in given if not re.search(rf"\b{each[1]}\b", used)] == []
     assert unknown_variables(MAKEFILE) == set()
     assert unknown_variables(MAKEFILE.replace("$(PAGE)", "$(PAGES)")) == {"PAGES"}
 

@@ -78,6 +78,34 @@ def test_what_a_room_needs_is_what_a_learner_needs_times_learners():
     assert 1 <= needed / (people * each / 1000) <= 1.1
 
 
+# A number that a lesson tells, and no cell of it prints: who says it.
+SHOWN = re.compile(r"(?<![\w.])\d+\.\d{2,}(?!\w)|(?<![\w.])\d{3,}(?![\w.])")
+SIGMOID = torch.tensor(0.5).sigmoid().item()
+ELSEWHERE = {
+    "1_saving_inputs": ["0.000001", f"{30 * 0.5**4}"],
+    "2_saving_outputs": [
+        f"{math.log(torch.finfo(torch.float64).max):.2f}",
+        f"{SIGMOID * (1 - SIGMOID) ** 2:.4f}",
+        f"{SIGMOID * (1 - SIGMOID) * (2 * SIGMOID - 1):.4f}",
+    ],
+    "4_what_not_to_do": ["2019", "1000"],
+}
+
+
+def untold(path):
+    """The numbers in its text that neither a cell of it prints, or has, nor the survey."""
+    cells = nbformat.read(path, as_version=4).cells
+    code = [cell.source + str(cell.outputs) for cell in cells if cell.cell_type == "code"]
+    code += [(ROOT / "survey" / "documented.csv").read_text(encoding="utf-8")]
+    shown = "\n".join([*code, *ELSEWHERE.get(path.stem, ())])
+    return {number for number in SHOWN.findall(prose(path)) if number not in shown}
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_a_number_of_three_digits_in_a_lesson_is_one_that_it_shows(lesson):
+    assert untold(lesson) == set()
+
+
 # Formulas that words state: what `check` says of a mistake, and of a term.
 
 # In words, or of a part of what backward returns alone.

@@ -28,7 +28,7 @@ from double_backward.change import (
     set_up_again,
     unguarded,
 )
-from double_backward.check import SAME_NUMBER, SURROGATE, Outcome, first, measure, size
+from double_backward.check import OTHER_CODE, SURROGATE, Outcome, first, measure, size
 from double_backward.differences import close, flat, same, shaped
 from double_backward.failures import unless_gone
 from double_backward.graphs import walk
@@ -220,7 +220,9 @@ def _explained(custom, truth, inner, dtype):
     if custom.lost or custom.extras:
         if cured or not custom.untracked_calls:
             return custom
-        if isclose(followed.by_input.got, custom.checked.by_input.got, rel_tol=SAME_NUMBER):
+        if isclose(
+            followed.by_input.got, custom.checked.by_input.got, rel_tol=OTHER_CODE[torch.float64]
+        ):
             # That what is kept has its graph cures nothing.
             saved = (replace(s, used=s.slot not in with_graph and s.used) for s in custom.saved)
             custom = replace(custom, saved=tuple(saved))

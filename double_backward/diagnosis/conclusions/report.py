@@ -61,7 +61,7 @@ def _lines(diagnosis):
         lines.append(TableLine("the numbers", "", diagnosis.recipe))
         lines += [TableLine("the numbers", s, FORMULAS[s]) for s in diagnosis.settings]
     row = shown_row([*diagnosis.settings.values()])
-    if row and (text := _shares_text(row, diagnosis.shares)):
+    if row and (text := shares_text(row, diagnosis.shares)):
         lines.append(TableLine("missing", "", text))
     for setting, row in diagnosis.third.items():
         lines.append(TableLine("third derivative", setting, outcome_text(row)))
@@ -139,7 +139,7 @@ def outcome_text(row: Row) -> str:
     return word
 
 
-def _shares_text(row, shares):
+def shares_text(row, shares):
     """What the number lacks, as a sum; "" where that would be one term."""
     several = len(shares) > 1
     terms = [

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from double_backward._torch import tree_leaves, tree_map_only
 from double_backward.calls import Call, Listener, listening
-from double_backward.check import BESIDE_FIRST, COARSE, OTHER_CODE, SURROGATE, TINIEST, Outcome
+from double_backward.check import BY_OTHERS, COARSE, OTHER_CODE, SURROGATE, TINIEST, Outcome
 from double_backward.compiled import KEEPS, NOT_COMPILED, Region, as_written
 from double_backward.differences import real
 from double_backward.failures import raise_if_gone
@@ -268,7 +268,7 @@ def _row(probe: Probe, got: Reported, setting: Setting) -> Row:
     if right.vector is None or right.first is None:  # where `diagnose` met the same, it tells of it
         return Row(Outcome.NOT_ASKED, text=f"as it was written, fn raises: {right.text}")
     rtol = max(OTHER_CODE.get(t.dtype, 0.0) for t in (*probe.target.point, *probe.y0))
-    row = compared(got, right, rtol, BESIDE_FIRST * rtol, probe.target.place)
+    row = compared(got, right, rtol, BY_OTHERS[1] * rtol, probe.target.place)
     first = right.first if got.first is None else got.first
     if row.outcome is Outcome.WRONG and (first - right.first).norm() > rtol * right.first.norm():
         return Row(Outcome.NOT_ASKED, text=OTHER_NUMBERS)

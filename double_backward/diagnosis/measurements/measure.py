@@ -281,7 +281,7 @@ def _with_doubts(probe, line, expected):
 
 def _is_far_off(second):
     """By more than digits that are lost where nothing seems to be rounded."""
-    return max(getattr(second, part).off for part in check.PARTS) > check.FAR
+    return max(getattr(second, part).off for part in check.PARTS) > check.ROUGH
 
 
 def _with_rounding(expected):
