@@ -75,7 +75,8 @@ def compare_outputs(cell, fresh, stored, skip_compare=None):
 
 def pytest_collection_modifyitems(items):
     """First what takes long, file by file, so that two workers end at about the same time."""
-    long = ("test_browser.py", "test_colab.py", "_compiled.py", "test_site.py", ".ipynb")
+    pages = ("test_browser.py", "test_colab.py", "test_site.py", "test_workshop.py")
+    long = (*pages, "_compiled.py", ".ipynb")
     items.sort(key=lambda item: not item.path.name.endswith(long))
     for item in items:
         if hasattr(item, "output_timeout"):  # nbval waits for a kernel's word; five seconds are few

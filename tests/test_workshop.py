@@ -450,7 +450,18 @@ def test_slides(lesson, built, opened):
         or (ASKS_OR_SHOWS & set(slide["kinds"]) and not told_beside(slide["notes"]))
     ]
     assert wrong == []
+    no_output_is_seen_before_its_key(lesson, seen)
     assert page.troubles == []
+
+
+def no_output_is_seen_before_its_key(lesson, seen):
+    for cell in core(lesson):
+        if "expected" in cell.metadata and pieces.SVG not in cell.outputs[-1].get("data", {}):
+            code = squeezed(cell.source)
+            outputs = [squeezed(pieces.printed(output)) for output in cell.outputs]
+            first = next(slide for slide in seen if code in squeezed(slide["text"]))
+            visible = squeezed("".join(first["outputs"]))
+            assert not any(output and output in visible for output in outputs), cell.source
 
 
 ASKS_OR_SHOWS = {"question", "code", "output", "picture"}
@@ -460,20 +471,6 @@ def told_beside(notes):
     """The lines that a speaker has to say something by, which the minutes are not."""
     lines = map(str.strip, notes.splitlines())
     return [line for line in lines if line and not re.match(r"[\d.]+ (min|分钟)", line)]
-
-
-@pytest.mark.slow
-@every_lesson
-def test_no_output_of_a_prediction_is_seen_before_its_key(lesson, built, opened):
-    page = opened(deck(built, lesson))
-    seen = list(through_the_slides(page))
-    for cell in core(lesson):
-        if "expected" in cell.metadata and pieces.SVG not in cell.outputs[-1].get("data", {}):
-            code = squeezed(cell.source)
-            outputs = [squeezed(pieces.printed(output)) for output in cell.outputs]
-            first = next(slide for slide in seen if code in squeezed(slide["text"]))
-            visible = squeezed("".join(first["outputs"]))
-            assert not any(output and output in visible for output in outputs), cell.source
 
 
 def through_the_slides(page):
@@ -696,18 +693,19 @@ def squeezed(text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "scheme, view", [("light", ""), ("light", "?view=print"), ("dark", "?view=print")]
+)
 @each_lesson
-def test_slides_are_accessible(lesson, scheme, built, opened):
-    """As they are shown, with the arrows, and then all of them below each other, as for paper."""
-    for view in ("", "?view=print"):
-        page = opened(built / "slides" / f"{lesson.stem}.html", scheme, view)
-        page.wait_for_function("Reveal.isReady()")
-        if view:
-            page.wait_for_function("document.querySelectorAll('.pdf-page').length > 9")
-            page.evaluate("() => document.querySelectorAll('details').forEach(d => d.open = true)")
-        assert violations(page) == []
-        assert page.troubles == []
+def test_slides_are_accessible(lesson, scheme, view, built, opened):
+    """As they are shown, with the arrows, and all of them below each other, as for paper."""
+    page = opened(built / "slides" / f"{lesson.stem}.html", scheme, view)
+    page.wait_for_function("Reveal.isReady()")
+    if view:
+        page.wait_for_function("document.querySelectorAll('.pdf-page').length > 9")
+        page.evaluate("() => document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert violations(page) == []
+    assert page.troubles == []
 
 
 @pytest.mark.slow
