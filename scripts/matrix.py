@@ -36,8 +36,8 @@ LESSONS = ["notebooks", *QUICK]
 TOOL = (
     "advice calls check compiled decision_table diagnos* draw_backward failures graph* "
     "handed_again ignore main new_process operators orders pytest_plugin remedies* shares "
-    "smaller_inputs step_itself symmetric_inputs tangents tensor_kinds torch_hooks transforms "
-    "untracked_steps"
+    "smaller_inputs step_itself symmetric_inputs tangents tensor_kinds tolerances torch_hooks "
+    "transforms untracked_steps"
 )
 OF_THE_TOOL = sorted(
     path.relative_to(ROOT).as_posix()
