@@ -130,9 +130,6 @@ class State:
         """(device type, dtype) for each device for which it was on."""
         return self.key[0]
 
-    def without_draws(self):
-        return _without_draws(self.key)
-
     def with_draws(self, draws):
         return _without_draws(self.key) if draws is None else State(self.key, draws)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 from editions.paper import for_paper
 from nbformat.sign import NotebookNotary
-from said import command, language, spoken
+from said import language, spoken, to_type
 
 ROOT = Path(__file__).resolve().parent.parent
 LANGUAGE = language()
@@ -45,7 +45,7 @@ def copy_lessons(folder=MY_LESSONS):
             newer = spoken(
                 "Lesson {} is newer than your copy, which stays as it is: {} puts the new one "
                 "beside it.",
-                *(number, command(f"make fresh LESSON={number}")),
+                *(number, to_type(f"make fresh LESSON={number}")),
             )
             print(newer)
 
@@ -55,7 +55,7 @@ def fresh_copy(number, folder=MY_LESSONS):
     if not (found := lessons(number) if number else []):
         numbers = ", ".join(lesson.name.split("_")[0] for lesson in lessons())
         sys.exit(
-            spoken("Say which lesson ({}), as in {}.", numbers, command("make fresh LESSON=1"))
+            spoken("Say which lesson ({}), as in {}.", numbers, to_type("make fresh LESSON=1"))
         )
     copy, tries = folder / f"{found[0].stem}_fresh.ipynb", 1
     while copy.exists():

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 import pip_settings
-from said import command, spoken
+from said import spoken, to_type
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
@@ -34,7 +34,7 @@ NEEDED_GB_WITH_CUDA = 9
 # The Pythons that torch's pinned version has wheels for.
 OLDEST, NEWEST = (3, 11), (3, 14)
 REMOVE = "import shutil, sys; shutil.rmtree(sys.argv[1], ignore_errors=True)"
-AS_IN = spoken("as in {}", command("make lab PYTHON=python3.12"))
+AS_IN = spoken("as in {}", to_type("make lab PYTHON=python3.12"))
 
 
 def main(extras):
@@ -327,8 +327,8 @@ def stop_for_torch(cause):
             "PyTorch could not be fetched from {}: check the network, name another index, as in "
             "{}, or take PyPI's build with CUDA, gigabytes more, by {} (pip says: {}).",
             os.environ.get("TORCH_INDEX") or TORCH_INDEX,
-            command("make lab TORCH_INDEX=https://..."),
-            command("make lab TORCH_FROM_PYPI=1"),
+            to_type("make lab TORCH_INDEX=https://..."),
+            to_type("make lab TORCH_FROM_PYPI=1"),
             in_words(cause),
         )
     stop(said)

@@ -25,7 +25,7 @@ def spoken(template, *values):
     return text.format(*values) if values else text
 
 
-def command(line):
+def to_type(line):
     """A command to type, which asks for the same language again."""
     return "`" + line + (" LANGUAGE=" + language() if language() else "") + "`"
 

@@ -655,8 +655,8 @@ DRAWS = {
 
 
 @pytest.mark.parametrize(
-    "name, in_backward",
-    [(name, where) for name in DRAWS for where in (False, True)][:-1],
+    "name, in_backward",  # what backward draws from a generator of its own is not put back
+    [(name, False) for name in DRAWS] + [(name, True) for name in DRAWS if name != "its own"],
 )
 def test_a_branch_that_is_drawn_is_found_where_the_step_took_it(name, in_backward):
     taken, draw = [], DRAWS[name]

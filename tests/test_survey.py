@@ -153,8 +153,9 @@ def test_a_row_says_what_its_call_and_what_is_known_of_it_say():
 def misplaced(rows):
     """Of rows whose packages are installed here those whose line is not that of the class, or that
     name something else that applies it."""
+    calls = {call.function: call for call in CALLS.values()}
     for row in rows:
-        (call,) = (call for call in CALLS.values() if call.function == row["function"])
+        call = calls[row["function"]]
         found, known = places(call.at), KNOWN.get(call.name, Known())
         said = found.defined, known.by or "; ".join(found.applied)
         if said != (row["source"], row["reached"]):
