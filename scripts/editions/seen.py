@@ -1,8 +1,8 @@
 """`make seen PAGE=docs/GLOSSARY.zh-CN.md`: this page says what its English page says today.
 
-A page in Chinese is a file of its own, which nothing updates. translations/zh_CN/seen.txt has below
-its name each paragraph of the English page that somebody has compared it with: a hash, and the
-first words. A test names what is another one since.
+A page in Chinese is a file of its own, which nothing updates. translations/zh_CN/seen.txt has each
+paragraph of both pages that somebody has compared: a hash, and the first words. A test names what
+is another one since, in either language.
 """
 
 import hashlib
@@ -17,8 +17,9 @@ BETWEEN = re.compile(r"\n(?: *\n)+|\n(?=\|)")  # an empty line, or the next row 
 # What commands write into both languages at the same time.
 BY_COMMAND = re.compile(
     r"<!-- ([\w ]+) -->[\s\S]*?<!-- /\1 -->"
-    r"|(?<=\| )\d+(?: \(\d+\))?(?= \|)|(?<=^### Lesson \d: )\d+"  # minutes
-    r"|^English · \[中文\].*",
+    r"|(?<=\| )\d+(?: \(\d+\))?(?= \|)"  # minutes
+    r"|(?<=^### Lesson \d: )\d+|(?<=^### 第 \d 课：)\d+"
+    r"|^English · \[中文\].*|^\[English\].*",
     re.MULTILINE,
 )
 FIRST_WORDS = 60
@@ -29,8 +30,9 @@ def main(names):
     for name in names:
         if name not in known:
             sys.exit(f"PAGE= is one of {', '.join(known)}, or several in quotes.")
-        stored[name] = paragraphs(english_of(name))
-    SEEN.write_text("\n".join(written(name, stored[name]) for name in known), encoding="utf-8")
+        stored |= {file: paragraphs(text_of(file)) for file in both(name)}
+    files = [file for name in known for file in both(name)]
+    SEEN.write_text("\n".join(written(file, stored[file]) for file in files), encoding="utf-8")
     print(f"Stored: {', '.join(names)} says what the English says today.")
 
 
@@ -42,23 +44,33 @@ def page_name(path):
     return path.relative_to(ROOT).as_posix()
 
 
-def english_of(name):
-    return (ROOT / name.replace(".zh-CN", "")).read_text(encoding="utf-8")
+def both(name):
+    """The English page, then the one in Chinese."""
+    return name.replace(".zh-CN", ""), name
 
 
-def paragraphs(text):
-    """Dict from a hash to the first words, of each paragraph and each row of a table."""
-    found = {}
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def parts(text):
+    """Each paragraph and each row of a table, as one line."""
     for piece in FENCED.split(BY_COMMAND.sub("", text)):
         for part in [piece] if FENCED.match(piece) else BETWEEN.split(piece):
             if line := " ".join(part.split()):
-                hashed = hashlib.sha256(line.encode()).hexdigest()[:8]
-                found[hashed] = line[:FIRST_WORDS].strip()
-    return found
+                yield line
+
+
+def paragraphs(text):
+    """Dict from a hash to the first words, of each of its `parts`."""
+    return {
+        hashlib.sha256(line.encode()).hexdigest()[:8]: line[:FIRST_WORDS].strip()
+        for line in parts(text)
+    }
 
 
 def read():
-    """Dict from the name of a page to what `paragraphs` said of its English."""
+    """Dict from the name of a page to what `paragraphs` said of it."""
     text = SEEN.read_text(encoding="utf-8") if SEEN.exists() else ""
     parts = re.split(r"^# (.+)\n", text, flags=re.MULTILINE)
     return {
@@ -72,9 +84,13 @@ def written(name, found):
 
 
 def changed(name):
-    """The first words of what stands in the English page and was not seen, and of what is gone."""
-    now, then = paragraphs(english_of(name)), read().get(name, {})
-    return [now[h] for h in now if h not in then], [then[h] for h in then if h not in now]
+    """The first words of what stands in the two pages and was not seen, and of what is gone."""
+    stored, new, gone = read(), [], []
+    for file in both(name):
+        now, then = paragraphs(text_of(file)), stored.get(file, {})
+        new += [now[hashed] for hashed in now if hashed not in then]
+        gone += [then[hashed] for hashed in then if hashed not in now]
+    return new, gone
 
 
 if __name__ == "__main__":
