@@ -546,12 +546,17 @@ def is_followed(value: Any) -> bool:
     return value.requires_grad
 
 
+def is_batched(value: Any) -> bool:
+    """Whether it stands for the gradients that `is_grads_batched` hands over."""
+    return isinstance(value, Tensor) and torch._C._dispatch_keys(value).has("Batched")
+
+
 def unbatched(value: Any) -> Any:
     """The first of the gradients that `is_grads_batched` hands over; anything else as it is."""
     if not isinstance(value, Tensor):
         return value
     for level in range(1, 4):
-        if not torch._C._dispatch_keys(value).has("Batched"):
+        if not is_batched(value):
             break
         value = torch._remove_batch_dim(value, level, 1, 0)[0]
     return value

@@ -27,6 +27,7 @@ from ._torch import (
     functions,
     graph_is_kept,
     is_anything_replaced,
+    is_batched,
     is_followed,
     is_traced,
     levels,
@@ -37,6 +38,7 @@ from ._torch import (
     replaced,
     temporarily_clear_interpreter_stack,
     transforms,
+    unbatched,
     uncompiled,
     version,
 )
@@ -153,6 +155,8 @@ class Call:
             return; each as it was before: of a counter, what it counted then.
         transformed: how many `torch.func` transforms differentiate by the inputs; 0 outside.
         in_backward: True if a backward applied the Function.
+        is_lost: True if torch forgets the graph of its outputs, since a backward that runs for a
+            batch of gradients applied it.
         region: the compiled `Region` for which the Function stands, or None.
         did: what forward did, an `operations.Did`, if a listener watches; else None.
         did_both: what forward and the recorded backward that has run last did; or None.
@@ -161,7 +165,7 @@ class Call:
 
     __slots__ = (
         "function", "given", "kwargs", "state", "draws", "changed_by", "transformed", "in_backward",
-        "region", "did", "did_both", "around", "_inputs", "_version", "__weakref__",
+        "is_lost", "region", "did", "did_both", "around", "_inputs", "_version", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, function, args, kwargs, state, transformed=0):
@@ -170,7 +174,7 @@ class Call:
         self.changed_by: tuple[tuple, tuple] = (), ()
         self.transformed, self.did, self.did_both = transformed, None, None
         self.around: Any = None
-        self.in_backward = _thread.backwards > 0
+        self.in_backward, self.is_lost = _thread.backwards > 0, False
         self._inputs: dict | None = None
         self._version: int | None = 0  # None where what forward was given is lost
         if transformed:
@@ -495,7 +499,7 @@ def _hook_forward(cls, ctx):
             hook = _Forward(cls)
             _pending[id(cls)] = hook
             _put(cls, "forward", hook)
-        hook.waiting[threading.get_ident()] = ctx
+        hook.waiting[threading.get_ident()] = ctx, torch.is_grad_enabled()
 
 
 class _Forward:
@@ -506,15 +510,17 @@ class _Forward:
     def __init__(self, cls):
         self.cls, self.method = cls, cls.forward
         self.own = vars(cls).get("forward", _MISSING)
-        self.waiting = {}  # thread -> its node
+        self.waiting = {}  # thread -> its node, and whether that is recorded
 
     def __call__(self, *args, **kwargs):
         with uncompiled(), loud(), _unwatched():
             with _lock:
-                ctx = self.waiting.pop(threading.get_ident(), None)
+                ctx, recorded = self.waiting.pop(threading.get_ident(), (None, False))
                 if not self.waiting:
                     self.take_away()
             call = None if ctx is None else _begin(self.cls, ctx, args, kwargs)
+            if call is not None and call.in_backward and recorded:
+                call.is_lost = _is_lost(call.given)
             around = None if call is None else _around(call)
             versions = [_version(a) for a in args]
             watch = _watch(call)
@@ -552,6 +558,15 @@ def _begin(cls, ctx, args, kwargs):
     if is_region(cls):
         call.region = region_here()
     return call
+
+
+def _is_lost(args):
+    """Whether torch forgets the graph of what a Function makes of these: what it is given hangs on
+    the wrapper of a batch, which is taken off."""
+    if not any(map(is_batched, args)):
+        return False
+    with torch.enable_grad():
+        return any(is_followed(unbatched(arg)) for arg in args)
 
 
 def _around(call, method="forward"):

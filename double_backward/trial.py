@@ -78,6 +78,10 @@ LOST_IN_CAST = Phrase(
     "uses a copy that is made where autograd does not record (autocast, custom_fwd, .to, .float). "
     "Convert the input before apply, and save what apply gets."
 )
+IN_BATCH = (
+    "a backward applies it to a batch of gradients (is_grads_batched, vectorize=True), where torch "
+    "forgets the graph of what a custom Function returns. Take the gradients one by one."
+)
 LITTLE_BUT_ROUNDING = "its gradients are little but what rounding leaves"
 TOO_LITTLE = "what its gradients change by is too little to be seen"
 ANOTHER_RESULT = "it gives another result when it is called again"

@@ -9,6 +9,7 @@ from torch.autograd.functional import hessian
 from double_backward import (
     SecondDerivativeError,
     detect_intermediates,
+    diagnose_all,
     recompute_intermediates,
 )
 
@@ -177,6 +178,51 @@ def test_a_batch_inside_a_batch_of_another_kind_is_an_error_of_the_verbs_own(rem
 
     with remedy(), pytest.raises(SecondDerivativeError, match="Keeps"):
         step()
+
+
+class Times(Function):
+    """A right product with a weight, applied by a backward."""
+
+    @staticmethod
+    def forward(ctx, g, w):
+        ctx.save_for_backward(g, w)
+        return g * w
+
+    @staticmethod
+    def backward(ctx, g):
+        grad_out, w = ctx.saved_tensors
+        return g * w, g * grad_out
+
+
+class AppliesTimes(Right):
+    @staticmethod
+    def backward(ctx, g):
+        return Times.apply(g, torch.cosh(*ctx.saved_tensors))
+
+
+def test_a_function_applied_to_a_batch_of_gradients_loses_its_graph():
+    def step():
+        return batched(lambda x: AppliesTimes.apply(x) + x**2)
+
+    assert not torch.allclose(step(), POINT.sinh() + 2)  # torch's own number
+    for remedy in REMEDIES:
+        with remedy(), pytest.raises(SecondDerivativeError, match=r"Times.*\n?.*batch"):
+            step()
+        with remedy(ignore=[Times]):
+            step()
+    found = diagnose_all(step)
+    assert not found.ok and {row.name: row.ok for row in found.rows}["Times"] is False
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_first_derivatives_in_a_batch_lose_nothing(remedy):
+    x, unit = POINT.clone().requires_grad_(), torch.eye(2, dtype=torch.float64)
+    with remedy():
+        y = AppliesTimes.apply(x)
+        (first,) = grad(y, x, unit, is_grads_batched=True, retain_graph=True)
+        (gone,) = grad(y, x, POINT, create_graph=True)
+        assert torch.allclose(first, POINT.cosh().diag())
+        assert torch.allclose(grad(gone.sum(), x)[0], POINT * POINT.sinh())
 
 
 def test_a_wrong_jvp_waits_for_whoever_differentiates_it():

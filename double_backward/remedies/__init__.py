@@ -51,6 +51,7 @@ from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
 from double_backward.trial import (
     ANOTHER_RESULT,
+    IN_BATCH,
     TOO_LITTLE,
     LeftAlone,
     Trial,
@@ -291,6 +292,7 @@ def _raise(text, places, count, numbers, ahead=()):
 class _Remedy(Listener):
     NAME = ""  # of the verb
     UNCHECKED, SAID = "", ""  # what it notes, and says, of what it cannot check
+    LOST = ""  # what it notes of what torch loses
 
     def __init__(self):
         self.said = set()
@@ -322,6 +324,9 @@ class _Remedy(Listener):
         return watches(call) and not self.ignores(call.function)
 
     def called(self, call):
+        if call.is_lost and not self.ignores(call.function):
+            self.note(self.LOST, call.function, call, IN_BATCH)
+            raise SecondDerivativeError(messages.in_batch(call.function))
         if writes_in_place(call.function) and not self.ignores(call.function):
             reason = "it writes into what it is given, and torch follows no operator that does"
             self.could_not_check(call.function, call, reason)
@@ -382,7 +387,7 @@ class _Remedy(Listener):
 
 class _Detect(_Remedy):
     NAME = "detect_intermediates"
-    UNCHECKED, SAID = "not checked", "could not check {}"
+    UNCHECKED, SAID, LOST = "not checked", "could not check {}", "wrong"
 
     def after_backward(self, node, call, grad_outs, grads):
         function = custom_of(node) if call is None else call.function
@@ -434,7 +439,7 @@ def unknown(names: Iterable[type | str]) -> list[str]:
 
 class _Recompute(_Remedy):
     NAME = "recompute_intermediates"
-    UNCHECKED, SAID = "left alone", "left {} alone"
+    UNCHECKED, SAID, LOST = "left alone", "left {} alone", "not repaired"
 
     def called(self, call):
         super().called(call)

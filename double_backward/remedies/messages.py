@@ -8,7 +8,7 @@ from double_backward.compiled import KEEPS, NOT_COMPILED, is_region
 from double_backward.lessons import lesson_named
 from double_backward.methods import full_name
 from double_backward.phrases import Phrase, translation
-from double_backward.trial import LOST_IN_CAST
+from double_backward.trial import IN_BATCH, LOST_IN_CAST
 
 from .known import MANY
 
@@ -67,6 +67,11 @@ LOST_IN_JVP = (
     "jvp uses something that forward made where nothing is recorded, or leaves autograd. Compute "
     "it in jvp, from saved inputs."
 )
+
+
+def in_batch(function):
+    """What is said of a Function that a backward applies for a batch of gradients."""
+    return f"{function.__name__}: a second derivative through it would be wrong: {IN_BATCH}"
 
 
 def name_of(function, call, full=False):

@@ -41,7 +41,7 @@ from double_backward.phrases import Phrase
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
 from double_backward.surroundings import Draws, State, Surroundings, as_now
-from double_backward.trial import DOES_ANOTHER, LOST_IN_CAST, Trial, Unknown, only_used
+from double_backward.trial import DOES_ANOTHER, IN_BATCH, LOST_IN_CAST, Trial, Unknown, only_used
 
 from .. import Diagnosis, Finding, Verdict, diagnose
 from ..measurements.transforms import GRADIENT_OF_TANGENT, JVP, NESTED, TANGENT_OF_GRADIENT
@@ -381,6 +381,7 @@ class _Uses:
     unkept: Counter[int] = field(default_factory=Counter)  # calls of further kinds, by the way
     beyond: int = 0  # how often those are differentiated
     recorded: bool = False  # one of those
+    is_lost: bool = False  # a call of which torch has forgotten the graph
     forward: set[str] = field(default_factory=set)  # as in `Diagnosis.forward_mode`
 
     last: Any = None  # not looked at
@@ -464,6 +465,9 @@ class Met(Listener):
         uses = self.functions.setdefault(call.region or call.function, _Uses())
         uses.calls += not call.transformed
         uses.in_backward &= call.in_backward
+        if call.is_lost:  # nobody can be seen to differentiate it again
+            uses.is_lost = True
+            uses.differentiated(2)
         if uses.called is None:
             uses.called = calling()
         if _can_be_asked(call):
@@ -673,6 +677,8 @@ def _worst(
     """Of the ways in which the step differentiates it, each judged as often as it does that."""
     if not isinstance(function, Region) and is_left_alone(function):
         return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
+    if uses.is_lost:
+        return _not_checked(function, IN_BATCH), ()
     no_notes: tuple[str, ...] = ()
     kinds = [kind for kind in uses.kinds.values() if kind.order or not uses.order]
     kinds = [part for kind in kinds for part in kind.by_outputs()]
