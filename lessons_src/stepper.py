@@ -7,12 +7,14 @@ Where no script runs, the whole pictures stay; where there is no HTML, the SVG o
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from html import escape, unescape
 from math import ceil, prod
 from typing import Any
 
 from double_backward.graphs import Drawing
 from double_backward.graphs.picture import BACK, inline
+from lessons_src.picture_words import in_words_of, told_in
 
 STEPS = "application/vnd.lessons.steps+json"  # what is compared, and what the page is made of
 
@@ -138,13 +140,19 @@ def taken_apart(svg: str) -> list[str]:
     return [f"<svg {picture}" for picture in inner] or [svg]
 
 
-def page(svg: str, data: dict[str, Any]) -> str:
-    """The HTML of a `Stepper`, from its picture and its data."""
-    pictures = []
+def page(svg: str, data: dict[str, Any], into: str | None = None) -> str:
+    """The HTML of a `Stepper`, from its picture and its data, whose words are in English.
+
+    Args:
+        svg, data: see `Stepper`.
+        into: the language, None: that of COURSE_LANGUAGE.
+    """
+    pictures, data = [], told_in(data, into)
     for title, picture in zip(data["titles"], taken_apart(svg), strict=True):
         heading = f"<strong>{escape(title)}</strong>" if title else ""
         words = '<p class="words" role="status"></p>'
         least, shown = _widths(picture)
+        picture = re.sub("(?<=<title>)[^<]*", partial(_named, into), picture, count=1)
         sized = picture.replace(
             "<svg ", f'<svg style="min-width: {least}px; max-width: {shown}px" ', 1
         )
@@ -159,6 +167,10 @@ def page(svg: str, data: dict[str, Any]) -> str:
         f'<div class="pictures">{"".join(pictures)}</div>\n'
         f"<script>{SCRIPT}</script>\n</div>"
     )
+
+
+def _named(into: str | None, title: re.Match[str]) -> str:
+    return escape(in_words_of(unescape(title[0]), into), quote=False)
 
 
 def _widths(svg: str) -> tuple[int, str]:
@@ -217,11 +229,15 @@ SCRIPT = """
 document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
   box.dataset.ready = "yes";
   const told = JSON.parse(box.dataset.told), controls = box.querySelector(".controls");
+  const said = told.controls;
   const pictures = [...box.querySelectorAll(".picture")];
   function add(tag, parent, settings) {
     const made = parent.appendChild(Object.assign(document.createElement(tag), settings));
     made.setAttribute("data-lm-suppress-shortcuts", "true");  // its keys are not JupyterLab's
     return made;
+  }
+  function filled(template, values) {
+    return said[template].replace(/{(\\w+)}/g, (field, name) => values[name]);
   }
   function say(picture, words) {
     pictures[picture].querySelector(".words").textContent = words;
@@ -235,14 +251,14 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
   controls.hidden = false;
   if (told.steps) {
     const all = told.steps.map((steps) => steps.length).reduce((a, b) => a + b);
-    const back = add("button", controls, { textContent: "Back", type: "button" });
+    const back = add("button", controls, { textContent: said["Back"], type: "button" });
     const range = add("input", controls, { type: "range", min: 1, max: all, value: 1 });
-    range.setAttribute("aria-label", "Step");
-    const next = add("button", controls, { textContent: "Next", type: "button" });
+    range.setAttribute("aria-label", said["Step"]);
+    const next = add("button", controls, { textContent: said["Next"], type: "button" });
     const count = add("span", controls, {});
     function show() {
       let left = Number(range.value);
-      count.textContent = "step " + left + " of " + all;
+      count.textContent = filled("step {here} of {all}", { here: left, all });
       range.setAttribute("aria-valuetext", count.textContent);
       told.steps.forEach(function (steps, picture) {
         const here = left, shown = here >= 1 && here <= steps.length;
@@ -356,7 +372,8 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
       told.products.forEach(function ([name, factors]) {
         const known = factors.map((factor) => typeof factor === "string" ? values[factor] : factor);
         numbers[name] = short(known.reduce((a, b) => a * b, 1));
-        words.push(name + " gets " + factors.join(" · ") + " = " + numbers[name]);
+        const product = factors.join(" · ") + " = " + numbers[name];
+        words.push(filled("{name} gets {product}", { name, product }));
       });
       texts.forEach(([text, name]) => { text.textContent = "ARROW" + numbers[name]; });
       say(0, words.join("\\n"));

@@ -17,9 +17,8 @@ import nbformat
 from chinese_pages import LINK, in_chinese, linked, page_of, texts_in_chinese
 from editions import address, colab, formulas, minutes
 from editions.folds import in_one_fold
-from editions.languages import WORDS, language_of
+from editions.languages import language_of, words_of
 from editions.slides import words
-from editions.twins import steps_in_chinese
 
 import survey.table
 from lessons_src import stepper
@@ -159,7 +158,7 @@ def collect(source, repository):
     front = linked_from_root(front) + contents(
         "The tool", [name.removesuffix(".md") for name in TOOL]
     )
-    front += contents(WORDS[""]["pages"], names)
+    front += contents(words_of("")["pages"], names)
     (source / "index.md").write_text(front, encoding="utf-8")
 
 
@@ -180,7 +179,7 @@ def collect_chinese(source, repository):
         names.append(page_of(name))
         (source / f"{names[-1]}.md").write_text(linked(text, name), encoding="utf-8")
     front = front_page(SETTINGS / "front.zh-CN.md", lessons, repository)
-    front = linked(front, "docs/site/front.zh-CN.md") + contents(WORDS["zh_CN"]["pages"], names)
+    front = linked(front, "docs/site/front.zh-CN.md") + contents(words_of("zh_CN")["pages"], names)
     (source / "index.md").write_text(front, encoding="utf-8")
 
 
@@ -233,10 +232,9 @@ def page(lesson, repository):
             if "image/svg+xml" in data:
                 cell.metadata["mystnb"] = {"image": {"alt": words(output, language)}}
             if stepper.STEPS in data:
-                told = data[stepper.STEPS]
-                told = steps_in_chinese(told) if language else told
-                data["text/html"] = stepper.page(data["image/svg+xml"], told)
-    notebook.cells = list(in_one_fold(notebook.cells, WORDS[language]["reveal"]))
+                picture, told = data["image/svg+xml"], data[stepper.STEPS]
+                data["text/html"] = stepper.page(picture, told, language)
+    notebook.cells = list(in_one_fold(notebook.cells, words_of(language)["reveal"]))
     return nbformat.writes(notebook)
 
 
@@ -247,7 +245,7 @@ def to_page(file, lesson):
 def ways_to_run(lesson, repository):
     """Links: the copy that brings all it needs, and where it opens or is edited with one click."""
     language = language_of(lesson)
-    words, root = WORDS[language], "../.." if language else ".."
+    words, root = words_of(language), "../.." if language else ".."
     ways = [f'<a href="{root}/{copy(lesson)}" download>{words["download"]}</a>']
     if repository:
         ways.insert(0, f'<a href="{colab.address(lesson, repository)}">{words["colab"]}</a>')
@@ -259,7 +257,7 @@ def ways_to_run(lesson, repository):
 def edit(path, repository, language=""):
     name = path.relative_to(ROOT).as_posix()
     address = f"https://github.com/{repository}/edit/main/{name}"
-    return f'<a href="{address}">{WORDS[language]["edit"]}</a>'
+    return f'<a href="{address}">{words_of(language)["edit"]}</a>'
 
 
 def edit_link(path, text, repository, language=""):
@@ -277,7 +275,7 @@ def copy(lesson):
 
 def front_page(path, lessons, repository):
     """The front page, and behind it the lessons in the menu at the side."""
-    words, root = WORDS[language_of(lessons[0])], "../" if language_of(lessons[0]) else ""
+    words, root = words_of(language_of(lessons[0])), "../" if language_of(lessons[0]) else ""
     first = lessons[1]  # behind the one of ten minutes
     run = (words["run"], colab.address(first, repository))
     download = (words["first"], f"{root}{copy(first)}")
@@ -296,8 +294,7 @@ def front_page(path, lessons, repository):
 def first_figure(language):
     """Lesson 4's figure, whose paths can be cut."""
     figure = cut_a_path()
-    data = steps_in_chinese(figure.data) if language else figure.data
-    return stepper.page(figure.svg, data)
+    return stepper.page(figure.svg, figure.data, language)
 
 
 def card(lesson):
@@ -305,7 +302,7 @@ def card(lesson):
     notebook = nbformat.read(lesson, as_version=4)
     title, promise = notebook.cells[0].source.split("\n\n")[:2]
     times = minutes.told(notebook.metadata["minutes"])
-    promise, words = html.escape(promise).replace("`", ""), WORDS[language_of(lesson)]
+    promise, words = html.escape(promise).replace("`", ""), words_of(language_of(lesson))
     return (
         f'<a class="box" href="notebooks/{lesson.stem}.html"><b>{html.escape(title[2:])}</b>'
         f"<code>{html.escape(LINES[lesson.stem])}</code>"

@@ -193,7 +193,7 @@ def test_a_copy_is_told_by_its_files_and_not_by_how_they_are_packed(monkeypatch)
 
 
 def test_the_set_up_of_a_chinese_copy_speaks_chinese():
-    assert [text for text in carry.SAID["zh_CN"] if text not in carry.SET_UP + carry.MODULES] == []
+    assert [text for text in carry.SAID if text not in carry.SET_UP + carry.MODULES] == []
     for cell in (carry.set_up("zh_CN"), carry.modules_cell({}, "zh_CN")):
         told = [re.match("#@title (.*)", cell)[1]]
         for node in ast.walk(ast.parse(cell)):

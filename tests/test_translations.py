@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from html import unescape
 from itertools import zip_longest
 from pathlib import Path
 from string import Formatter
@@ -14,11 +15,11 @@ import pytest
 import torch
 from editions import seen, translated
 from editions.slides import words
-from editions.twins import steps_in_chinese
 
+from lessons_src import stepper
 from lessons_src.exercises import check, exercises, hint, hints_given
 from lessons_src.exercises.language import in_language
-from lessons_src.stepper import STEPS
+from lessons_src.picture_words import told_in
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -332,8 +333,21 @@ def test_what_stands_for_a_picture_is_in_chinese():
 
 def steps_of(output):
     """What a Chinese page says at each step."""
-    told = steps_in_chinese(output.data.get(STEPS, {"titles": []}))
+    told = told_in(output.data.get(stepper.STEPS, {"titles": []}), "zh_CN")
     return [words for way in told.get("steps", []) for words, _ in way]
+
+
+def test_a_stepper_is_operated_in_chinese():
+    told = {"titles": ["first backward"], "steps": [[["The pass starts at x with 1.", []]]]}
+    page = stepper.page(
+        '<svg width="9" height="9" role="img"><title>forward</title><g /></svg>', told, "zh_CN"
+    )
+    assert 'aria-label="前向传播"' in page
+    shown = json.loads(unescape(re.search('data-told="(.*?)"', page)[1]))
+    assert shown["steps"] == [[["反向传播从 x 出发，带着 1。", []]]]
+    assert all(re.search(HAN, words) for words in shown["controls"].values())
+    assert set(re.findall(r'(?:said\[|filled\()"(.*?)"', stepper.SCRIPT)) == set(shown["controls"])
+    assert told_in(told, "")["steps"] == told["steps"]
 
 
 class Stub(torch.autograd.Function):

@@ -24,7 +24,7 @@ from editions import (
     workshop,
 )
 from editions.instructor import EXERCISE, instructor
-from editions.languages import WORDS, language_of
+from editions.languages import language_of, words_of
 from editions.student import student
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
@@ -316,7 +316,7 @@ def test_instructors_edition_has_every_solution_and_wrong_answer(lesson, monkeyp
     monkeypatch.setenv("COURSE_LANGUAGE", language)
     nbformat.validate(edition)
     assert edition.cells[1].source == carry.set_up(language)
-    text, words = texts(edition), WORDS[language]
+    text, words = texts(edition), words_of(language)
     for name in checked(course):
         exercise = exercises()[name]
         assert solution_code(exercise) in text
@@ -519,7 +519,7 @@ def test_what_is_no_slide_and_what_is_whole(lesson):
     by_hand = re.findall("[^\n]*(?:arrow keys|slider|方向键|滑块).*", words)
     assert by_hand == [], "BY_HAND of pieces.py says these otherwise"
     turn = next(
-        n for n, slide in enumerate(made) if WORDS[language_of(lesson)]["turn"] in slide.heading
+        n for n, slide in enumerate(made) if words_of(language_of(lesson))["turn"] in slide.heading
     )
     said = "\n".join(
         piece.words for slide in made[:turn] for piece in slide.pieces if pieces.leads(piece)
@@ -626,7 +626,7 @@ def test_a_room_is_not_shown_what_only_draws_or_sets_up():
 def test_a_sentence_in_brackets_is_for_the_speaker(words):
     made, _ = placed(text(f"## It\n\n{words}"), code("x", "1\n"))
     assert re.sub("`.*?`|[^(（]", "", made[0].pieces[1].words) in ("(", "（")
-    notes.write_notes(made, {"It": (1, "")}, WORDS[""])
+    notes.write_notes(made, {"It": (1, "")}, words_of(""))
     assert words in made[0].notes
 
 
@@ -676,13 +676,13 @@ def test_minutes_and_notes_are_on_the_slides(lesson):
     language = language_of(lesson)
     page = slides.slides(nbformat.read(lesson, as_version=4), language)
     told = teaching.sections(1, language)
-    assert f'<html lang="{WORDS[language]["lang"]}">' in page
+    assert f'<html lang="{words_of(language)["lang"]}">' in page
     assert page.count('class="minutes"') == sum(minutes > 0 for minutes, _ in told.values())
-    assert page.count(WORDS[language]["stuck"]) == sum(bool(stuck) for _, stuck in told.values())
+    assert page.count(words_of(language)["stuck"]) == sum(bool(stuck) for _, stuck in told.values())
     notes = "".join(re.findall(r'<aside class="notes">.*?</aside>', page, re.DOTALL))
     assert "class Reciprocal" in re.sub("<[^>]*>", "", notes)  # the solution
     last = max(int(found) for found in re.findall(MINUTE[language], notes))
-    assert 35 < last <= sum(m for h, (m, _) in told.items() if h != WORDS[language]["turn"])
+    assert 35 < last <= sum(m for h, (m, _) in told.items() if h != words_of(language)["turn"])
 
 
 MINUTE = {"": r"from minute (\d+)", "zh_CN": r"从第 (\d+) 分钟"}

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from nbformat.v4 import new_code_cell
 
+from .languages import in_words_of
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 # The file of an exercise has these two lines, in this order: a copy ends above one of them.
 SOLUTION = "# The solution"
 WRONG_ANSWERS = "# Wrong answers"  # for the tests and for teachers
-CATALOGUES = ("double_backward/{}.mo", "lessons_src/exercises/{}.mo")  # what these say
+CATALOGUES = ("double_backward/{}.mo", "lessons_src/{}.mo", "lessons_src/exercises/{}.mo")
 
 SET_UP = """\
 #@title Set-up: run this cell; it installs what is missing here
@@ -79,28 +81,18 @@ if not shutil.which("dot"):  # so that a plain torchviz call draws too
     os.environ["PATH"] += os.pathsep + course_folder.name
 """
 
-# What these cells say, by the language: "" is the English above.
-SAID = {
-    "zh_CN": {
-        "Set-up: run this cell; it installs what is missing here": (
-            "准备：运行这个单元格，缺什么就装什么"
-        ),
-        "PyTorch {found('torch')} is too old": "这里的 PyTorch {found('torch')} 太旧",
-        "There is no PyTorch": "这里没有 PyTorch",
-        "{here} here: install TORCH or newer first.": "{here}：请先安装 TORCH 或更新的版本。",
-        "Installing failed: check the network, then run this cell again. ": (
-            "安装失败：请检查网络，然后再运行这个单元格。"
-        ),
-        "pip says: ": "pip 的话：",
-        '"nothing"': '"什么也没说"',
-        "Ready, with PyTorch {found('torch')}. Now the next cell, then the lesson.": (
-            "准备好了，PyTorch {found('torch')}。接着运行下一个单元格，然后开始上课。"
-        ),
-        "The course's own modules: run this cell, there is nothing to read in it": (
-            "课程自带的模块：运行这个单元格，里面没有要读的"
-        ),
-    }
-}
+# What these cells say to the reader: entries of make.po.
+SAID = (
+    "Set-up: run this cell; it installs what is missing here",
+    "PyTorch {found('torch')} is too old",
+    "There is no PyTorch",
+    "{here} here: install TORCH or newer first.",
+    "Installing failed: check the network, then run this cell again. ",
+    "pip says: ",
+    "nothing",
+    "Ready, with PyTorch {found('torch')}. Now the next cell, then the lesson.",
+    "The course's own modules: run this cell, there is nothing to read in it",
+)
 PACKED_FILES = re.compile(r"^archive = (\{.*?^\})", re.M | re.S)
 
 
@@ -141,7 +133,7 @@ def set_up(language=""):
     # torchviz alone needs torch. What else it needs is graphviz, in any version.
     alone = {"graphviz": "0", "torchviz": bounds.pop("torchviz")}
     return (
-        in_words_of(language, SET_UP)
+        in_language(language, SET_UP)
         .replace("NEEDS", json.dumps(bounds, sort_keys=True))
         .replace("ALONE", json.dumps(alone))
         .replace("PYGRAPHVIZ", pygraphviz)
@@ -149,17 +141,17 @@ def set_up(language=""):
     )
 
 
-def in_words_of(language, cell):
-    """The cell with what it says to the reader in the language."""
-    for english, other in SAID.get(language, {}).items():
-        cell = cell.replace(english, other)
+def in_language(language, cell):
+    """The cell with what it says to the reader in the language, the longest first."""
+    for english in sorted(SAID, key=len, reverse=True):
+        cell = cell.replace(english, in_words_of(language, english))
     return cell.strip()
 
 
 def modules_cell(files, language=""):
     """The cell; a file is a line of its own, so that one changed file is one changed line."""
     packed_files = {name: packed(content) for name, content in files.items()}
-    return in_words_of(language, MODULES).replace("ARCHIVE", json.dumps(packed_files, indent=0))
+    return in_language(language, MODULES).replace("ARCHIVE", json.dumps(packed_files, indent=0))
 
 
 @cache  # the same modules for every lesson

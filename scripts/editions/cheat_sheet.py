@@ -8,7 +8,7 @@ import re
 import nbformat
 
 from .carry import ROOT
-from .languages import WORDS
+from .languages import LANGUAGES, words_of
 
 PLACE = re.compile(r"(<!-- lesson 6 -->\n).*?(<!-- /lesson 6 -->)", re.DOTALL)
 TABLE = re.compile(r"^\| \|.*\n(?:\|.*\n)+", re.MULTILINE)
@@ -22,7 +22,7 @@ def main():
 def sheets():
     """{language: its cheat sheet}."""
     endings = {
-        language: f".{words['lang']}" if language else "" for language, words in WORDS.items()
+        language: f".{words_of(language)['lang']}" if language else "" for language in LANGUAGES
     }
     return {language: ROOT / "docs" / f"CHEATSHEET{end}.md" for language, end in endings.items()}
 

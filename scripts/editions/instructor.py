@@ -10,7 +10,7 @@ from lessons_src.exercises.changes import solution_code, wrong_answers
 from lessons_src.exercises.language import in_language
 
 from .carry import carry
-from .languages import WORDS
+from .languages import words_of
 from .paper import for_paper
 from .pieces import EXERCISE
 from .teaching import sections
@@ -21,7 +21,7 @@ HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 def instructor(notebook, language=""):
     notebook = copy.deepcopy(notebook)
     number = int(re.match(r"# (\d)", notebook.cells[0].source)[1])
-    notes, words, cells = sections(number, language), WORDS[language], []
+    notes, words, cells = sections(number, language), words_of(language), []
     for cell in notebook.cells:
         cell.metadata.pop("expected", None)  # for a test of the course
         if cell.cell_type == "markdown":
@@ -43,7 +43,7 @@ def noted(heading, notes, words):
 
 def below_exercise(name, language):
     """The solution, not executed, and the wrong answers that people give."""
-    exercise, words = exercises()[name], WORDS[language]
+    exercise, words = exercises()[name], words_of(language)
     wrong = "\n\n".join(told(answer, language) for answer in wrong_answers(exercise))
     return [
         new_markdown_cell(f"> {words['solution'].format(name)}", id=f"solution-{name}"),
@@ -54,7 +54,7 @@ def below_exercise(name, language):
 
 def told(answer, language):
     """A wrong answer: its name, what to say, and folded the code."""
-    words = WORDS[language]
+    words = words_of(language)
     said = words["wrong"].format(
         *(in_language(text, language) for text in (answer.name, answer.say))
     )

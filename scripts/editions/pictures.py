@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from lessons_src.picture_words import in_words_of
+
 from .close_ups import close_ups, is_graph, overview, place_of, sentences, whole
-from .languages import WORDS
+from .languages import words_of
 from .pieces import Piece
 from .room import HEIGHT, WIDTH, again, height_of, lines_of
 from .stepped import at_step, cut_at, middle_of
-from .twins import in_chinese
 
 # px: of a line that is said of it, of a letter, of the space below such lines.
 LINE, LETTER, BELOW = 33, 13.6, 12
@@ -25,8 +26,8 @@ def alternative(text, language=""):
     """Words in place of a picture, from its text in the notebook."""
     # A library's own picture: its repr says nothing, and the rules ask for words below it.
     if text.startswith("<"):
-        return WORDS[language]["a graph"]
-    return in_chinese(text.strip()) if language == "zh_CN" else text.strip()
+        return words_of(language)["a graph"]
+    return in_words_of(text.strip(), language)
 
 
 def on_slides(piece: Piece, language="") -> Iterator[Piece]:
@@ -79,7 +80,7 @@ def one(graph, svg):
 
 def in_parts(graph, height, language):
     """All of it as small as it takes, then on a key each part, to be read from the last row."""
-    say, parts = WORDS[language], close_ups(graph["svg"], height)
+    say, parts = words_of(language), close_ups(graph["svg"], height)
     if len(parts) == 1:
         return one(graph, parts[0][0])["frames"]
     parts = close_ups(graph["svg"], height - high("-"))

@@ -16,7 +16,7 @@ from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from .formulas import marked
-from .languages import WORDS
+from .languages import words_of
 from .notes import write_notes
 from .pictures import alternative, on_slides
 from .pieces import Piece, leads, pieces, with_questions
@@ -45,11 +45,11 @@ def slides(notebook, language=""):
     title = notebook.cells[0].source.splitlines()[0].lstrip("# ")
     made = list(placed(pieces(notebook), language))
     name_sections(made)
-    write_notes(made, sections(int(title[0]), language), WORDS[language])
+    write_notes(made, sections(int(title[0]), language), words_of(language))
     environment = Environment(loader=FileSystemLoader(TEMPLATES / "slides"), autoescape=True)
     environment.filters |= {"markdown": markdown, "highlighted": highlighted, "address": address}
     template = environment.get_template("index.html.j2")
-    return template.render(title=title, slides=made, say=WORDS[language])
+    return template.render(title=title, slides=made, say=words_of(language))
 
 
 def name_sections(made: "list[Slide]"):

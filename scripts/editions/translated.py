@@ -6,10 +6,11 @@ both come the notebooks in notebooks/LANGUAGE/. Nothing is executed: code cells 
 are the English ones, but that the first cell begins with the language in which the notebook is
 answered. What has no translation, or one marked fuzzy, stands in English.
 
-Four catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
+Five catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
 wrong_answers.po what a teacher says to wrong answers, which no students' edition carries,
-double_backward.po the findings of `diagnose`, and make.po what `make` says. Compiled for gettext,
-they stand beside the modules.
+double_backward.po the findings of `diagnose`, pictures.po what stands beside and in the place of a
+picture, and make.po what `make`, the editions and the website say. Compiled for gettext, they stand
+beside the modules.
 """
 
 import ast
@@ -27,19 +28,21 @@ from double_backward.diagnosis.conclusions.verdict import Verdict
 from double_backward.diagnosis.preparation.formulas import Setting
 from double_backward.diagnosis.preparation.functions import Kind
 from double_backward.diagnosis.preparation.prepare import NOT_CHECKED
+from lessons_src import picture_words
 from lessons_src.exercises import errors, exercises
 from lessons_src.exercises.changes import wrong_answers
 from lessons_src.exercises.language import WRONG_ANSWERS
 
 from . import colab
-from .carry import ROOT
-from .languages import WORDS
+from .carry import ROOT, SAID
+from .languages import ENGLISH, words_of
 
 NOTEBOOKS = ROOT / "notebooks"
 PROGRAMS = {
     "exercises": ROOT / "lessons_src" / "exercises",
     "wrong_answers": WRONG_ANSWERS,
     "double_backward": ROOT / "double_backward",
+    "pictures": ROOT / "lessons_src",
     "make": ROOT / "scripts",
 }
 TRANSLATIONS = ROOT / "translations"
@@ -176,11 +179,23 @@ def of_findings():
             yield "verdict", verdict.headline.replace("second", order)
 
 
+def of_pictures():
+    texts = [*picture_words.TEMPLATES, *picture_words.CONTROLS]
+    yield from (("picture_words", text) for text in texts)
+
+
+def of_make():
+    """What the editions and the website say of their own, and the first cells of a copy."""
+    yield from (("languages", text) for text in ENGLISH.values())
+    yield from (("carry", text) for text in SAID)
+
+
 TABLES = {
     "exercises": of_exercises,
     "wrong_answers": of_wrong_answers,
     "double_backward": of_findings,
-    "make": lambda: [],
+    "pictures": of_pictures,
+    "make": of_make,
 }
 
 
@@ -189,7 +204,10 @@ TOLD = ("Phrase", "joined", "spoken")  # the last is that of scripts/said.py
 
 def phrases_in(folder):
     """The templates that stand in calls of `TOLD`, or in a variable that these get."""
+    others = [other for other in PROGRAMS.values() if folder in other.parents]
     for path in sorted(folder.rglob("*.py")):
+        if set(others) & set(path.parents):
+            continue  # they have a catalogue of their own
         tree = ast.parse(path.read_text(encoding="utf-8"))
         named = {}
         for node in ast.walk(tree):
@@ -229,7 +247,7 @@ def translated(english, catalogue, folder):
 
 def answers_in(language):
     """The lines with which a notebook says in which language it is to be answered."""
-    said = f'os.environ["COURSE_LANGUAGE"] = "{language}"  # {WORDS[language]["answers"]}'
+    said = f'os.environ["COURSE_LANGUAGE"] = "{language}"  # {words_of(language)["answers"]}'
     return f"import os\n{said}\n"
 
 
