@@ -178,7 +178,9 @@ def diagnose(
             allows it; they stay on their device.
         order: 3 to check the third derivative also.
         rtol: how exact fn is, relative, where it is no closed formula: 0.02 for a solver that stops
-            at 1e-2, or for 16 bits. None: as exact as its dtype.
+            at 1e-2, or for 16 bits. None: as exact as its dtype. Of errors
+            that were planted in every element, 0.11 % is found with 0.001, and 2.2 % with 0.02; in
+            one of six elements, 0.3 % and 10 %.
         atol: the same, absolute, in the units of the numbers that are shown.
         ignore: Functions whose gradient is meant as it is, such as a surrogate, as classes or by
             name ("Name" or "module.Name"), and registered operators, themselves or by name

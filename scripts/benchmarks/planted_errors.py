@@ -18,6 +18,7 @@ from torch.autograd import Function, grad
 from double_backward import diagnose
 
 ERRORS = 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3
+BEYOND = 1.1  # times what `rtol=` permits
 PAGE = Path("docs/tool/limits.md")
 MARKS = "<!-- planted errors -->", "<!-- end of planted errors -->"
 ONE = 4  # of six elements
@@ -102,10 +103,12 @@ def by_remedy(kind, remedy):
     return found
 
 
-def smallest(found, one):
-    """The smallest of `ERRORS` from which on all are found; None where none is."""
+def smallest(found, one, rtol=None):
+    """The smallest error from which on all are found, of `ERRORS` and that a tenth beyond what
+    `rtol=` permits; None where none is."""
     least = None
-    for error in reversed(ERRORS):
+    beyond = [] if rtol is None else [BEYOND * rtol]
+    for error in sorted([*ERRORS, *beyond], reverse=True):
         if not found(error, one):
             break
         least = error
@@ -122,7 +125,7 @@ def row(kind, rtol=None, remedies=False):
     said = [f"{p:.2g}" for p in (100 * right.resolution, 100 * right.resolution_of_one)]
     promised = " / ".join(f"{part}%" for part in said) if right.ok else "not checked"
     cells = [kind if rtol is None else f"{kind}, rtol={rtol}", promised]
-    cells += [_said(smallest(found, one)) for one in (False, True)]
+    cells += [_said(smallest(found, one, rtol)) for one in (False, True)]
     if remedies:
         from double_backward import detect_intermediates, recompute_intermediates
 
