@@ -13,7 +13,7 @@ import platform
 import sys
 from pathlib import Path
 
-from . import CALLS, mended, page, patched, published, table
+from . import CALLS, page, patched, published, table
 from .documented import documented, first_order
 from .run import run_all
 
@@ -109,7 +109,6 @@ def store(rows, numbers):
     on_list = [call.function for call in CALLS.values()]
     after = {row["function"]: row for row in before} | ran
     after = [after[function] for function in sorted(on_list, key=str.lower) if function in after]
-    mended.keep(before, rows)
     table.write(after)
     with NUMBERS.open("w", newline="", encoding="utf-8") as file:
         lines = csv.DictWriter(file, FIELDS, lineterminator="\n")

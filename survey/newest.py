@@ -1,26 +1,22 @@
 """`python -m survey.newest FOLDER`: what the newest releases do otherwise than the stored rows.
 
-FOLDER holds the rows that `python -m survey --into FOLDER` made with the newest releases. What is
-mended there is added to mended.csv; with anything to tell, the exit status is 1, so that a weekly
-run is red.
+FOLDER holds the rows that `python -m survey --into FOLDER` made with the newest releases. With
+anything to tell, the exit status is 1, so that a weekly run is red.
 """
 
 import sys
 from pathlib import Path
 
-from . import mended, page, table
-from .__main__ import read_numbers
+from . import table
+
+WRONG = (table.WRONG, table.FIRST, table.BACKWARD)
 
 
 def main(folder):
     old, new = table.read(), table.read(Path(folder))
     said = list(told(old, new, table.read_lines(Path(folder) / table.FAILED)))
     print(*said, sep="\n")
-    print(
-        f"{len(new)} of {len(old)} Functions called with the newest releases; {len(said)} to tell."
-    )
-    mended.keep(old, new)
-    page.write(old, read_numbers())
+    print(f"{len(new)} of {len(old)} rows called with the newest releases; {len(said)} to tell.")
     sys.exit(1 if said else 0)
 
 
@@ -44,7 +40,9 @@ def told(old, new, failed):
 
 
 def verb(was, row):
-    if list(mended.mended([was], [row])):
+    """Of a row that is read otherwise; mended is what was wrong and is right in a later version."""
+    later = row["version"] != was["version"]
+    if later and was["reading"] in WRONG and row["reading"] == table.RIGHT:
         return "mended in"
     return f"is {row['reading']!r} in"
 

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
-from . import chart, conditions, mended, published, reports, table
+from . import chart, conditions, published, reports, table
 from .documented import documented, first_order
 from .listed import CALLS, last
 from .reached import KNOWN, Known
@@ -114,8 +114,8 @@ def page(rows, numbers):
         calls(rows, numbers, folders),
         at_first_order(rows, numbers, folders),
     ]
-    parts += [came_out(rows), mended_in(mended.read()), every(rows, folders), HOW]
-    return "\n".join(part.strip() + "\n" for part in parts if part)
+    parts += [came_out(rows), every(rows, folders), HOW]
+    return "\n".join(part.strip() + "\n" for part in parts)
 
 
 def head(rows, folders):
@@ -311,21 +311,8 @@ def came_out(rows):
     return "\n".join(lines)
 
 
-def mended_in(lines):
-    """What a later release has mended; nothing where there is none."""
-    if not lines:
-        return ""
-    listed = [
-        f"| `{each['function']}` | {each['was']} in {each['package']} {each['wrong_in']} "
-        f"| {each['right_in']} | {each['date']} |"
-        for each in lines
-    ]
-    heads = ["## Mended in", "", "| Function | was | right in | seen on |", "|---|---|---|---|"]
-    return "\n".join(heads + listed)
-
-
 def every(rows, folders):
-    """The rows, folded by package; surrogates in one fold of their own."""
+    """The rows, folded by package; surrogates in a table of their own."""
     lines = ["## Every Function and operator", "", beside_the_counted(rows), ""]
     plain = [row for row in rows if row["reading"] != SURROGATE]
     plain = sorted(plain, key=lambda row: (row["package"].lower(), row["function"]))
@@ -333,14 +320,24 @@ def every(rows, folders):
         listed = list(listed)
         met = Counter(row["reading"] for row in listed)
         said = ", ".join(f"{met[name]} {name}" for name in READINGS if met[name])
-        lines += folded(f"{package} {listed[0]['version']}: {said}", listed, folders)
+        summary = f"{package} {listed[0]['version']}: {said}"
+        lines += folded(summary, [line_of(row, folders) for row in listed])
     surrogates = [row for row in rows if row["reading"] == SURROGATE]
     surrogates = sorted(surrogates, key=lambda row: (row["package"].lower(), row["function"]))
     summary = (
         f"{len(surrogates)} of the surrogates: backward is no derivative of forward, by design"
     )
-    lines += folded(summary, surrogates, folders)
+    lines += folded(summary, table_of_surrogates(surrogates))
     return "\n".join(lines)
+
+
+def table_of_surrogates(rows):
+    """A line for each package: of its surrogates the class, and where it stands."""
+    yield from ("| package | surrogates, each with its line of the source |", "|---|---|")
+    for package, listed in groupby(rows, key=lambda row: row["package"]):
+        listed = list(listed)
+        said = (f"`{last(row['function'])}` ({row['source']})" for row in listed)
+        yield f"| {package} {listed[0]['version']} | {', '.join(said)} |"
 
 
 def beside_the_counted(rows):
@@ -361,8 +358,7 @@ def beside_the_counted(rows):
     )
 
 
-def folded(summary, rows, folders):
-    lines = [line_of(row, folders) for row in rows]
+def folded(summary, lines):
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>", ""]
 
 

@@ -22,7 +22,6 @@ from survey import (
     conditions,
     differ,
     environment,
-    mended,
     newest,
     page,
     patched,
@@ -336,20 +335,6 @@ NEW = [
 FAILED = [{"function": "own.Gone", "version": "1.1", "why": "AttributeError: no Gone"}]
 
 
-def test_what_a_release_mends_is_kept_and_what_breaks_again_is_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(mended, "CSV", tmp_path / "mended.csv")
-    mended.keep(OLD, NEW)
-    (line,) = mended.read()
-    found = line["function"], line["was"], line["wrong_in"], line["right_in"]
-    assert found == ("own.Mended", table.WRONG, "1.0", "1.1")
-    assert "| `own.Mended` | silently wrong in own 1.0 | 1.1 |" in page.mended_in([line])
-    mended.keep(NEW, NEW)  # the next week, with nothing new
-    assert mended.read() == [line]
-    mended.keep(NEW, [made_up("Mended", table.WRONG, "1.2")])
-    assert mended.read() == []
-    assert page.mended_in([]) == ""
-
-
 def test_a_weekly_run_tells_what_the_newest_releases_do():
     assert list(newest.told(OLD, NEW, FAILED)) == [
         "own 1.0, own.Mended: was 'silently wrong', mended in 1.1",
@@ -361,9 +346,7 @@ def test_a_weekly_run_tells_what_the_newest_releases_do():
     assert list(newest.told(OLD, OLD[1:], [])) == []  # only some were asked
 
 
-def test_a_weekly_run_is_red_where_it_tells(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(mended, "CSV", tmp_path / "mended.csv")
-    monkeypatch.setattr(page, "write", lambda rows, numbers: None)
+def test_a_weekly_run_is_red_where_it_tells(tmp_path, capsys):
     gone = {"function": ROWS[0]["function"], "version": "9", "why": "it is not there"}
     for rows, failed, status in ((ROWS, [], 0), (ROWS[1:], [gone], 1)):
         table.write(rows, tmp_path)

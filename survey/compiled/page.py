@@ -51,8 +51,7 @@ def page(rows):
     shown = shown_of(versions)
     sections = [head(), in_short(rows, versions, shown), CURE.strip()]
     sections += [nets(rows, shown), ABOUT.format(SAMPLES).strip(), known(rows, shown)]
-    sections += [counts(rows, versions), everything(rows, shown), other_errors(rows, shown)]
-    sections += [on_other_versions(rows, versions, shown), CHECK.strip()]
+    sections += [counts(rows, versions), everything(rows, shown), CHECK.strip()]
     return "\n\n".join(sections) + "\n"
 
 
@@ -196,23 +195,6 @@ def counts(rows, versions):
     return "\n".join(lines) + f"\n\n{COUNTED.strip()}"
 
 
-def on_other_versions(rows, versions, shown):
-    """What other versions of torch do otherwise, of the cases that both were asked."""
-    lines = ["## Other versions", "", SAME_CASES.format(shown).strip(), ""]
-    for version in versions:
-        for backend in BACKENDS if version != shown else ():
-            here, there = (of_cases(table.of(rows, each, backend, "net", *KINDS))
-                           for each in (shown, version))  # fmt: skip
-            both = here.keys() & there.keys()
-            if both:
-                told = [
-                    f"- torch {version}, `{backend}`{least(there)}: {same_readings(here, there)}"
-                ]
-                told += list(changed(here, there))
-                lines.append("; ".join(told) + ".")
-    return "\n".join(lines)
-
-
 def of_cases(rows):
     """(kind, operation or net, by, sample) -> reading."""
     return {key[2:]: table.reading(row) for key, row in table.cases(rows).items()}
@@ -223,21 +205,6 @@ def least(cases):
     numbers = [int(sample) for kind, *_, sample in cases if kind != "net"]
     asked = max(numbers, default=SAMPLES) + 1
     return f", {asked} of {SAMPLES} samples" if asked < SAMPLES else ""
-
-
-def same_readings(here, there):
-    both = here.keys() & there.keys()
-    return f"{sum(here[case] == there[case] for case in both)} of {len(both)} cases are the same"
-
-
-def changed(here, there):
-    """What the others are: "silently wrong, was right: `mm`"."""
-    found = {}
-    for case in here.keys() & there.keys():
-        if here[case] != there[case]:
-            found.setdefault((there[case], here[case]), set()).add(case[1])
-    for (is_now, here_is), which in sorted(found.items()):
-        yield f"{SAYS.get(is_now, is_now)} instead of {SAYS.get(here_is, here_is)}: {names(which)}"
 
 
 def everything(rows, version):
@@ -270,22 +237,8 @@ def names(which, by=None):
     return ", ".join(f"`{name}`{by[name] if by else ''}" for name in sorted(which)) or "none"
 
 
-def other_errors(rows, version):
-    """Errors of compiled code that are neither of the two that are told above, by their text."""
-    found = {}
-    for backend in BACKENDS:
-        for row in table.of(rows, version, backend):
-            if table.FAILS in [row[setting] for setting in SETTINGS]:
-                why = row["why"] or "in another setting than the one that is silently wrong"
-                found.setdefault((backend, why), set()).add(row["operation"])
-    lines = ["## Other errors of compiled code", "", OTHERS.strip(), ""]
-    lines += [f"- `{each}`: {names(which)}: {why}" for (each, why), which in found.items()]
-    return "\n".join(lines)
-
-
 COLUMNS = ("torch", "backend", "asked of", "cases", "operations", "silently wrong", "raises",
            "other error", "not run", "never compiled", "right")  # fmt: skip
-SAYS = {WRONG: "silently wrong", table.FAILS: "another error"}
 
 HEAD = """
 <!-- Written by `make compiled`, not by hand. -->
@@ -369,26 +322,18 @@ farthest off, in the first of the settings named.
 
 COUNTED = """
 An operation is silently wrong if it is so by one argument, sample and setting or more; else it
-raises if it raises in one, because of double backward or since nothing leads to x. "Other error"
-has its texts below. "Never compiled": Dynamo made no graph of it, it ran as it is. "Not run" are
-those about which nothing can be said; `results.csv` says why. A case is a sample and an argument.
+raises if it raises in one, because of double backward or since nothing leads to x. "Never
+compiled": Dynamo made no graph of it, it ran as it is. "Not run" are those about which nothing can
+be said. `results.csv` has the text of each other error, and why something was not run. A case is a
+sample and an argument.
 `inductor` is the default backend. It is asked about what `aot_eager` gets wrong on the same torch:
 the first such sample for each argument. For complex numbers it makes no code, and says so in a
 warning ("Torchinductor does not support code generation for complex operators"): it then runs the
 operations as they are, inside what it compiled.
 """
 
-SAME_CASES = """
-Beside torch {}, of the cases that both were asked: an argument, and a sample by its number in the
-list of that version. Each version has its row in the table above.
-"""
-
 BY_WHICH = """
 In brackets: by which arguments, where it is not by each of them.
-"""
-
-OTHERS = """
-Where compiled code stops for another reason, on the same torch:
 """
 
 CHECK = """
