@@ -27,7 +27,7 @@ keep_apart(Path(_settings.name))
 sys.modules["rfc3987_syntax"] = None
 pytest_plugins = ["nbval.plugin"]
 # The cells and outputs of the lessons, which are executed in English.
-collect_ignore_glob = ["notebooks/zh_CN/*", "notebooks/colab/*"]
+collect_ignore_glob = ["notebooks/*/*"]
 
 
 _kernels = []

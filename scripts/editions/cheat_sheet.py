@@ -1,4 +1,4 @@
-"""The decision table of the cheat sheets, in both languages: taken from lesson 6.
+"""The decision table of the cheat sheets, in each language: taken from lesson 6.
 
 `make translations` and `make copies` write it. The rest of the sheets is written by hand.
 """
@@ -20,11 +20,11 @@ def main():
 
 
 def sheets():
-    """{language: its cheat sheet}."""
-    endings = {
-        language: f".{words_of(language)['lang']}" if language else "" for language in LANGUAGES
-    }
-    return {language: ROOT / "docs" / f"CHEATSHEET{end}.md" for language, end in endings.items()}
+    """{language: its cheat sheet}, where there is one."""
+    docs = ROOT / "docs"
+    named = {each: f"CHEATSHEET.{words_of(each)['lang']}.md" for each in LANGUAGES if each}
+    found = {"": docs / "CHEATSHEET.md"} | {each: docs / name for each, name in named.items()}
+    return {language: path for language, path in found.items() if path.exists()}
 
 
 def written(language):

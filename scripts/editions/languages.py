@@ -52,8 +52,9 @@ def in_words_of(language: str, text: str) -> str:
 
 
 @cache
-def said_in(language: str) -> dict[str, str]:
-    with (TRANSLATIONS / language / "make.po").open("rb") as file:
+def said_in(language: str, name: str = "make") -> dict[str, str]:
+    """What the catalogue of this name has for the English."""
+    with (TRANSLATIONS / language / f"{name}.po").open("rb") as file:
         return {each.id: each.string for each in read_po(file) if not each.fuzzy}
 
 
