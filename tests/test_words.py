@@ -230,6 +230,7 @@ CODED = [
     re.compile(r"[Ll]esson (\d)(?:\]\([^)]*\))? shows `(\w+)`"),
 ]
 CODED_BEFORE = re.compile(r"`(\w+)` (?:of|in|\(|from) ?\[?[Ll]esson (\d)")
+BROKEN = re.compile(r"[Ll]esson (\d), break it (\d)")
 
 
 def references(text):
@@ -237,6 +238,7 @@ def references(text):
     for pattern in (LINKED, HEADED, *CODED):
         yield from pattern.findall(text)
     yield from ((number, word) for word, number in CODED_BEFORE.findall(text))
+    yield from ((number, f"Break it, {which}: ") for number, which in BROKEN.findall(text))
 
 
 @cache
@@ -259,5 +261,12 @@ def test_a_lesson_has_what_it_is_said_to_show():
 
 def test_a_lesson_that_does_not_show_it_is_noticed():
     text = "`Sinh` (lesson 3), lesson 4's `SinhBad`, lesson 5's `SinhBad`, lesson 1's `Cube`,"
-    text += "[lesson 4](../notebooks/5_untracked_backward.ipynb)"
-    assert sorted(missing(text)) == [("1", "Cube"), ("4", "5"), ("5", "SinhBad")]
+    text += "[lesson 4](../notebooks/5_untracked_backward.ipynb), lesson 3, break it 4"
+    found = [("1", "Cube"), ("3", "Break it, 4: "), ("4", "5"), ("5", "SinhBad")]
+    assert sorted(missing(text)) == found
+
+
+@pytest.mark.parametrize("name, exercise", exercises().items(), ids=exercises())
+def test_an_exercise_is_one_of_the_lesson_that_it_names(name, exercise):
+    (number,) = re.findall(r"^Exercise of lesson (\d): ", exercise.__doc__)
+    assert f'check("{name}"' in text_of(int(number))
