@@ -5,7 +5,8 @@
     assert_double_backward, assert_all_double_backward
                                     the same for your own tests
     detect_intermediates()          a context: a second derivative that would be wrong raises
-    recompute_intermediates()       a context: it is made right, or it raises, or it warns
+    recompute_intermediates()       a context: one that would be wrong is made right, or it raises
+                                    or warns
     draw, draw_backward             the autograd graph as a picture with words
 
 They are loaded on first use, so that importing this package costs and changes nothing. From a
@@ -57,14 +58,14 @@ _MODULE_OF = {
 __all__ = list(_MODULE_OF)
 
 
-if not TYPE_CHECKING:  # or a type checker takes any name for one that is there
+if not TYPE_CHECKING:  # else a type checker believes that every name exists
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULE_OF:
             raise AttributeError(f"module 'double_backward' has no attribute '{name}'")
         try:
             return getattr(import_module(f"double_backward.{_MODULE_OF[name]}"), name)
-        except AttributeError as error:  # which `from double_backward import ...` would swallow
+        except AttributeError as error:  # `from double_backward import ...` would swallow it
             raise ImportError(
                 f"double_backward cannot be loaded: {error}. Where that is a name of torch, use "
                 "another torch, or a newer double_backward, and report this text to its authors."

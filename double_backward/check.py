@@ -1,8 +1,8 @@
 """Is what backward returns the derivative, and is its own derivative right?
 
-backward is a map G(x, u): what comes back for the inputs x and for grad_out u. Along x + h d, and
-along u + k e, y and G change; autograd says what the vjp of G is. Twice differentiable means that
-they agree:
+backward is a map G(x, u): the gradients of the inputs x, for grad_out u. The output y and G change
+along x + h d and along u + k e, and autograd says what the vjp of G is. A Function can be
+differentiated twice where the two agree:
 
     first        <u, dy>  = <G, d>
     by_input     <v, dG>  = <vjp of v by x, d>       along x + h d
@@ -10,11 +10,13 @@ they agree:
     tied         both together, where grad_out is made from y: a path counted twice shows here
 
 How G changes is known exactly, by tangents, where the code can be followed and differences agree
-roughly; else by differences. Tangents acquit: they share formulas with autograd, so that
-differences are asked before anything is called wrong. How y changes, differences alone say.
+roughly; else it is known by differences. Tangents can say that something is right. Since they share
+formulas with autograd, nothing is called wrong before differences have confirmed it. How y changes
+is known by differences alone.
 
-`measure` takes both once, at several calls; `check` asks autograd, at two, and says how they agree.
-The same backward, computed in another way, is only asked again.
+`measure` takes the changes of y and G once, with several calls of the callable. `check` asks
+autograd, with two calls, and says how they agree. Where the same backward is computed in another
+way, only `check` is called again.
 """
 
 import math
@@ -34,21 +36,22 @@ from .failures import raise_if_own, unless_gone
 from .lines import first_line
 from .phrases import Phrase
 
-# Relative; a path that is lost is off by far more. bfloat16: of whatever computes in 16 bits.
+# Relative tolerances; a path that is lost is off by far more. The row bfloat16 is for whatever
+# computes in 16 bits, here and below.
 RTOL = {torch.float64: 1e-4, torch.float32: 5e-3, torch.bfloat16: 1e-1}
-FOLLOWED = {torch.float64: 1e-5, torch.float32: 1e-4}  # the same where the truth is exact
+FOLLOWED = {torch.float64: 1e-5, torch.float32: 1e-4}  # the same, beside tangents
 EXACT = {torch.float64: 2e-4, torch.float32: 1e-3, torch.bfloat16: 2e-2}  # of a closed formula
 SLIGHT = 1e-2  # times EXACT: a first derivative that is off by less speaks for all of fn
 INEXACT = {torch.float64: 2e-3, torch.float32: 4e-3}  # no closed formula is further off
 ROUGH = 1e-2  # what is off by more lacks something, and is no rounding
 SURROGATE = 0.1  # a first derivative further off than this is not an inexact solver's
 NOISE = 0.02  # one further off than this must scatter to both sides, or it is no noise
-LINEAR = {  # of a backward in grad_out; autocast rounds to 8 bits
+LINEAR = {  # how far a backward may be from linear in grad_out; autocast rounds to 8 bits
     torch.float64: 1e-4,
     torch.float32: 2e-2,
     torch.bfloat16: 5e-2,
 }
-FACTORS = {  # a clip shows at a large one, what is added at a small one; 16 bits end at 65504
+FACTORS = {  # a clip shows at a large one, an added term at a small one; float16 ends at 65504
     torch.float64: (-3, 1e4, 1e-4),
     torch.float32: (-3, 1e4, 1e-4),
     torch.bfloat16: (-3, 1e2, 1e-2),
@@ -58,39 +61,41 @@ BENDS = {  # steps of second differences
     torch.float32: (1e-1, 2e-1),
     torch.bfloat16: (3e-1, 5e-1),
 }
-# Of one number computed by other code, or before and after something was changed.
+# By how much, relatively, one number may differ where other code computes it, or before and after
+# something was changed.
 OTHER_CODE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
-TELLS = 1e-6  # in proportion to a gradient: with a change below this nothing is found that is lost
+TELLS = 1e-6  # of a gradient: where it changes by less, a lost path would not show
 NOTHING = 1e-12  # of the largest: what is smaller is what rounding leaves of 0
-LOST = 1e-3  # less than this share of what there was in float64 is as good as nothing
+LOST = 1e-3  # a path that keeps less than this share of its value in float64 is lost
 TOLD = 1e-3  # a resolution worse than this is told
-TOO_ROUGH = 0.02  # with one worse than this nothing is called right, unless its caller says so
-COARSE = 1e-3  # what its caller calls as inexact as this is looked at as 16 bits are
+TOO_ROUGH = 0.02  # with a resolution worse than this nothing is called right, unless rtol= says so
+COARSE = 1e-3  # a callable with an rtol= of this or more is treated like one in 16 bits
 ATOL = 1e-10
-COUNTS = 0.05  # of the largest: what changes by less is lost beside it
-DRAWS = 16  # of signs, of which those are taken that hide least in a sum
-ROUGHLY = 0.1, 0.02  # of itself, of the others: what one difference may be off a change by tangents
-# Of two answers of autograd, one beside the other.
-ROUNDED = 10.0  # times what rounding inside leaves, they may differ
-SCATTER = 2.0  # times what it makes of autograd's answer in a few runs
-# Times the tolerance, by a jvp or torch.func: relative, beside what changes. Of a second derivative
-# that is 0 the latter is what rounding leaves of the first.
+COUNTS = 0.05  # of the largest change: what changes by less is lost beside it
+DRAWS = 16  # how often signs are drawn; those are taken that hide least in a sum
+# By how much one difference may differ from a change by tangents: of itself, and of the others.
+ROUGHLY = 0.1, 0.02
+# By how much two answers of autograd may differ.
+ROUNDED = 10.0  # times what rounding inside leaves
+SCATTER = 2.0  # times what rounding makes of autograd's answer in a few runs
+# By how much, times the tolerance, a jvp or torch.func may differ: relative, and beside the size of
+# what changes. Where a second derivative is 0, the latter is what rounding leaves of the first.
 BY_OTHERS = 10.0, 1e-2
-LEFT = 1e-4  # relative: what shares lack of their sum, where they are all
-# A step so small that what changes is rounding, and how much of it autograd's answer can bear.
+LEFT = 1e-4  # relative: by how much a complete list of shares may differ from its sum
+# A step so small that only rounding changes, and how much rounding autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-4), torch.float32: (1e-6, 1e-3)}
 TINIEST = 1e-300
 STAIR = 16  # last digits
 FOLLOWS_MORE = {torch.float64: 1e30, torch.float32: 1e10, torch.bfloat16: 1e10}  # times
 BESIDE = 1e-3  # one of the steps that differences take
-SMALLEST = 1e-6  # of the size of the others: an element that is known to so much counts so much
+SMALLEST = 1e-6  # of the mean size: an element known only beside this is weighed as this large
 SMALL = 1e-8  # absolute: what changes by less does not change
-MASK = 1e4  # so large an element says nothing of the size of the others: -1e9, -inf
-ORDINARY = 1e-3, 1e3  # sizes that need no unit of their own
-# Relative: what a solver leaves in an eigenvector and in its norm, and in a multiple of 1.
+MASK = 1e4  # an element this large, as of a mask (-1e9, -inf), tells no size of the others
+ORDINARY = 1e-3, 1e3  # sizes between these need no unit of their own
+# Relative errors that a solver leaves in an eigenvector and in its norm, and in a multiple of 1.
 OF_VECTORS = {torch.complex128: 1e-6, torch.complex64: 1e-3}
 TIMES_ONE = 1e-3
-HALVES = 1e-5  # of its largest element: a matrix whose halves differ by less is symmetric
+HALVES = 1e-5  # of the largest element: a matrix whose halves differ by less is symmetric
 SHARE = 0.5  # of the elements must be known, or nothing is
 # Relative: an element of G whose change is known less precisely is left out.
 KNOWN = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 1e-1}
@@ -112,8 +117,8 @@ class Outcome(StrEnum):
 
 BAD = Outcome.WRONG, Outcome.RAISES, Outcome.NOT_FINITE
 
-# From a callable, its inputs and grad_outs to gradients, None for what gets none; with a graph
-# where grad mode is on.
+# A way to call backward: from a callable, its inputs and its grad_outs to the gradients of the
+# inputs, None for an input that gets none. The gradients have a graph where grad mode is on.
 GradOuts = list[Tensor | None] | Callable[[Sequence], list[Tensor | None]]  # or made from outputs
 Vjp = Callable[[Callable, list[Tensor], GradOuts], Sequence[Tensor | None]]
 
@@ -143,9 +148,9 @@ class Subject:
         function: from a list of tensors, the inputs, to a sequence of outputs.
         x: the inputs at the point; real or complex, floating.
         u: grad_outs, one for each output; None for an output that is given none.
-        follows: which grad_outs depend on something; the others are constants. (): all.
+        follows: which grad_outs depend on something; the others are constants. () means all.
         vjp: how backward is called.
-        around: what stands around each call of it, such as what puts generators back.
+        around: a context for each call of backward, such as one that puts generators back.
     """
 
     function: Callable
@@ -159,14 +164,14 @@ class Subject:
         return replace(self, x=tuple(x))
 
     def backward(self, x: list[Tensor], u: GradOuts, function: Callable | None = None) -> list:
-        """Gradients, 0 where there is none."""
+        """The gradients of the inputs, 0 where there is none."""
         with self.around():
             return self.backward_inside(x, u, function)
 
     def backward_inside(
         self, x: list[Tensor], u: GradOuts, function: Callable | None = None
     ) -> list:
-        """The same for those who are `around` it already, and go on there."""
+        """The same, for a caller who has entered `around` already and stays in it."""
         grads = self.vjp(function or self.function, x, u)
         return [torch.zeros_like(x[i]) if g is None else g for i, g in enumerate(grads)]
 
@@ -185,15 +190,15 @@ class Compared:
 
     @property
     def resolution(self) -> float:
-        """The relative error common to all elements that would have been missed; 0 where nothing
-        was compared, or nothing but 0."""
+        """The largest relative error, common to all elements, that would have been missed; 0 where
+        nothing was compared, or nothing but 0."""
         if self.outcome is not Outcome.RIGHT or not self.expected or not self.least:
             return 0.0
         return self.allowed / abs(self.expected)
 
     @property
     def resolution_of_one(self) -> float:
-        """The same of an error in one element alone."""
+        """The same for an error in one element alone."""
         return self.allowed / self.least if self.resolution else 0.0
 
     @property
@@ -201,13 +206,13 @@ class Compared:
         return self.outcome in BAD
 
     def agrees(self, rtol: float) -> bool:
-        """Also without what `expected` may be off by."""
+        """Whether the two numbers agree to `rtol`, with no allowance for `error`."""
         size = max(abs(self.expected), abs(self.got))
         return abs(self.expected - self.got) <= rtol * size + ATOL
 
     @property
     def off(self) -> float:
-        """By how much they surely differ, relative."""
+        """By how much the two numbers surely differ, relative to the larger."""
         beyond = max(0.0, abs(self.expected - self.got) - 5 * self.error)
         return beyond / max(abs(self.expected), abs(self.got), TINIEST)
 
@@ -215,7 +220,7 @@ class Compared:
 NOT_ASKED = Compared(Outcome.NOT_ASKED)
 
 
-FOLLOWING = "by_input", "tied"  # whose truth is by tangents, where these can be had
+FOLLOWING = "by_input", "tied"  # the parts whose truth is known by tangents, where there are any
 PARTS = "by_input", "by_grad_out", "tied", "recorded", "constant"
 
 
@@ -224,11 +229,11 @@ class Checked:
     """How backward's own derivative, as autograd has it, agrees with what was measured.
 
     Attributes:
-        by_input, by_grad_out, tied: see above.
+        by_input, by_grad_out, tied: as the docstring of this module defines them.
         constant: by_input, where grad_out has no graph.
         recorded: G with create_graph=True, against G without.
         wrong: the places of the gradients whose own derivative is wrong, or not finite.
-        unresolved: autograd says 0 throughout, of something that does change.
+        unresolved: autograd says 0 throughout, although G does change.
         error: what autograd raised instead, else None.
     """
 
@@ -243,7 +248,7 @@ class Checked:
 
     @property
     def bad(self) -> bool:
-        """Something is wrong, not finite, or raises."""
+        """Whether something is wrong, not finite, or raises."""
         return any(getattr(self, part).bad for part in PARTS)
 
 
@@ -257,7 +262,8 @@ class Line:
 
     @classmethod
     def of(cls, subject: Subject, symmetric: bool = True) -> "Line":
-        """A line in a direction drawn once for all; symmetric matrices stay so, or do not."""
+        """A line in a random direction, the same in each run. With `symmetric`, symmetric matrices
+        stay symmetric along it."""
         generator = torch.Generator().manual_seed(2)
         draw = partial(signed, generator=generator, symmetric=symmetric)
         follows = subject.follows or (True,) * len(subject.u)
@@ -273,12 +279,12 @@ class Line:
         return replace(self, e=(None,) * len(self.e))
 
     def by_input_only(self, place: int) -> "Line":
-        """The same, where of the inputs only the one at this place moves."""
+        """The same, where only the input at this place moves."""
         d = tuple(d if i == place else torch.zeros_like(d) for i, d in enumerate(self.d))
         return replace(self, d=d)
 
     def asking(self, vjp: Vjp) -> "Line":
-        """The same, where another way is asked for the gradients."""
+        """The same, where the gradients are computed by another `vjp`."""
         return replace(self, subject=replace(self.subject, vjp=vjp))
 
     def x(self, h: float = 0.0) -> list[Tensor]:
@@ -313,7 +319,7 @@ class Line:
             return flat(self.subject.backward(x, self.u(k)))
 
     def both(self, h: float = 0.0) -> tuple[list[Tensor], list[Tensor]]:
-        """The outputs and G, at one call, without a graph."""
+        """The outputs and G from one call, without a graph."""
         found: list[Tensor] = []
 
         def noting(x):
@@ -336,16 +342,16 @@ class Expected:
     by_input: Slope  # of G, flat
     by_grad_out: Slope
     g: Tensor  # G itself, flat
-    values: Tensor  # those of the outputs that are given a grad_out, flat
-    sizes: tuple[int, ...]  # of the gradients in it
+    values: Tensor  # the outputs that are given a grad_out, flat
+    sizes: tuple[int, ...]  # how many real numbers of G belong to each gradient
     weights: Tensor  # v: 0 where the change of G is not known
     known: float  # the share of elements whose change is known
     dtype: torch.dtype  # the precision in which the callable computes
     rtol: float
     atol: float
-    rounding: Tensor | None = None  # what it leaves in values and G, if that was looked at
-    linear: bool = True  # G in u; else a clipped gradient, say, and no u that is tied tells more
-    again: Callable[[], "Expected"] | None = None  # by differences; None: it is by these already
+    rounding: Tensor | None = None  # what rounding leaves in values and G, if that was measured
+    linear: bool = True  # whether G is linear in u; if not, as when clipped, `tied` is not asked
+    again: Callable[[], "Expected"] | None = None  # takes differences; None: these are differences
     lost: str = ""  # why tangents could not be followed
 
     @property
@@ -354,7 +360,7 @@ class Expected:
         return self.again is not None
 
     def by_differences(self) -> "Expected":
-        """The same by differences alone, of those elements that these know, too."""
+        """The same by differences alone, with the elements whose change both know."""
         if self.again is None:
             return self
         found = self.again()
@@ -364,20 +370,20 @@ class Expected:
 
     @property
     def has_cancelled(self) -> bool:
-        """Whether an element stands still by differences, and changes by tangents."""
+        """Whether some element does not change by differences, but does by tangents."""
         change = self.by_input
         return bool((self.g.isfinite() & (change.value == 0) & change.error.isinf()).any())
 
     @property
     def is_known(self) -> Tensor:
-        """Mask: the elements of G whose change is known, that of a 0 which stands still, too."""
+        """Mask of the elements of G whose change is known; a 0 that stays 0 is among them."""
         change = self.by_input
         still = (self.g == 0) & (change.value == 0) & change.error.isfinite()
         return (self.weights != 0) | still
 
     @property
     def tells(self) -> bool:
-        """Whether G changes so much that something that is lost would show."""
+        """Whether G changes so much that a lost path would show."""
         change = self.by_input
         return bool((change.value.abs() - 5 * change.error > TELLS * self.g.abs()).any())
 
@@ -386,14 +392,14 @@ class Expected:
         return _followed(self.line).of_g
 
     def answers(self) -> Tensor:
-        """What autograd says, a number for each probe."""
+        """What autograd says: a 0, and then a number for each probe."""
         found = ask(self.line.with_constants(), self.probes.values())
         if found.error is not None:
             raise found.error
         return torch.stack([torch.zeros(()).double(), *(t.sum() for t in found.by_input)])
 
     def with_rounding(self, of_change: Tensor, of_answers: Tensor) -> "Expected":
-        """The same, where rounding leaves so much in the change of G and in what autograd says."""
+        """The same, with what rounding leaves in the change of G and in autograd's answers."""
         change = self.by_input
         error = torch.maximum(change.error, ROUNDED * of_change)
         unsure = self.atol + SCATTER * of_answers.max().item()
@@ -416,7 +422,7 @@ class Expected:
 
     @property
     def probes(self) -> dict[int, Tensor]:
-        """For each gradient whose change is known, the v that looks at it alone."""
+        """For each gradient whose change is known, by its place: v, 0 in all other gradients."""
         count = len(self.sizes)
         place = torch.repeat_interleave(torch.arange(count), torch.tensor(self.sizes))
         found = {p: torch.where(place == p, self.weights, 0.0) for p in range(count)}
@@ -430,12 +436,15 @@ def measure(
     dtype: torch.dtype | None = None,
     rounding: Tensor | None = None,
 ) -> Expected:
-    """Take the differences. Raises what the callable or its backward raises at the point.
+    """Find how y and G change along the line, by tangents or by differences.
+
+    Raises what the callable or its backward raises at the point.
 
     Args:
         dtype: the precision in which the callable computes, float64, float32, or bfloat16 for 16
-            bits; None: that of its tensors, or less where its numbers show that.
-        rounding: what it leaves in the outputs and G, flat, where that is more than last digits.
+            bits; None: that of its tensors, or float32 where its numbers are.
+        rounding: what rounding leaves in the outputs and G, flat, where that is more than the last
+            digits.
     """
     with tangents.looked_at() as seen:
         outs, grads = line.both()
@@ -454,7 +463,8 @@ def _followed(line):
 
 
 def _by_tangents(line, rtol, atol, dtype, here, n, grads):
-    """With the change of G by tangents, if one difference agrees roughly. Raises `Lost`."""
+    """`Expected` with the change of G by tangents, if one difference agrees roughly; else by
+    differences. Raises `Lost`."""
     found = _followed(line)
     values, g = here[:n], here[n:]
     if not tangents.agree(found, values, g):
@@ -502,8 +512,9 @@ def _by_tangents(line, rtol, atol, dtype, here, n, grads):
 
 
 def _doubting(expected, followed):
-    """What differences say, but of elements that stand still by these and change by tangents: what
-    has cancelled to its last digits stands, too, as 1 - sigmoid(36) does."""
+    """What differences say, where the change of an element is not known if it is 0 by differences
+    and not by tangents: an element that has cancelled to its last digits, such as 1 - sigmoid(36),
+    stands still, too."""
     change, said = expected.by_input, "differences say otherwise"
     doubted = (change.value == 0) & (followed != 0) & followed.isfinite()
     by_input = change._replace(error=torch.where(doubted, torch.inf, change.error))
@@ -513,8 +524,8 @@ def _doubting(expected, followed):
 
 
 def _least(y, dtype):
-    """What may differ from the change by tangents: more where the outputs are noisy, as those of an
-    iteration are, whose tangents end elsewhere than its values."""
+    """The tolerance beside tangents. It is larger where the outputs are noisy, as those of an
+    iteration are, whose tangents converge otherwise than its values."""
     if dtype is torch.float32:
         return FOLLOWED[dtype]
     noise = 10 * y.error.norm() / y.value.norm().clamp(min=TINIEST)
@@ -522,9 +533,9 @@ def _least(y, dtype):
 
 
 def _is_confirmed(change, g, up, down, h, dtype, by_differences):
-    """Whether one central difference is near a change by tangents, and its sides near each other:
-    not at a kink or a jump, nor where a tangent was lost without a word, as in a bisection. Where
-    it is not as near as it mostly is, whether all differences are, by what these know."""
+    """Whether one central difference is near the change by tangents, and its two sides are near
+    each other. They are not at a kink or a jump, nor where a tangent was lost without an error, as
+    in a bisection. Where the one is near, but not to RTOL, all differences decide."""
     there, kink = (up - down) / (2 * h), (up + down - 2 * g) / h
     off, sizes = (there - change).abs(), change.abs() + there.abs()
     rounded = 64 * torch.finfo(dtype).eps * (g.abs() + g.abs().mean()) / h
@@ -546,7 +557,7 @@ def _values_or_nan(line, h, like):
     try:
         with line.subject.around():
             return flat(line.given(line.subject.function(line.x(h))))
-    except Exception as error:  # of the callable, outside its domain
+    except Exception as error:  # raised by the callable, outside its domain
         raise_if_own(error)
         return torch.full_like(like, torch.nan)
 
@@ -592,7 +603,7 @@ def _by_differences(line, rtol, atol, dtype, rounding, here, n, grads, lost=""):
 
 
 def _stair(line, values, dtype):
-    """A few last digits of whatever G may have been made from by adding and subtracting."""
+    """A few last digits of the largest number that G may be a sum or a difference of."""
     if dtype not in STEPS:
         return 0.0
     x, u = (flat([t for t in given if t is not None]) for given in (line.subject.x, line.subject.u))
@@ -601,7 +612,8 @@ def _stair(line, values, dtype):
 
 
 def _precision(line, numbers):
-    """That of the tensors; or float32, where all numbers are such and no steps of a staircase."""
+    """float32 where a tensor is, or where all numbers fit into float32 and are not multiples of
+    1/1024, as the steps of a staircase are; else float64."""
     tensors = [*line.subject.x, *line.subject.u]
     single = any(t is not None and t.dtype in (torch.float32, torch.complex64) for t in tensors)
     steps = numbers * 1024
@@ -610,11 +622,11 @@ def _precision(line, numbers):
 
 
 def _weights(g, by_input, by_grad_out, sizes, dtype):
-    """v, in proportion to the size of each element, 0 where its change is not known; and the share
-    of the elements where it is."""
+    """v, inversely proportional to the size of each element, 0 where its change is not known; and
+    the share of the elements whose change is known."""
     size = torch.maximum(g.abs(), by_input.value.abs())
-    by_itself = by_input.error <= KNOWN[dtype] * size  # else beside the others only
-    told = size[by_input.error <= size]  # those of which at least the size is known
+    by_itself = by_input.error <= KNOWN[dtype] * size  # else only beside the others
+    told = size[by_input.error <= size]  # where at least the size is known
     least = SMALLEST * (told.mean() if len(told) else size.new_zeros(()))
     known = by_itself | (by_input.error <= KNOWN[dtype] * least)
     known &= (size > 0) & g.isfinite()
@@ -629,7 +641,8 @@ def _weights(g, by_input, by_grad_out, sizes, dtype):
 
 
 def _telling(changes):
-    """Numbers of either sign, such that the sum of each of these changes hides little."""
+    """Numbers of either sign, such that the sum of each of these changes, multiplied by them, hides
+    little."""
     generator = torch.Generator().manual_seed(3)
     best, most = signed(changes[0], generator), -1.0
     for draw in [best, *(signed(best, generator) for _ in range(DRAWS))]:
@@ -643,21 +656,21 @@ def _telling(changes):
 
 
 def _sizes(here):
-    """The size of each element; for those that are 0, that of the others."""
+    """The size of each element; for one that is 0 or not finite, the mean size."""
     sizes = here.abs().nan_to_num(0.0, 0.0, 0.0)
     typical = sizes.mean() if sizes.any() else torch.ones(())
     return torch.where(sizes > 0, sizes, typical).double()
 
 
 def _or_nan(line, h, like):
-    with unless_gone():  # of the callable, outside its domain
+    with unless_gone():  # raised by the callable, outside its domain
         outs, grads = line.both(h)
         return flat([*outs, *grads])
     return torch.full_like(like, torch.nan)
 
 
 def _by_grad_out(line, g, dtype):
-    """Along e alone, and whether G is linear in it: then one step is as good as any."""
+    """The change of G along e alone, and whether G is linear in it: then any step will do."""
     none = torch.zeros_like(g)
     if not line.moving:
         return Slope(none, none, none), True
@@ -670,7 +683,7 @@ def _by_grad_out(line, g, dtype):
 
 
 def without_rounding(expected: Expected) -> Expected:
-    """The same, without elements of G that are little but rounding, as 1 - tanh(20)**2 is."""
+    """The same, without the elements of G that are mostly rounding, as 1 - tanh(20)**2 is."""
     line, g = expected.line, expected.g
     if expected.dtype not in ROUNDING:
         return expected
@@ -682,10 +695,10 @@ def without_rounding(expected: Expected) -> Expected:
         stands &= (up == g) & (down == g)
         moved = (up - g).abs(), (down - g).abs()
         if ((torch.minimum(*moved) > 0) & (torch.maximum(*moved) <= limit * g.abs())).all():
-            return expected  # all move a little, and none in steps
+            return expected  # all change a little, and none in steps
     solid = jitter <= limit * g.abs()
-    with unless_gone():  # of the callable, so far away
-        solid &= ~(stands & (line.gradients(1.0) != g))  # it moves in steps of the last digit
+    with unless_gone():  # raised by the callable, so far away
+        solid &= ~(stands & (line.gradients(1.0) != g))  # these move in steps of the last digit
     return replace(expected, weights=expected.weights * solid)
 
 
@@ -697,7 +710,7 @@ class Answer:
         g: G as it is recorded, flat.
         by_input: for each probe, the terms of <vjp by x, d>.
         by_grad_out: for each probe, the terms of <vjp by u, e>.
-        rate: by how much of e grad_out moves with d, where it is made from the outputs.
+        rate: how far grad_out moves along e for a step along d, where it is made from the outputs.
         error: what autograd raised instead, else None.
     """
 
@@ -711,10 +724,11 @@ class Answer:
 def ask(line: Line, probes: Collection[Tensor], tie: Tensor | None = None) -> Answer:
     """Autograd's answer to each probe: a vector v like G, flat.
 
-    Where one graph for all of them raises, with a graph for each: some survive one backward only.
+    One graph serves all probes. Where that raises, each has a graph of its own, since some graphs
+    survive only one backward.
 
     Args:
-        tie: a vector like the outputs, flat: grad_out moves along e as <tie, y> changes.
+        tie: a flat vector like the outputs; with it, grad_out moves along e as <tie, y> changes.
     """
     together = _ask(line, probes, tie)
     if together.error is None or (len(probes) < 2 and tie is None):
@@ -735,15 +749,15 @@ def _ask(line, probes, tie, rated=True):
 
     def tied(outs):
         h.append(_product(tie, line.given(outs)))
-        # What stands still has no path to h: a NaN that comes along it would be one of all.
+        # What stands still has no path to h: a NaN on such a path would make all of h's NaN.
         return line.grad_outs(lambda u, e: torch.where(e == 0, u, u + (h[0] * e).to(u.dtype)))
 
     try:
-        # All inside one block: what forward leaves outside of ctx is there until the end.
+        # One block holds all: what forward leaves outside of ctx is there until the end.
         with torch.enable_grad(), line.subject.around():
             x, u = line.x(), line.grad_outs(lambda u, _: u.detach().clone().requires_grad_())
             grads = line.subject.backward_inside(x, u if tie is None else tied)
-            # By what does not move nothing is asked: autograd may refuse just that.
+            # Nothing is differentiated by what does not move: autograd may refuse just that.
             steps = [(t, d) for t, d in zip(x, line.d, strict=True) if d.any()]
             count = len(steps)
             if tie is None:
@@ -754,7 +768,7 @@ def _ask(line, probes, tie, rated=True):
                 ]
             vjps = [_vjp_terms(grads, v, steps, count) for v in probes]
             rate = sum(t.sum().item() for t in _terms(h[0], steps)) if h and rated else 0.0
-    except Exception as error:  # of the callable, of its backward, or autograd's
+    except Exception as error:  # raised by the callable, its backward, or autograd
         raise_if_own(error)
         return Answer(error=error)
     by_input, by_grad_out = (tuple(side) for side in zip(*vjps, strict=True)) if vjps else ((), ())
@@ -762,7 +776,7 @@ def _ask(line, probes, tie, rated=True):
 
 
 def _product(v, tensors):
-    """<v, tensors> with a graph, for a flat vector v; less what it is here, so that it is 0."""
+    """<v, tensors - their values here> for a flat vector v: 0, with the graph of <v, tensors>."""
     found = torch.zeros((), dtype=torch.float64)
     parts = v.split([real(t).numel() for t in tensors])
     for t, w in zip(map(real, tensors), parts, strict=True):
@@ -773,7 +787,7 @@ def _product(v, tensors):
 
 
 def _vjp_terms(grads, v, steps, count):
-    top = v.abs().max().clamp(min=TINIEST)  # so that a large v is none for float32
+    top = v.abs().max().clamp(min=TINIEST)  # so that float32 can hold a large v
     terms = [top * t for t in _terms(_product(v / top, grads), steps)]
     empty = [torch.zeros(0, dtype=torch.float64)]
     return torch.cat(terms[:count] + empty), torch.cat(terms[count:] + empty)
@@ -792,12 +806,12 @@ def _terms(scalar, steps):
 
 
 def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
-    """What autograd says of backward, or of another `vjp` in its place, beside the truth: what
-    tangents find wrong, differences have to confirm."""
+    """Compare what autograd says of backward, or of another `vjp` in its place, with the truth.
+    What is wrong by tangents has to be confirmed by differences."""
     found = _checked(expected, vjp)
     bad = [part for part in FOLLOWING if getattr(found, part).outcome is Outcome.WRONG]
     if expected.exact and found.unresolved and found.by_input.outcome is Outcome.RIGHT:
-        other = _checked(expected.by_differences(), vjp)  # it is too little beside G to be seen
+        other = _checked(expected.by_differences(), vjp)  # it is too small beside G to be seen
         return replace(found, by_input=_unclear(found.by_input, other.by_input))
     if not (expected.exact and bad):
         return found
@@ -823,20 +837,21 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
 
 
 def _of_the_same(everywhere, there, other):
-    """What is wrong by tangents, and what differences say: both of the elements that these know. If
-    it is not wrong in those, differences know nothing of it."""
+    """What is wrong by tangents, and what differences say, both about the elements whose change
+    differences know. If nothing is wrong in these (`there`), differences do not tell."""
     if there.outcome is Outcome.WRONG:
         return there, other
     return everywhere, Compared(Outcome.UNCLEAR)
 
 
 def _is_clear(followed, other):
-    """Whether what is wrong by tangents is so by differences, and by more than is ever rounding."""
+    """Whether what is wrong by tangents is so by differences, by more than rounding ever is."""
     return other.outcome is Outcome.WRONG and followed.off > ROUGH
 
 
 def _nearby(expected):
-    """The same a few last digits beside, where rounding is another; without tangents, nothing."""
+    """The same at two points a few last digits away, where rounding differs; a point at which
+    tangents are lost is left out."""
     line = expected.line
     for h in (ROUNDING[expected.dtype][0], -ROUNDING[expected.dtype][0]):
         there = replace(line, subject=line.subject.at([x.detach() for x in line.x(h)]))
@@ -847,8 +862,8 @@ def _nearby(expected):
 
 
 def _settled(followed: Compared, other: Compared, *near: Compared) -> Compared:
-    """What is wrong by tangents, where differences say something else, or as much as they can; and
-    the same a few digits beside: what comes and goes there is rounding."""
+    """The outcome of what is wrong by tangents (`followed`), given what differences say (`other`)
+    and what tangents say a few digits away (`near`): what comes and goes there is rounding."""
     off = [one.got - one.expected for one in (followed, *near)]
     stays = all(one.outcome is Outcome.WRONG for one in near)
     stays &= min(off) * max(off) > 0 and 3 * min(map(abs, off)) > max(map(abs, off))
@@ -870,7 +885,8 @@ def _settled(followed: Compared, other: Compared, *near: Compared) -> Compared:
 
 
 def _unclear(followed, other):
-    """Tangents and differences disagree about the truth: both numbers, and that of autograd."""
+    """`UNCLEAR`, since tangents and differences disagree about the truth: with both numbers, and
+    that of autograd."""
     numbers = (f"{number:.4g}" for number in (followed.expected, other.expected, followed.got))
     text = Phrase("tangents give {}, differences {}, autograd {}", *numbers)
     return replace(followed, outcome=Outcome.UNCLEAR, text=text)
@@ -896,7 +912,7 @@ def _checked(expected, vjp):
         if _worst(together).outcome is Outcome.WRONG and not _worst(by_input).bad:
             together = _where_it_follows_more(expected, line) or together
         if _worst(together).bad and not _is_homogeneous(expected):
-            together = {}  # what is added comes once for each part of a gradient
+            together = {}  # a term that is added comes once for each part of a gradient
     rows = [*by_input.items(), *by_grad_out.items(), *together.items()]
     return Checked(
         _worst(by_input) if probes else Compared(Outcome.UNCLEAR),
@@ -911,9 +927,9 @@ def _checked(expected, vjp):
 
 
 def _where_it_follows_more(expected, line):
-    """The same, where grad_out follows the outputs that much more: a path that counts twice does so
-    then, too, and what autograd adds up and rounds, as log(sum(exp(x))) at 1e20, is small beside.
-    Nothing where that is not finite."""
+    """The rows of `tied`, where grad_out follows the outputs `FOLLOWS_MORE` times as much. A path
+    that counts twice does so then, too, and what autograd rounds as it adds up, as in
+    log(sum(exp(x))) at 1e20, is small beside it. {} where a number is not finite."""
     tie = FOLLOWS_MORE[expected.dtype] * expected.tie
     tied = ask(line, expected.probes.values(), tie)
     if tied.error:
@@ -923,7 +939,7 @@ def _where_it_follows_more(expected, line):
 
 
 def _is_homogeneous(expected):
-    """Whether G is twice as large for twice the grad_outs: not if backward adds something."""
+    """Whether G doubles with the grad_outs, which it does not if backward adds a constant."""
     line = expected.line
     u = tuple(None if u is None else 2 * u for u in line.subject.u)
     twice = replace(line, subject=replace(line.subject, u=u)).gradients()
@@ -932,7 +948,7 @@ def _is_homogeneous(expected):
 
 
 def symmetric(expected: Expected) -> Compared:
-    """`_symmetric`; what tangents find wrong, differences have to confirm."""
+    """`_symmetric`, where what is wrong by tangents has to be confirmed by differences."""
     v = _even_terms(expected)
     found = _symmetric(expected, v)
     if not expected.exact or found.outcome is not Outcome.WRONG:
@@ -947,16 +963,17 @@ def symmetric(expected: Expected) -> Compared:
 
 
 def _even_terms(expected):
-    """d, with signs such that the sum of its product with the change of G hides little, in a unit
-    in which G is about 1."""
+    """d with signs such that the sum of its product with the change of G hides little, in a unit in
+    which G is about 1."""
     d, change = flat(expected.line.d), expected.by_input.value
     sizes = torch.maximum(expected.g.abs(), change.abs()).nan_to_num(0.0, 0.0, 0.0)
     return _telling([d * change]) * d / (d.abs() * sizes).mean().clamp(min=TINIEST)
 
 
 def _symmetric(expected, v):
-    """What autograd says of <G, d>, beside the change of G along d: element by element the same,
-    where G is the first derivative beside the point, too. grad_out has no graph.
+    """Compare the gradient of <G, d>, as autograd has it, with the change of G along d. Where G is
+    the first derivative near the point, too, the two are equal in each element, as the Hessian is
+    symmetric. grad_out has no graph.
     """
     d, change = flat(expected.line.d), expected.by_input
     answer = ask(expected.line.with_constants(), [d])
@@ -972,7 +989,7 @@ def _rows(expected, change, answers):
 
 
 def by_place(expected: Expected) -> dict[int, Compared]:
-    """For each gradient whose change is known, how it is differentiated by the inputs."""
+    """For each gradient whose change is known: whether its derivative by the inputs is right."""
     found = {}
     for place, v in expected.probes.items():
         answer = ask(expected.line.with_constants(), [v])
@@ -984,7 +1001,7 @@ def by_place(expected: Expected) -> dict[int, Compared]:
 
 
 def _worst(rows):
-    """The first that is bad; else the one that would have missed most."""
+    """The first row that is bad; else the row that would have missed the largest error."""
     bad = next((row for row in rows.values() if row.bad), None)
     return bad or max(rows.values(), key=attrgetter("resolution"), default=NOT_ASKED)
 
@@ -994,7 +1011,7 @@ def _compared(expected, change, v, terms):
     got = terms.sum()
     size = right.norm() + terms.norm()
     usual = min(expected.rtol, RTOL[expected.dtype]) * size
-    asked = torch.maximum(usual, expected.rtol * right.sum().abs())  # more excuses nothing larger
+    asked = torch.maximum(usual, expected.rtol * right.sum().abs())  # all that a larger rtol allows
     digits = min(1e-8, 64 * torch.finfo(expected.dtype).eps) if expected.exact else 1e-8
     floor = digits * _weighed(v, expected.g).norm() + expected.atol
     allowed = asked + 5 * error + floor
@@ -1012,18 +1029,19 @@ def _compared(expected, change, v, terms):
 
 
 def _tells(g, change, v):
-    """Whether there is a change to get wrong, and not only what rounding leaves of 0."""
+    """Whether there is more to get wrong than what rounding leaves of 0."""
     sizes = torch.maximum(g.abs(), change.abs())
     return bool(sizes[v != 0].max() > NOTHING * sizes[sizes.isfinite()].max())
 
 
 def _weighed(v, change):
-    """v * change, and 0 where v is 0: what is left out may be anything, also not finite."""
+    """v * change, and 0 where v is 0, even if the change is not finite there."""
     return torch.where(v == 0, 0.0, v * change)
 
 
 def _same(expected, got, rtol):
-    """The first element in which two vectors differ, where the first of them is finite."""
+    """Compare two vectors where `expected` is finite: the numbers are of the first element that
+    differs."""
     off = apart(got, expected, rtol)
     if not off.any():
         return Compared(Outcome.RIGHT)
@@ -1032,9 +1050,9 @@ def _same(expected, got, rtol):
 
 
 def first(expected: Expected, rtol: float = 0.0) -> Compared:
-    """The change of <u, y> along d, against what backward says of it.
+    """Compare the change of <u, y> along d with <G, d>, which backward says that it is.
 
-    Where the change of some outputs is not known, that of the others, with a G of their own.
+    Where the change of some outputs is not known, the others are compared, with their own G.
     """
     line, dy = expected.line, expected.y
     u, g = flat([u for u in line.subject.u if u is not None]), expected.g
@@ -1065,11 +1083,11 @@ def _first(expected, u, g, rtol):
 
 
 def by_element(change: Slope, got: Tensor, rtol: float, beside: float) -> tuple[Outcome, Tensor]:
-    """A change of a vector that was had otherwise, beside the one that is known, element by
-    element; and a mask of the elements that are off.
+    """Compare a change of a vector that was found in another way (`got`) with the known one,
+    element by element; return the outcome and a mask of the elements that are off.
 
     Args:
-        beside: the usual size of what changes, of whose last digits nothing is asked.
+        beside: the usual size of what changes; its last digits are not compared.
     """
     size = change.value.abs()
     known = change.error <= COUNTS * (size + size.nanmean()) + SMALL
@@ -1085,7 +1103,7 @@ def by_element(change: Slope, got: Tensor, rtol: float, beside: float) -> tuple[
 
 
 def _with_known(line, known):
-    """G for a grad_out that is 0 for outputs whose change is not known, flat."""
+    """G, flat, for a grad_out that is 0 for the elements of outputs whose change is not known."""
     given = [w for w in line.subject.u if w is not None]
     parts = iter(known.split([real(w).numel() for w in given]))
 
@@ -1099,9 +1117,9 @@ def _with_known(line, known):
 
 
 def is_symmetric(x: Tensor) -> bool:
-    """A matrix, or several, that may have to stay symmetric (Hermitian), as products such as
-    L A L^T are up to rounding; not one whose elements are all equal, as in a first try of
-    anything."""
+    """Whether x is a matrix, or a batch of them, that is symmetric (Hermitian) up to rounding, as
+    products such as L A L^T are, so that it may have to stay so. A matrix whose elements are all
+    equal is none: any fn may be tried with such."""
     square = x.layout == torch.strided and x.dim() > 1 and x.shape[-1] == x.shape[-2] > 1
     return square and _equals_its_transpose(x) and not bool((x == x[..., :1, :1]).all())
 
@@ -1124,8 +1142,9 @@ def signed(like: Tensor, generator: torch.Generator, symmetric: bool = False) ->
 
 
 def size(x: Tensor) -> Tensor:
-    """By how much each element may be moved: in proportion to itself; a zero, to the others, those
-    of a mask aside. What is not finite stands still, and what would not be if it were moved."""
+    """By how much each element may be moved: in proportion to itself, and a zero in proportion to
+    the others without those of a mask; 0 for an element that is not finite, or would not be if it
+    were moved."""
     sizes = x.detach().abs()
     still = ~(sizes < torch.finfo(sizes.dtype).max / 4)
     if not sizes.any():

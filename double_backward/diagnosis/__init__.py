@@ -1,10 +1,12 @@
 """diagnose: is the second derivative right, and if not, why.
 
-Its findings are the rows of `findings`; and, of lesson 1, 6 or none, why nothing was checked:
+Its findings are the rows of the table in `conclusions.findings`. Where nothing was checked, the one
+finding (of lesson 1, 6 or none) says why:
 no_input_requires_grad, no_elements, meta_input, lazy_parameters, meta_parameters, took_too_long,
 beyond_diagnose, half_precision, memory_freed, not_finite_here, no_call, no_output,
 output_without_graph, fn_raises, fn_asks_for_leaves, random_output, and tool_failed, where this
-package itself is to blame; in a table of diagnose_all, not_called. The findings and their lessons:
+package itself is to blame. A table of diagnose_all may have not_called, too. The findings of the
+table and their lessons:
 """
 
 import html
@@ -50,7 +52,7 @@ if __doc__:  # not under -OO
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The answer of `diagnose`; printed, a text to read."""
+    """The answer of `diagnose`. Printed, it is a text to read."""
 
     name: str  # of what was diagnosed
     verdict: Verdict  # also a string
@@ -60,22 +62,22 @@ class Diagnosis:
     third: dict[Setting, Row] = field(default_factory=dict)  # the same for order=3, else empty
     saved: list[Saved] = field(default_factory=list)  # what custom Functions keep
     recipe: str = ""  # how to get the numbers of `settings` oneself, from `FORMULAS`
-    # Forward mode through a jvp of its own, and transforms of torch.func, by name: "jvp of grad",
-    # "hessian". {}: not asked.
+    # Rows by name: forward mode through a jvp of the Function's own ("jvp of grad"), and transforms
+    # of torch.func ("hessian"). {} where they were not asked.
     forward_mode: dict[str, Row] = field(default_factory=dict)
     torch_func: dict[str, Row] = field(default_factory=dict)
-    # The derivative of the gradient of one input, by an input: an `Outcome`, "lost" or "0". Only
-    # with several inputs, where something is wrong.
+    # matrix[a][b] is what became of the derivative of the gradient of a by b: an `Outcome`, "lost"
+    # or "0". It is filled only with several inputs, where something is wrong.
     matrix: dict[str, dict[str, str]] = field(default_factory=dict)
     functions: tuple[str, ...] = ()  # the custom Functions in fn
-    meant: tuple[str, ...] = ()  # those whose first derivative is another one, by ignore=
-    cut_down: str = ""  # "cut down (1000, 1000) to (22, 22)", where large inputs had less in them
+    meant: tuple[str, ...] = ()  # those in ignore= whose gradient is not forward's derivative
+    cut_down: str = ""  # "cut down (1000, 1000) to (22, 22)", where large inputs were made smaller
     # How much of what is missing from the first wrong number goes through what is kept: a Function
     # -> a name -> its share, 0 where autograd follows it, or backward does not use it. {} where
-    # less than two things are kept, or tangents do not tell.
+    # fewer than two things are kept, or tangents do not tell.
     shares: dict[str, dict[str, float]] = field(default_factory=dict)
-    # Where all is right: the relative error of the second derivative that would have been missed,
-    # in every element, and in one alone; 0 where nothing was compared.
+    # Where all is right: the largest relative error of the second derivative that would have been
+    # missed, in every element, and in one alone; 0 where nothing was compared.
     resolution: float = 0.0
     resolution_of_one: float = 0.0
 
@@ -90,7 +92,7 @@ class Diagnosis:
 
     @property
     def read_first(self) -> Finding | None:
-        """The cause of what the headline says, or what comes nearest; None where all is right."""
+        """The finding that explains the headline best; None where all is right."""
         if self.ok or not self.findings:
             return None
         if self.cause and self.verdict not in OF_THE_FIRST:
@@ -119,7 +121,7 @@ class Diagnosis:
 
     @property
     def _meant(self):
-        """ "its gradient is meant", or whose."""
+        """The words "its gradient is meant", or "the gradient of ... is meant"."""
         its = self.meant == (self.name,)
         names = ", ".join(self.meant)
         if its:
@@ -127,7 +129,7 @@ class Diagnosis:
         return Phrase("the gradient of {} is meant", names)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, for JSON; what is no number is None."""
+        """Return plain values only, for JSON; a number that is NaN or infinite becomes None."""
         return {
             "name": self.name,
             "ok": self.ok,
@@ -154,7 +156,7 @@ class Diagnosis:
     __repr__ = __str__
 
     def _repr_html_(self):
-        """The same words, in the colours of the theme."""
+        """The same text as HTML, in the colours of the notebook's theme."""
         return f'<pre style="color: inherit; background: none">{html.escape(str(self))}</pre>'
 
 
@@ -167,46 +169,46 @@ def diagnose(
     ignore: Iterable[Ignored] = (),
     timeout: float | None = 60.0,
 ) -> Diagnosis:
-    """Check first and second derivative of fn, and explain what is wrong.
+    """Check the first and second derivative of fn, and explain what is wrong.
 
     Args:
         fn: callable that returns a tensor or a container of tensors: `Function.apply`, a lambda, an
             `nn.Module`. The parameters of a module, and of small ones that fn holds, count as
             inputs.
-        *inputs: what to call fn with. Tensors that require grad, also in lists, are differentiated:
-            any shape, real or complex, dense or sparse, converted to float64 (complex128) where fn
-            allows it; they stay on their device.
-        order: 3 to check the third derivative also.
-        rtol: how exact fn is, relative, where it is no closed formula: 0.02 for a solver that stops
-            at 1e-2, or for 16 bits. None: as exact as its dtype. Of errors
+        *inputs: what to call fn with. The tensors that require grad, also those in lists, are what
+            fn is differentiated by. They may have any shape, be real or complex, dense or sparse.
+            They are converted to float64 (complex128) where fn allows it, and stay on their device.
+        order: 2, or 3 to check the third derivative also.
+        rtol: the relative error of fn, where fn is no closed formula: 0.02 for a solver that stops
+            at 1e-2, or for 16 bits. None: fn is as exact as its dtype. Of errors
             that were planted in every element, 0.11 % is found with 0.001, and 2.2 % with 0.02; in
             one of six elements, 0.3 % and 10 %.
-        atol: the same, absolute, in the units of the numbers that are shown.
+        atol: the absolute error of fn, in the units of the numbers that are shown.
         ignore: Functions whose gradient is meant as it is, such as a surrogate, as classes or by
             name ("Name" or "module.Name"), and registered operators, themselves or by name
-            ("my::name"): that it is not the derivative of forward is no error
-            then. The second derivative is judged, as the derivative of what backward returns.
-        timeout: seconds, after which it is "not_checked", and what was running is told; None for
-            no limit. A single call of compiled code is waited for. It holds where fn catches every
-            error, too.
+            ("my::name"). That such a gradient is not the derivative of forward is then no error.
+            The second derivative is still judged, as the derivative of what backward returns.
+        timeout: seconds after which the verdict is "not_checked" and the report says what was
+            running; None for no limit. It holds where fn catches every error, too. A single call of
+            compiled code is not interrupted.
 
     Returns:
-        `Diagnosis`; nothing is raised, whatever fn and the inputs are, except what is no
-        `Exception` (SystemExit, KeyboardInterrupt). Gradients, random state and the tensors that
+        `Diagnosis`. An error of fn or of the inputs is a finding and is not raised, except what is
+        no `Exception` (SystemExit, KeyboardInterrupt). Gradients, random state and the tensors that
         fn holds (buffers, parameters, what it closes over) are put back; a Python object that fn
         changes is not.
 
     Raises:
-        TypeError, ValueError: `order`, `rtol`, `atol`, `ignore` or `timeout` is no such thing.
-            fn has not been called then.
+        TypeError, ValueError: `order`, `rtol`, `atol`, `ignore` or `timeout` has a type or a value
+            that is not allowed. fn has not been called then.
 
-    Inputs of more than 20,000 elements are cut down where fn takes smaller ones; else they are
-    moved in 512 elements, unless fn is a module, or an input symmetric. The report says so: what
-    shows in large ones only, or elsewhere, is not seen then.
+    Inputs of more than 20,000 elements are cut down where fn takes smaller ones; else only 512 of
+    their elements are moved, unless fn is a module, or an input symmetric. The report says so: an
+    error that shows only in large inputs, or in the other elements, is not seen then.
 
-    What is about 100,000 times smaller than the largest part of an output, or of a derivative, is
-    lost beside it: hand such parts over by themselves. A symmetric matrix with which something is
-    wrong is moved once more, so that it stays symmetric: fn may be made for such.
+    A part of an output, or of a derivative, that is about 100,000 times smaller than the largest
+    part is lost beside it: hand such parts over by themselves. Where something is wrong with a
+    symmetric matrix, it is moved once more such that it stays symmetric, which fn may rely on.
     """
     asked(order=order, rtol=rtol, atol=atol, timeout=timeout)
     meant = listed(ignore)
@@ -218,17 +220,17 @@ def diagnose(
     except TookTooLong as late:
         running = Phrase(", while this was running: {}", late.running) if late.running else ""
         ended = NotChecked("took_too_long", timeout, running)
-        with unless_gone():  # of objects that fn or inputs are
+        with unless_gone():  # raised by methods of fn or of inputs
             if known and known[-1].bad:
                 return _so_far(name, ended, known[-1])
         return _not_checked(name, ended)
-    except Exception as error:  # of objects that fn or inputs are, which do what they like
+    except Exception as error:  # raised by methods of fn or of inputs, which may raise anything
         ours, theirs = own(error), NotChecked("beyond_diagnose", described(error))
         return _not_checked(name, NotChecked(TOOL_FAILED, ours) if ours else theirs)
 
 
 def _so_far(name, reason, evidence):
-    """What was measured, and found wrong, before the time was over."""
+    """The diagnosis of what was measured, and found wrong, before the time was over."""
     found = _answer(name, evidence)
     said = Phrase("{} What stands here was seen before.", reason.message)
     late = Finding(reason.code, said, reason.lesson)
@@ -246,7 +248,7 @@ def _name_of(fn: object) -> str:
     if operator is not None:
         return operator
     for named in ("__self__.__name__", "__name__"):
-        with suppress(Exception):  # of the object's own
+        with suppress(Exception):  # raised by the object's own attributes
             name = attrgetter(named)(fn)
             if isinstance(name, str):
                 return name
@@ -266,8 +268,10 @@ def _diagnosed(name, fn, inputs, order, rtol, atol, ignore, timeout, known):
 
 
 def _seen(fn, inputs, asked):
-    """What is `asked` of fn; of large inputs, with less in them where fn takes that, else by a few
-    of their elements. And in which way, or ""."""
+    """Return what `asked` finds, and how large inputs were changed for it, "" if they were not.
+
+    Large inputs are cut down where fn takes smaller ones; else only a few elements are moved.
+    """
     given, tree = tree_flatten(inputs)
     if size_of(given) <= LARGE:
         return asked(fn, inputs), ""
@@ -278,10 +282,10 @@ def _seen(fn, inputs, asked):
 
     for smaller in cut_down(given):
         if runs(of_leaves, smaller):
-            with suppress(NotChecked):  # which need not be so with all
+            with suppress(NotChecked):  # all of the inputs may be checked nevertheless
                 change = f"cut down {change_of(given, smaller)}"
                 return asked(fn, tree_unflatten(smaller, tree)), change
-    symmetric = any(isinstance(x, Tensor) and is_symmetric(x) for x in given)  # and stays so
+    symmetric = any(isinstance(x, Tensor) and is_symmetric(x) for x in given)  # has to stay so
     if not symmetric and not isinstance(fn, torch.nn.Module):
         few, parts, words = few_moved(of_leaves, given)
         if runs(few, parts):
@@ -291,7 +295,7 @@ def _seen(fn, inputs, asked):
 
 
 def _answer(name, evidence, **more):
-    """What the evidence says, and `more` that the report shows."""
+    """The `Diagnosis` that the evidence gives, with `more` of its fields."""
     verdict, findings = concluded(evidence)
     return Diagnosis(
         name,
@@ -323,10 +327,9 @@ def assert_double_backward(
 ) -> None:
     """Raise AssertionError with the text of `diagnose` unless its verdict is "supported".
 
-    Args:
-        fn: as for `diagnose`, and so are the others.
+    All arguments are those of `diagnose`, whose TypeError and ValueError are raised, too.
     """
-    __tracebackhide__ = True  # pytest then shows the test, and the text whole
+    __tracebackhide__ = True  # pytest then shows the test and the whole text
     diagnosis = diagnose(
         fn, *inputs, order=order, rtol=rtol, atol=atol, ignore=ignore, timeout=timeout
     )
