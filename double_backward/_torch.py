@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 from torch.autograd import function as functions
+from torch.overrides import TorchFunctionMode
 
 TESTED = "2.9 to 2.15"
 EDITED = "modified by an inplace operation"  # what torch says of a saved tensor that changed
@@ -62,6 +63,9 @@ NAMES = {  # -> what it is for
     "torch._C._set_grad_enabled": "a no_grad inside backward",
     "torch._C._TorchDispatchModeKey.FAKE": "whether what runs is traced",
     "torch._C._will_engine_execute_node": "which gradients of a Function a pass asks for",
+    "torch._C._len_torch_function_stack": "to take a mode away from between others",
+    "torch._C._pop_torch_function_stack": "the same",
+    "torch._C._push_on_torch_function_stack": "the same",
     "torch._C._vmapmode_decrement_nesting": "to step out of batched gradients",
     "torch._C._vmapmode_increment_nesting": "the same",
     "torch._C._after_ADInplaceOrView_keyset": "to run an operator's kernel, and record it",
@@ -585,6 +589,21 @@ def outside_batches() -> Iterator[None]:
     finally:
         for _ in range(depth):
             torch._C._vmapmode_increment_nesting()
+
+
+def mode_left(mode: TorchFunctionMode) -> bool:
+    """Take a mode away from wherever it stands in this thread; False where it is not there."""
+    above = []
+    while torch._C._len_torch_function_stack():
+        top = torch._C._pop_torch_function_stack()
+        if top is mode:
+            break
+        above.append(top)
+    else:
+        top = None
+    for each in reversed(above):
+        torch._C._push_on_torch_function_stack(each)
+    return top is mode
 
 
 # Dynamo, and operations as they run.

@@ -73,6 +73,37 @@ def test_regions(ran, remedy):
             assert row["graphs inside"] == row["graphs after"] == 0, row
 
 
+INSIDE = """
+import json, torch
+from torch import compile as by_another_name
+from compiled_regions import keeps, second
+from double_backward import diagnose_all
+torch._dynamo.reset()
+found = {}
+for name, made in [
+    ("eager", lambda: torch.compile(keeps, backend="eager")),
+    ("aot_eager", lambda: torch.compile(keeps, backend="aot_eager")),
+    ("unseen", lambda: by_another_name(keeps, backend="eager")),
+]:
+    step = diagnose_all(lambda: second(lambda x: made()(x) ** 2), progress=False)
+    found[name] = step.ok, step.itself, [(row.verdict.value, row.cause.code) for row in step.rows]
+    torch._dynamo.reset()
+print(json.dumps(found))
+"""
+
+
+def test_a_step_that_compiles_for_the_first_time_inside_itself():
+    done = subprocess.run(
+        [sys.executable, "-c", INSIDE], capture_output=True, text=True, cwd=PROGRAM.parent
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "eager": [False, None, [["silently_wrong", "compiled_region"]]],
+        "aot_eager": [False, None, [["raises", "compiled_region"]]],
+        "unseen": [False, None, [["not_checked", "not_called"]]],
+    }
+
+
 def right_in(row, got):
     return not isinstance(got, str) and got == pytest.approx(row["eager"], rel=1e-4, abs=1e-5)
 

@@ -7,6 +7,7 @@ number, or an array, is known again where it is handed over as it is; what Pytho
 of it is not followed.
 """
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,7 +21,10 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from double_backward._torch import (
+    has_compiled,
+    mode_left,
     module_hooks_replaced,
+    replaced,
     set_grad_enabled,
     tree_leaves,
     version,
@@ -89,7 +93,22 @@ class _WatchStep(WatchFn):
         self.block: Step | None = None  # the no_grad that is open
         self.cuts: dict[Step, Cut] = {}
         self.over = False
+        self.left = False  # when something was compiled
+        self.compiled = False  # whether anything was
         self.error: Exception | None = None
+
+    def __exit__(self, *_: object) -> None:
+        mode_left(self)
+
+    def leaving(self, compiles: Callable) -> Callable:
+        """torch.compile: what it makes would not be compiled, or otherwise, under a mode."""
+
+        @functools.wraps(compiles)
+        def left(*args, **kwargs):
+            self.left |= mode_left(self)
+            return handed_over(compiles, *args, **kwargs)
+
+        return left
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -177,6 +196,13 @@ class _WatchStep(WatchFn):
         with suppress(Exception):  # a node that takes no hooks
             node.register_prehook(met)
 
+    def found(self) -> tuple[Cut, ...] | None:
+        """Its cuts; None where something was compiled."""
+        if self.error is not None:
+            said = f"it raised {described(self.error)} while it watched a step"
+            raise failure(said) from self.error
+        return None if self.compiled else tuple(self.cuts.values())
+
     # Hooks.
 
     def with_hook(self, func, args, kwargs, frame):
@@ -246,21 +272,16 @@ def _here():
 
 
 @contextmanager
-def watched_step() -> Iterator[Callable[[], tuple[Cut, ...]]]:
+def watched_step() -> Iterator["_WatchStep"]:
     """Inside, a step runs in this thread; afterwards its cuts can be asked for."""
     watch = _WatchStep()
-
-    def cuts():
-        if watch.error is not None:
-            said = f"it raised {described(watch.error)} while it watched a step"
-            raise failure(said) from watch.error
-        return tuple(watch.cuts.values())
-
+    hooks = module_hooks_replaced(watch.of_module)
+    compiling = replaced(torch, {"compile": watch.leaving})
     try:
-        with beyond_modes(watch), module_hooks_replaced(watch.of_module), watch:
-            yield cuts
+        with beyond_modes(watch), hooks, compiling, watch:
+            yield watch
     finally:
-        watch.over = True
+        watch.over, watch.compiled = True, has_compiled()
         watch.lost.clear()
         watch.numbers.clear()
         watch.arrays.clear()

@@ -246,14 +246,16 @@ def diagnose_all(
     with loud():
         met, error = Met(ignore), None
         watched = None if has_compiled() else watched_step()
-        with met.listening(), watched or nullcontext() as cuts:
+        with met.listening(), watched or nullcontext() as watch:
             try:
                 handed_over(step)
             except Exception as raised:
                 raise_if_own(raised)
                 error = raised
         found = met.diagnosed(error, progress, rtol=rtol, atol=atol, timeout=timeout)
-        return replace(found, itself=cuts() if cuts else None)
+        if watch and watch.compiled and not watch.left:
+            found.rows.insert(0, _not_seen())
+        return replace(found, itself=watch.found() if watch else None)
 
 
 def assert_all_double_backward(
@@ -583,6 +585,14 @@ class _Progress:
     def done(self) -> None:
         if self.width:
             print(f"\r{'':{self.width}}\r", end="", file=self.stream, flush=True)
+
+
+def _not_seen() -> FunctionRow:
+    """What was compiled while a mode was active: no Function in it could be met."""
+    unknown = Region("what was compiled inside", None, 0)
+    said = "no Function in it could be met: call torch.compile before the step, or as that."
+    found, note = _not_checked(unknown, said), f"not checked: {said}"
+    return FunctionRow(unknown, Place("", 0), None, 1, 2, found, notes=(note,))
 
 
 def _known_by(function):
