@@ -1,16 +1,16 @@
-"""Meeting every custom Function that is called, wherever the call comes from.
+"""Tells listeners of every call of a custom Function, wherever the call comes from.
 
 `Function.apply` is bound when a module is imported (`swish = Swish.apply`), so replacing it comes
 too late. But each `apply` makes a node first, and then looks `forward` up on the class: the node's
 `__init__` puts a hook there, which the call takes away again before it goes on. Every backward goes
 through `BackwardCFunction.apply`, every forward-mode derivative through `apply_jvp`. These methods
-of torch's are replaced while somebody listens, in all threads, and put back when the last listener
-has gone. No class of the user's stays changed for longer than a moment, so that `torch.compile`
-sees inside what it sees outside.
+of torch are replaced, in all threads, while there is a listener, and put back when the last one has
+gone. No class of the user's stays changed for longer than a moment, so that `torch.compile` sees
+the same classes inside as outside.
 
 The hooks are methods of `BackwardCFunction`, and `generate_single_level_function`, which makes the
-class that a `torch.func` transform calls. `_rehearse` calls a small Function before anybody relies
-on them, so that a torch that has moved one of them is an error in words.
+class that a `torch.func` transform calls. Before a listener relies on them, `rehearsed` calls a
+small Function, so that a version of torch that has moved one of them gives a clear error.
 """
 
 import functools
@@ -52,11 +52,12 @@ from .operators import as_called, custom_of
 from .rehearsal import rehearsed
 from .surroundings import GENERATORS, State, Surroundings, as_now
 
-# The attribute of a node that is its Call. What hangs on ctx is seen by the garbage collector, as
-# metadata is not: an argument may lead back to the node.
+# The attribute of a node that holds its Call. The garbage collector sees attributes of ctx, but not
+# metadata, and an argument of the call may lead back to the node.
 CALL = "_double_backward_call"
-UNHEARD = "double_backward.unheard"  # set on the nodes that a check makes: nobody listens to those
-# They talk to other processes, or are never differentiated twice: calling one again is no test.
+UNHEARD = "double_backward.unheard"  # set on nodes that a check makes: no listener is told of these
+# Functions of these modules talk to other processes, or are never differentiated twice, so that
+# calling one again tests nothing.
 LEFT_ALONE = (
     "torch.distributed", "torch._functorch", "torch._dynamo", "torch._inductor", "torch.masked",
 )  # fmt: skip
@@ -64,8 +65,8 @@ LEFT_ALONE = (
 _lock = threading.RLock()
 _listeners: list["Listener"] = []
 _pending: dict[int, "_Forward"] = {}  # id of a class -> the _Forward that it has at the moment
-_hooks = ExitStack()  # closed where nobody listens
-# Function -> of DRAWS, "forward" and "backward", those that were seen to leave no trace.
+_hooks = ExitStack()  # closed while there is no listener
+# Function -> which of DRAWS, "forward" and "backward" were seen to leave no trace.
 _traceless: "weakref.WeakKeyDictionary[type, set[str]]" = weakref.WeakKeyDictionary()
 DRAWS = "draws"
 _MISSING = object()
@@ -73,11 +74,11 @@ _NO_KEYWORDS: dict[str, Any] = {}  # one for all calls that have none
 
 
 class _Thread(threading.local):
-    """What holds for the thread that asks."""
+    """The state of the current thread."""
 
-    backwards = 0  # of custom Functions, that are running
-    unheard = False  # what is called is told to nobody
-    only: "Listener | None" = None  # the one who is told, where that is not everybody
+    backwards = 0  # how many backwards of custom Functions are running
+    unheard = False  # whether no listener is told of calls
+    only: "Listener | None" = None  # the only listener that is told, if not all are
     watches: "tuple[Operations, ...]" = ()  # of the calls and backwards that are running
 
 
@@ -85,7 +86,7 @@ _thread = _Thread()
 
 
 class Alias(Function):
-    """x again: the same memory, no copy; the graph is that of x at this moment.
+    """Returns x in the same memory, without a copy, with the graph that x has at this moment.
 
     Later in-place operations on x change its values (and `_version`), but not its graph.
     """
@@ -102,10 +103,10 @@ class Alias(Function):
 
 
 def _drawn(call, args):
-    """The `Draws` that forward, which has just run, has used; None if it is known to use none: by
-    the first call that does not, and has something to draw for.
+    """The `Draws` that forward, which has just run, has used; None if it is known to use none. The
+    first call shows this that draws nothing and has elements to draw for.
 
-    While another thread draws it cannot be seen who did, and to look takes time.
+    While another thread draws, it cannot be seen which of the two did, and looking takes time.
     """
     if call.state.draws is None:
         return None
@@ -114,7 +115,8 @@ def _drawn(call, args):
 
 
 def _changed(call, method, before, args):
-    """What a method that has just run has changed, as it was before, if that was looked at."""
+    """What a method that has just run has changed, as it was before; () if that was not
+    recorded."""
     found = before.changes() if before is not None else ()
     if before is not None and not found:
         _is_traceless(call.function, method, args)
@@ -122,7 +124,8 @@ def _changed(call, method, before, args):
 
 
 def _is_traceless(function, what, args):
-    """Whether a call with these arguments, which has left no trace, speaks for all."""
+    """Note that a call has left no trace, and return whether it counts for all later calls: it does
+    unless one of its tensors is empty."""
     told = all(a.numel() for a in args if isinstance(a, torch.Tensor))
     if told:
         _traceless.setdefault(function, set()).add(what)
@@ -130,7 +133,8 @@ def _is_traceless(function, what, args):
 
 
 def leaves_traces(function, draws, changes):
-    """It was seen to draw, or to change something, after all: from here on that is looked at."""
+    """Note that a Function draws, or changes something, after all, so that it is looked at
+    again."""
     known = _traceless.get(function, set())
     known -= ({DRAWS} if draws else set()) | ({"forward", "backward"} if changes else set())
 
@@ -145,14 +149,14 @@ class Call:
 
     Attributes:
         function: the class.
-        given: tuple, the arguments of forward, the objects themselves: what the Function saves of
-            them is alive anyway. In the place of what forward writes into, a copy from before, or
-            an alias with the graph from before; in that of a container, one from before.
-        kwargs: dict.
+        given: tuple, the arguments of forward, the objects themselves: those that the Function
+            saves are alive anyway. What forward writes into is replaced by a copy from before, or
+            by an alias with the graph from before; a container is replaced by one from before.
+        kwargs: dict, the keyword arguments of forward.
         state: what was set when forward began, and the generators that forward has drawn from.
         draws: True if forward draws random numbers, or if that is not known.
-        changed: by forward, and by the recorded backward that has run last, besides what they
-            return; each as it was before: of a counter, what it counted then.
+        changed: what forward, and the recorded backward that has run last, change besides what they
+            return; each as it was before, such as a counter with what it had counted then.
         transformed: how many `torch.func` transforms differentiate by the inputs; 0 outside.
         in_backward: True if a backward applied the Function.
         is_lost: True if torch forgets the graph of its outputs, since a backward that runs for a
@@ -176,12 +180,13 @@ class Call:
         self.around: Any = None
         self.in_backward, self.is_lost = _thread.backwards > 0, False
         self._inputs: dict | None = None
-        self._version: int | None = 0  # None where what forward was given is lost
+        self._version: int | None = 0  # None if what forward was given is lost
         if transformed:
             self._inputs = {p: x for p, x in enumerate(self.given) if is_followed(x)}
 
     def forward_has_run(self, args, before, around):
-        """With these arguments, which had these versions before, in these `Surroundings`."""
+        """Note what forward did with these arguments, which had these versions before, and to these
+        `Surroundings`."""
         drawn = _drawn(self, args)
         self.draws, self.state = drawn is not None, self.state.with_draws(drawn)
         if changed := _changed(self, "forward", around, args):
@@ -197,21 +202,22 @@ class Call:
 
     @property
     def changed(self):
-        """What was changed, in the order in which it is put back: what both have changed, as it
+        """What was changed, in the order in which it is put back. What both have changed ends as it
         was before forward."""
         by_forward, by_backward = self.changed_by
         return by_backward + by_forward
 
     @property
     def inputs(self):
-        """Dict, place among the arguments -> an alias, with its graph, of what requires grad."""
+        """Dict: place among the arguments -> an alias, with its graph, of an argument that requires
+        grad."""
         if self._inputs is None:
             self._inputs = {p: _aliased(v) for p, v in enumerate(self.given) if requires_grad(v)}
         return self._inputs
 
     @property
     def args(self):
-        """List, the arguments of forward; None in the places of `inputs`."""
+        """List of the arguments of forward, with None in the places of `inputs`."""
         return [None if p in self.inputs else value for p, value in enumerate(self.given)]
 
     @property
@@ -231,7 +237,7 @@ class Call:
         """The same call with the values behind `torch.func` transforms; of a batch, the first.
 
         Args:
-            every: with every tensor that can be differentiated by for an input.
+            every: make every floating or complex tensor an input.
         """
         args = [plain(value) for value in self.given]
         for place, x in enumerate(args):
@@ -240,25 +246,25 @@ class Call:
         return Call(self.function, args, self.kwargs, self.state, self.transformed or 1)
 
     def again(self, inputs):
-        """Call the Function once more, with other tensors for its inputs; a tuple."""
+        """Call the Function once more, with other tensors for its inputs; return a tuple."""
         with self.state.as_then(), torch.enable_grad():
             args, kwargs = self.arguments(inputs)
             return applied(self.function, *args, **kwargs)
 
     def arguments(self, inputs):
-        """A list of those of forward with other tensors for the inputs, the rest in their
-        precision; and a dict.
+        """The arguments of forward, a list, and its keyword arguments, a dict, with other tensors
+        for the inputs, and the other tensors in their precision.
 
-        All are copies, since forward may write into them, past the version counters, too. They take
-        the place of what was handed over wherever the Function holds it: in containers among the
-        arguments, and, where there is `around`, in its objects.
+        All are copies, since forward may write into them, even past the version counters. Each copy
+        also replaces its original in containers among the arguments and, where `around` is not
+        None, in the objects that the Function holds.
         """
         raised = any(x.dtype != inputs[place].dtype for place, x in self.inputs.items())
         copies: dict[int, Any] = {}  # by place
         for place, arg in enumerate(self.args):
             if place in inputs:
                 copies[place] = copied(inputs[place], like=self.given[place])
-                if not copies[place].requires_grad:  # which forward may ask, under no_grad, too
+                if not copies[place].requires_grad:  # forward may look at it, under no_grad, too
                     # A transform of torch.func that is active here refuses that.
                     handed_over(copies[place].requires_grad_, inputs[place].requires_grad)
             elif isinstance(arg, torch.Tensor):
@@ -274,7 +280,8 @@ class Call:
 
     @contextmanager
     def made_again_in(self, around):
-        """Inside, it is made again in these `Surroundings`, which put back what that changes."""
+        """Inside, the call is made again in these `Surroundings`, which put back what it
+        changes."""
         before, self.around = self.around, around
         around.changed |= bool(self.changed)
         try:
@@ -285,7 +292,7 @@ class Call:
 
     @contextmanager
     def exchanged(self, place, value):
-        """Inside, something else is handed over in this place."""
+        """Inside, the argument in this place is `value`."""
         before = self.given
         self.given = (*before[:place], value, *before[place + 1 :])
         try:
@@ -295,8 +302,9 @@ class Call:
 
 
 def copied(tensor, like=None):
-    """A copy in memory of its own that has the same strides, also where they are 0; or those of
-    `like`, also where they leave gaps, as in a slice, but not where elements share memory."""
+    """A copy in its own memory with the same strides, even where they are 0. With `like`, it has
+    the strides of `like`, even if they leave gaps, as in a slice, but not if elements share
+    memory."""
     if tensor.layout is not torch.strided:
         return tensor.clone()
     if like is None:
@@ -311,7 +319,7 @@ def copied(tensor, like=None):
 
 
 def _laid_out(tensor, like):
-    """A copy with these strides, where that can be."""
+    """A copy with the strides of `like`, where that is possible."""
     if like.layout is not torch.strided:
         return tensor.clone()
     if like.is_contiguous():
@@ -334,33 +342,34 @@ def is_continuous(t):
 
 
 class Listener:
-    """Somebody who wants to know of calls. All do nothing here."""
+    """Base class for those that are told of calls. Its methods do nothing."""
 
     def begins(self):
-        """It listens from now on, and did not before."""
+        """Called when the listener begins to listen, which it did not do before."""
 
     def watches(self, call):
         """Whether what forward and a recorded backward do is to be noted."""
         return False
 
     def called(self, call):
-        """forward has run (and setup_context)."""
+        """Called when forward (and setup_context) has run."""
 
     def differentiated(self, call, grad_outs):
-        """backward is about to run, recorded or not."""
+        """Called when backward is about to run, recorded or not."""
 
     def after_backward(self, node, call, grad_outs, grads):
-        """The gradients to go on with, a tuple; only where backward is itself recorded."""
+        """Called when a recorded backward has run; returns the gradients to go on with, a tuple."""
         return grads
 
     def after_jvp(self, call, tangents, outs):
-        """jvp has run, a forward-mode derivative; the tangents to go on with."""
+        """Called when jvp, a forward-mode derivative, has run; returns the tangents to go on
+        with."""
         return outs
 
 
 class Here(Listener):
-    """Tells another listener of what is called in the thread that has made this one, and of that
-    alone: others may be at work on what is the user's."""
+    """Tells another listener only of calls in the thread that made this object: other threads may
+    be running code of the user's."""
 
     def __init__(self, listener):
         self.listener, self.thread = listener, threading.get_ident()
@@ -384,7 +393,7 @@ class Here(Listener):
 
 @contextmanager
 def listening(listener):
-    """Tell `listener` of every custom Function, in every thread, for the length of a `with`."""
+    """Inside, `listener` is told of every custom Function in every thread."""
     if not _listeners:
         rehearsed("listening to Functions", _hears, "met 2 times", "met 2 times")
     with _lock:
@@ -404,8 +413,8 @@ def listening(listener):
 
 @contextmanager
 def listening_alone(listener):
-    """Tell `listener`, and nobody else, of what this thread calls; also where that is unheard. A
-    backward around it is none of that."""
+    """Inside, `listener` alone is told of what this thread calls, even under `unheard`. A backward
+    that is running around this does not count as one."""
     before = _thread.unheard, _thread.only, _thread.backwards
     with listening(listener):
         _thread.unheard, _thread.only, _thread.backwards = False, listener, 0
@@ -416,18 +425,18 @@ def listening_alone(listener):
 
 
 def is_listening(listener):
-    """Whether it is told of what this thread calls."""
+    """Whether `listener` is told of what this thread calls."""
     return listener in (_listeners if _thread.only is None else [_thread.only])
 
 
 def is_anything_hooked():
-    """Whether torch, or a class, is now another than it was; in any thread."""
+    """Whether anything of torch, or of a class, is replaced at the moment, in any thread."""
     return bool(_listeners or _pending or is_anything_replaced())
 
 
 @contextmanager
 def unheard():
-    """What is called inside, in this thread, is told to nobody."""
+    """Inside, no listener is told of what this thread calls."""
     before = is_unheard()
     _thread.unheard = True
     try:
@@ -437,22 +446,22 @@ def unheard():
 
 
 def outside(call):
-    """Inside, `torch.func` transforms that `call` was made under are not active."""
+    """Inside, the `torch.func` transforms under which `call` was made are not active."""
     return temporarily_clear_interpreter_stack() if call.transformed else nullcontext()
 
 
 def is_unheard():
-    """Whether what this thread calls now is told to nobody."""
+    """Whether no listener is told of what this thread calls now."""
     return _thread.unheard
 
 
 def is_in_backward():
-    """Whether this thread runs the backward of a custom Function that is listened to."""
+    """Whether this thread is running the backward of a custom Function."""
     return _thread.backwards > 0
 
 
 def is_left_alone(cls):
-    """True for Functions that are only counted."""
+    """True for Functions that are counted and never called again."""
     vmapped = cls.__name__.startswith("Vmapped")  # one of the user's, inside torch.vmap
     return cls.__module__.startswith(LEFT_ALONE) and not vmapped
 
@@ -472,7 +481,7 @@ def _take_hooks():
 
 
 def _put(owner, name, value):
-    kind = type if isinstance(owner, type) else object  # not by what a metaclass makes of it
+    kind = type if isinstance(owner, type) else object  # past the methods of a metaclass
     if value is _MISSING:
         kind.__delattr__(owner, name)
     else:
@@ -492,7 +501,7 @@ def _made(init):
 
 
 def _hook_forward(cls, ctx):
-    """Have this thread's next call of `cls.forward` tell of itself; it is that of `ctx`."""
+    """Have listeners told of this thread's next call of `cls.forward`, which is that of `ctx`."""
     with _lock:
         hook = vars(cls).get("forward")
         if not isinstance(hook, _Forward):
@@ -510,7 +519,7 @@ class _Forward:
     def __init__(self, cls):
         self.cls, self.method = cls, cls.forward
         self.own = vars(cls).get("forward", _MISSING)
-        self.waiting = {}  # thread -> its node, and whether that is recorded
+        self.waiting = {}  # thread -> its node, and whether grad mode is on
 
     def __call__(self, *args, **kwargs):
         with uncompiled(), loud(), _unwatched():
@@ -554,15 +563,15 @@ def _begin(cls, ctx, args, kwargs):
             args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     args, kwargs = anew(args, kwargs)  # before forward takes anything out
     call = Call(function, args, kwargs, State.now(draws=False))
-    ctx.__dict__ = {**vars(ctx), CALL: call}  # setattr would make one of twice the size
+    ctx.__dict__ = {**vars(ctx), CALL: call}  # setattr would make a dict of twice the size
     if is_region(cls):
         call.region = region_here()
     return call
 
 
 def _is_lost(args):
-    """Whether torch forgets the graph of what a Function makes of these: what it is given hangs on
-    the wrapper of a batch, which is taken off."""
+    """Whether torch forgets the graph of what a Function makes of these arguments, which it does if
+    the graph belongs to the wrapper of a batch: the wrapper is taken off."""
     if not any(map(is_batched, args)):
         return False
     with torch.enable_grad():
@@ -570,8 +579,8 @@ def _is_lost(args):
 
 
 def _around(call, method="forward"):
-    """What a method that is about to run may change, looked at; None where it is known to change
-    nothing. The call is told of the generators from which forward may draw."""
+    """Record what a method that is about to run may change; None where it is known to change
+    nothing. The generators from which forward may draw are recorded in the call's state."""
     known = _traceless.get(call.function, ())
     draws = method == "forward" and (
         DRAWS not in known or any(isinstance(arg, GENERATORS) for arg in call.given)
@@ -586,7 +595,7 @@ def _around(call, method="forward"):
 
 
 def _watch(call):
-    """`Operations` for its forward, if anybody wants to know."""
+    """`Operations` for the forward of a call, if a listener watches it; else None."""
     if call is None or call.region is not None or is_left_alone(call.function):
         return None
     return Operations(call.given) if any(each.watches(call) for each in _once_each()) else None
@@ -594,7 +603,7 @@ def _watch(call):
 
 @contextmanager
 def _watching(watch):
-    """Inside, what is done is noted, if there is a watch."""
+    """Inside, operations are noted, if there is a watch."""
     before = _thread.watches
     _thread.watches = before if watch is None else (*before, watch)
     try:
@@ -605,15 +614,15 @@ def _watching(watch):
 
 
 def _tell_of(call):
-    """Note the call where one is watched that makes it: a number that it is handed may be used by
-    no operation before its own backward."""
+    """Note the call in the watches of the calls that make it: a number among its arguments may be
+    used by no operation before its own backward."""
     for watch in _thread.watches:
         watch.applied(call.function, nested_kind_of(call, watch.sizes))
 
 
 @contextmanager
 def _unwatched():
-    """Inside, what this module does itself is not noted as done by a Function around the call."""
+    """Inside, operations of this module are not noted as those of a Function around the call."""
     with ExitStack() as stack:
         for watch in _thread.watches:
             stack.enter_context(watch.paused())
@@ -621,12 +630,12 @@ def _unwatched():
 
 
 def call_of(node):
-    """The `Call` of a node, None where its forward was not heard."""
+    """The `Call` of a node, None if no listener was told of its forward."""
     return getattr(node, CALL, None)
 
 
 def _generate(method):
-    """What `torch.func` makes of a Function at one level of its transforms, listened to."""
+    """`generate_single_level_function`, whose classes tell listeners of their calls."""
 
     @functools.wraps(method)
     def generate(interpreter, function):
@@ -692,8 +701,8 @@ def _backward(method):
 
 
 def _let_go(node):
-    """Where the graph is freed, of an input that was changed in place since: in `x += f(x)` x leads
-    to the node now, a circle that nobody else would end."""
+    """Drop the call of a node whose graph is freed, if an input was changed in place since: in
+    `x += f(x)` x leads to the node, a reference cycle that nothing else would end."""
     call = call_of(node)
     if call is not None and not graph_is_kept() and call.inputs_changed:
         setattr(node, CALL, None)
@@ -724,13 +733,14 @@ def _is_heard(node):
 
 
 def _once_each():
-    """Listeners without repetitions: nesting the same one changes nothing."""
+    """The listeners to tell, each once: nesting the same one changes nothing."""
     with _lock:
         return [_thread.only] if _thread.only else list(dict.fromkeys(_listeners))
 
 
 def _writes_into_arguments(function):
-    """Whether forward says so: then what it is given is gone afterwards."""
+    """Whether forward, or setup_context, names mark_dirty: then its arguments may be
+    overwritten."""
     for method in (function.forward, function.setup_context):
         while method is not None:
             if "mark_dirty" in getattr(getattr(method, "__code__", None), "co_names", ()):
@@ -739,11 +749,11 @@ def _writes_into_arguments(function):
     return False
 
 
-# A new torch.
+# The test for a new version of torch.
 
 
 def _hears(function, x):
-    """How often a Function is met: once in forward and once in backward, if every hook is there."""
+    """How often a Function is met: once in forward and once in backward, if each hook works."""
     times = []
 
     class Heard(Listener):

@@ -1,4 +1,4 @@
-"""Finite differences, vector-Jacobian products, tensors as flat vectors, and when two are equal."""
+"""Finite differences, vector-Jacobian products, flat vectors, and comparisons of tensors."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-STEPS = {  # pairs, tried until one agrees: at a kink, or under noise, the two differ
+STEPS = {  # pairs, tried until the two of a pair agree, which they do not at a kink or under noise
     torch.float64: ((1e-3, 1e-4), (1e-5, 1e-6), (2e-2, 1e-2), (1e-7, 1e-8)),
     torch.float32: ((3e-2, 1e-2), (1e-1, 3e-2), (1e-2, 1e-3)),
 }
-TINY = {torch.float64: 1e-11, torch.float32: 1e-5}  # a step on which nothing bends
-WIDE = 2e-1, 1e-1  # where so much is lost in rounding that only large steps tell
-STRIDE = 1e-1  # what does not move over it at all is flat
+TINY = {torch.float64: 1e-11, torch.float32: 1e-5}  # a step on which nothing smooth bends
+WIDE = 2e-1, 1e-1  # for functions that lose so many digits that only large steps tell
+STRIDE = 1e-1  # what does not move at all over this step is flat
 NONE = 1e-12  # absolute; a difference of gradients below this is none
-LAST = 1e3  # times the last digit: what two orders of adding up the same leave
+LAST = 1e3  # times the last digit: how far two sums of the same numbers in another order differ
 AGREED = 1e-2  # a mean relative error below this ends the trying
 
 
@@ -23,8 +23,8 @@ class Slope(NamedTuple):
     """A derivative by finite differences, elementwise."""
 
     value: Tensor
-    error: Tensor  # what it may be off by, to judge by
-    likely: Tensor  # what it is off by where all is smooth, to know how many digits count
+    error: Tensor  # by how much the value may be off, for judgements
+    likely: Tensor  # by how much it is off where all is smooth, for the number of digits that count
 
 
 def slope(
@@ -39,23 +39,24 @@ def slope(
     Args:
         at: a flat vector as a function of a number; NaN where it has no value.
         dtype: the precision in which `at` computes: float64, float32, or bfloat16 for 16 bits.
-        scale: steps are multiplied by it.
-        rounding: what it leaves in `at`, where that is known to be more than the last digits.
-        stair: what moves by less may do so in steps, each a digit of something larger that has
-            cancelled, as 1 - sigmoid(36) does: that it stands between two of them tells nothing.
+        scale: a factor for all steps.
+        rounding: what rounding leaves in `at`, where that is known to be more than the last digits.
+        stair: an element that moves by less may do so in steps, each a digit of larger numbers that
+            have cancelled, as in 1 - sigmoid(36): that it stands still between two steps tells
+            nothing.
 
     Returns:
-        `Slope`, by Richardson's extrapolation from two steps. The error is what they disagree by,
-        what is left between the two sides as the step goes to 0, and rounding; it is infinite where
-        `at` is not finite.
+        `Slope`, by Richardson's extrapolation from two steps. The error is the sum of what the two
+        disagree by, of what is left between the two sides as the step goes to 0, and of rounding;
+        it is infinite where `at` is not finite.
     """
     if dtype not in STEPS:
         return _fitted(at, scale)
     zero, best, least = at(0.0), Slope(*[torch.empty(0)] * 3), math.inf
     tried: list[tuple[Tensor, Tensor]] = []
     seen: list[tuple[float, Tensor]] = []  # steps and their slopes
-    moves = torch.full_like(zero, torch.inf)  # what keeps still for a step moves less than a digit
-    jump = torch.zeros_like(zero)  # or less than it jumps by: what has cancelled has a coarser one
+    moves = torch.full_like(zero, torch.inf)  # what stands still moves less than a digit,
+    jump = torch.zeros_like(zero)  # or than its smallest jump, which is larger if terms cancelled
     digit = torch.finfo(dtype).eps * zero.abs().nan_to_num(0.0, 0.0, 0.0)  # of a mask, -inf
     noise = 16 * (digit + digit.mean())
     steps, stood = STEPS[dtype], []
@@ -63,7 +64,7 @@ def slope(
         noise, digit = torch.maximum(noise, rounding), torch.maximum(digit, rounding)
         steps = (*steps, WIDE) if rounding.norm() > 1e-6 * zero.norm() else steps
     for number, (coarse_step, fine_step) in enumerate(steps):
-        if number == 1:  # not smooth, or noisier than its size tells
+        if number == 1:  # it is not smooth, or noisier than its size tells
             noise = torch.maximum(noise, _noise(at, TINY[dtype] * scale))
         ratio = coarse_step / fine_step
         coarse, coarse_sides, by_coarse = _central(at, coarse_step * scale, zero)
@@ -76,7 +77,7 @@ def slope(
         rounded = torch.maximum(noise, unseen) / (fine_step * scale)
         likely = (extrapolated.abs() + kink + rounded).nan_to_num(torch.inf)
         error = ((fine - coarse).abs() + kink + rounded).nan_to_num(torch.inf)
-        for h, slope_there in seen:  # what was off the line within the step, as a narrow bump is
+        for h, slope_there in seen:  # what is off the line within the step, as a narrow bump is
             if h < fine_step:
                 off = ((slope_there - value) * h / fine_step).abs().nan_to_num(0.0)
                 error = torch.maximum(error, off)
@@ -94,8 +95,8 @@ def slope(
     stairs = _stairs(at, zero, stair, torch.stack([stands for stands, *_ in stood]).any(0), scale)
     for stands, by, step in stood:
         moves = torch.where(stands & (stairs == 0), torch.minimum(moves, by / step), moves)
-    # Between two rounded numbers all is smooth, and the slope that of something else: another pair
-    # of steps knows better.
+    # Between two rounded numbers all looks smooth, with a slope that is not the function's: another
+    # pair of steps shows that.
     beyond = [((v - best.value).abs() - 5 * e).nan_to_num(0.0, 0.0, 0.0) for v, e in tried]
     error = torch.stack([best.error, *beyond]).amax(0)
     # What stood still over a step is flat there, whatever a wider step says.
@@ -107,7 +108,8 @@ def slope(
 
 
 def _stairs(at, zero, stair, stands, scale):
-    """By how much what stands over small steps moves over a wide one; 0 if by more than `stair`."""
+    """By how much an element that stands still over small steps moves over a wide one; 0 if that is
+    more than `stair`."""
     none = torch.zeros_like(zero)
     if stair is None or not (stands & (stair > 0)).any():
         return none
@@ -117,7 +119,7 @@ def _stairs(at, zero, stair, stands, scale):
 
 
 def _noise(at, h):
-    """What rounding leaves in a value: by how much equal steps, far too small to bend, differ.
+    """What rounding leaves in a value: how far values at steps too small to bend are off a line.
 
     Where terms cancel, as in exp(x) - 1 - x, that is more than the value's own last digits.
     """
@@ -129,7 +131,7 @@ def _noise(at, h):
 
 
 def _fitted(at, scale):
-    """From many points by least squares, since each value is rounded: an odd cubic through them."""
+    """The slope by least squares, since each value is rounded: an odd cubic through many points."""
     steps = torch.linspace(0.05, 0.4, 8, dtype=torch.float64) * scale
     odd = torch.stack([(at(h) - at(-h)) / 2 for h in steps.tolist()])
     powers = torch.stack([steps, steps**3], 1)
@@ -142,8 +144,8 @@ def _fitted(at, scale):
 
 
 def _central(at, h, zero):
-    """The derivative with one step; by how much its two sides differ, which goes to 0 with the
-    step, but not at a kink; and the smaller of the two moves, 0 unless one is up, the other down.
+    """The central difference; by how much its two sides differ, which goes to 0 with the step
+    except at a kink; and the smaller of the two moves, 0 unless one is up and the other down.
     """
     up, down = at(h) - zero, at(-h) - zero
     across = torch.where(up.sign() * down.sign() < 0, torch.minimum(up.abs(), down.abs()), 0.0)
@@ -153,9 +155,9 @@ def _central(at, h, zero):
 def vjp(
     ys: Sequence[Tensor], t: Sequence[Tensor], w: Sequence[Tensor], by_backward: bool = False
 ) -> Tensor:
-    """The first derivative by `t` of the sum of w * y, flat, float64; 0 where nothing depends.
+    """The first derivative by `t` of the sum of w * y, flat, float64; 0 where it does not depend.
 
-    By `torch.autograd.grad`, or by `.backward()`. Raises whatever backward raises.
+    It is taken by `torch.autograd.grad`, or by `.backward()`. Raises whatever backward raises.
     """
     used = [i for i, y in enumerate(ys) if y.requires_grad]
     if not used:
@@ -170,7 +172,7 @@ def vjp(
 
 
 def taken(t: Sequence[Tensor]) -> list[Tensor | None]:
-    """What `.backward()` left in the .grad of leaves, which have none afterwards."""
+    """Take what `.backward()` left in the .grad of leaves, and set that to None."""
     grads = [s.grad for s in t]
     for s in t:
         s.grad = None
@@ -183,8 +185,8 @@ def filled(grads: Sequence[Tensor | None], t: Sequence[Tensor]) -> Tensor:
 
 
 def apart(got: Tensor, expected: Tensor, rtol: float, atol: Any = NONE) -> Tensor:
-    """Mask: the elements that differ by more than `rtol` of themselves and of their mean size, or
-    are not finite; not those of which nothing finite is expected.
+    """Mask of the elements that differ by more than `rtol` of their size plus the mean size (and
+    `atol`), or are not finite, among those whose expected value is finite.
     """
     size = expected.abs()
     off = (got - expected).abs() > rtol * (size + size.nanmean()) + atol
@@ -194,7 +196,7 @@ def apart(got: Tensor, expected: Tensor, rtol: float, atol: Any = NONE) -> Tenso
 def close(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are the same but for the last digits of the coarser dtype; NaN is NaN.
 
-    The digits are those of the largest element: the small ones may be what is left of such.
+    The digits are those of the largest element, since small ones may be differences of large ones.
     """
     if a.shape != b.shape:
         return False
@@ -219,13 +221,13 @@ def same(a: Any, b: Any) -> bool:
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """All elements in one float64 vector on the CPU, complex ones as pairs, without graph."""
+    """All elements in one float64 vector on the CPU, complex ones as pairs, without a graph."""
     parts = [real(t.detach()).reshape(-1).to("cpu", torch.float64) for t in tensors]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
 def real(t: Tensor) -> Tensor:
-    """Complex numbers as pairs of real ones, sparse tensors with their zeros."""
+    """The tensor with complex numbers as pairs of real ones, and dense if it was sparse."""
     t = t if t.layout == torch.strided else t.to_dense()
     return torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
 

@@ -1,4 +1,4 @@
-"""What tells one call of a Function from another: what can make one right and another wrong."""
+"""What tells two calls of a Function apart, of which one may be right and the other wrong."""
 
 import collections
 import enum
@@ -20,19 +20,19 @@ from .check import is_symmetric
 from .containers import BUFFERS, contents, slots_of
 from .surroundings import EMPTY, RUNNERS, is_the_users, names_in
 
-DEPTH = 4  # of lists in lists that are looked into
-FEW = 16  # elements of a tensor whose values are looked at
-LONG = 100  # parts of what an object, a class or a closure holds; of longer ones only the type
+DEPTH = 4  # how deep lists in lists are looked into
+FEW = 16  # of a tensor with more elements the values are not looked at
+LONG = 100  # of a longer container that an object, class or closure holds, only the type counts
 
 
 class Value(tuple):
-    """A number, a string, a flag, an object: what its type is called, and the value."""
+    """The name of a type, and the value: of a number, a string, a flag, an object."""
 
     __slots__ = ()
 
 
 class Numbers(tuple):
-    """Those of a small tensor."""
+    """The numbers of a small tensor."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ CONTAINERS = tuple, list, dict, set, frozenset
 
 
 def _described(value: Any, depth: int = DEPTH) -> Any:
-    """The part of one argument, or of what it holds."""
+    """The part of the kind that one argument makes, or one thing that it holds."""
     kind = type(value)
     if kind in PLAIN:
         exact = kind is not float and kind is not complex
@@ -80,7 +80,7 @@ def _described(value: Any, depth: int = DEPTH) -> Any:
 
 
 def _held(value: Any, depth: int) -> tuple | None:
-    """A name and what it consists of, described; None for what has no parts."""
+    """The name of the type and the parts, described; None for a value without parts."""
     kind = type(value)
     parts: Iterable[Any]
     if isinstance(value, METHODS):
@@ -109,7 +109,7 @@ def _held(value: Any, depth: int) -> tuple | None:
 
 
 def _of_object(value: Any, depth: int) -> tuple | None:
-    """Its own attributes; of a module no parameters and no modules in it."""
+    """The attributes of an object; of a module, neither its parameters nor the modules in it."""
     held = getattr(value, "__dict__", None)
     slots = slots_of(type(value))
     runs_tests = type(value).__module__.partition(".")[0] in RUNNERS
@@ -122,13 +122,14 @@ def _of_object(value: Any, depth: int) -> tuple | None:
     if isinstance(value, torch.nn.Module):
         held = {n: v for n, v in held.items() if type(v) in PLAIN}
     found = ((n, _of_held(v, depth - 1)) for n, v in held.items())
-    # A namespace is handed over anew at each call.
+    # A namespace may be made anew for each call.
     itself = None if isinstance(value, types.SimpleNamespace) else _this_one(value)
     return Value((type(value).__qualname__, itself)), *found
 
 
 def _of_held(value: Any, depth: int) -> Any:
-    """The part of what is no argument: that may be as long as a data set, or grow at each call."""
+    """The part that a value makes which is no argument: it may be as long as a data set, or grow
+    with each call, so that of a long one only the type counts."""
     long = isinstance(value, (*CONTAINERS, collections.deque)) and len(value) > LONG
     if long or isinstance(value, BUFFERS):
         return type(value).__qualname__
@@ -154,7 +155,7 @@ def _is_ours(value: Any) -> Any:
 
 
 def _of_function(function: types.FunctionType, depth: int) -> tuple:
-    """Its code, its defaults, what it closes over, and the globals that it names."""
+    """The code of a function, its defaults, what it closes over, and the globals that it names."""
     parts = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
         parts.append(None if cell == EMPTY else cell.cell_contents)
@@ -189,8 +190,8 @@ def _layout(value: torch.Tensor) -> tuple:
 
 
 def _order(value: torch.Tensor) -> tuple:
-    """Of what is not contiguous: the dimensions as they lie in memory, which are expanded, and
-    whether there are gaps."""
+    """For a tensor that is not contiguous: its dimensions in their order in memory, which of them
+    are expanded, and whether there are no gaps."""
     strides = value.stride()
     order = tuple(sorted(range(value.dim()), key=lambda dim: -strides[dim]))
     expanded = tuple([stride == 0 for stride in strides])
@@ -198,7 +199,8 @@ def _order(value: torch.Tensor) -> tuple:
 
 
 def _numbers(value: torch.Tensor) -> tuple:
-    """Of a small tensor that nothing is differentiated by: of a single one, as of a number."""
+    """The numbers of a small tensor that does not require grad; of one element, as a plain
+    number."""
     if value.requires_grad or unusual(value) or value.numel() > FEW:
         return ()
     found = plain(value).flatten().tolist()
@@ -206,13 +208,13 @@ def _numbers(value: torch.Tensor) -> tuple:
 
 
 def _is_symmetric(x: torch.Tensor) -> bool:
-    """A trial tells of one that is symmetric as long as it stays so."""
+    """Whether x is symmetric: then a trial, which keeps it so, speaks of such inputs only."""
     return x.dim() > 1 and x.shape[-1] == x.shape[-2] and is_symmetric(plain(x))
 
 
 def _this_one(value: Any) -> Any:
-    """Something that is equal for this very object alone and does not keep it alive; of bytes and
-    characters, which each call is handed anew, what they are."""
+    """Something that is equal for this very object alone and does not keep it alive. For arrays of
+    bytes or characters, which may be made anew for each call, it is their contents."""
     if isinstance(value, BUFFERS):
         return contents(value)
     if type(value).__eq__ is not object.__eq__ and not isinstance(value, type):
@@ -224,16 +226,16 @@ def _this_one(value: Any) -> Any:
 
 
 def nested_kind_of(call: Any, sizes: Collection) -> tuple:
-    """What tells a call that another one makes from others of this kind, whatever the sizes.
+    """The kind of a call that is made within another call, without sizes.
 
     Args:
-        sizes: of the call that makes it; a number may be one.
+        sizes: the sizes in the outer call; a number that is among them counts as a size.
     """
     return without(kind_of(call), sizes, objects=True)
 
 
 def regardless(call: Any) -> tuple[tuple, tuple]:
-    """The kind of a call, whatever its sizes; and whatever its numbers, too.
+    """The kind of a call without its sizes; and without its numbers, too.
 
     Objects are told apart by what they hold.
     """
@@ -246,11 +248,11 @@ def sizes_of(call: Any) -> set[int]:
 
 
 def without(kind: Any, sizes: Collection, values: bool = False, objects: bool = False) -> Any:
-    """The same without sizes; those that are 0 or 1, and which numbers are one, stay.
+    """The kind without sizes. A size of 0 or 1 stays, and so does the fact that a number is a size.
 
     Args:
-        sizes: that a number may be.
-        values: leave out values, too, but that of a tensor that is one number.
+        sizes: numbers that count as sizes.
+        values: leave out values, too, except that of a tensor with one element.
         objects: leave out which object it is.
     """
     if isinstance(kind, Value):

@@ -1,12 +1,12 @@
 """How outputs, and what backward returns, change along a direction: exactly, by forward mode.
 
 Forward mode carries a tangent beside each number through whatever code runs; it needs no graph. So
-it goes through all that a second backward loses: what forward keeps, what is detached, what is
-computed under no_grad. Torch switches it off inside `forward` of a custom Function and asks its
+it follows all that a second backward loses: what forward keeps, what is detached, what is computed
+under no_grad. Torch switches forward mode off inside `forward` of a custom Function and calls its
 `jvp`; here it stays on, and `apply_jvp` hands over the tangents that forward itself has made.
 
 Where the code leaves torch (NumPy, .item(), an operation without a formula) a tangent would be lost
-without a word: that is noticed, with its line, and `Lost` is raised.
+without an error. That is noticed, with its line, and `Lost` is raised.
 """
 
 import sys
@@ -44,12 +44,12 @@ from .operators import custom_of
 from .places import is_own, line_of_code
 from .untracked_steps import DATA
 
-MADE = "double_backward.tangents"  # in a node's metadata: the tangents that forward has made
+MADE = "double_backward.tangents"  # key of a node's metadata: the tangents that forward has made
 LEAVES_TORCH = {
     "item", "tolist", "numpy", "__array__", "__float__", "__int__", "__index__", "__complex__",
     "data_ptr", "untyped_storage", "storage", "__dlpack__", "__reduce_ex__",
 }  # fmt: skip
-NO_NUMBERS = {  # of what they are given, these take the shape alone
+NO_NUMBERS = {  # these use the shape of their tensor and not its numbers
     "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "randint_like",
     "full_like", "new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided",
 }  # fmt: skip
@@ -57,7 +57,7 @@ STAIRS = {  # their derivative is 0
     "floor", "ceil", "round", "sign", "sgn", "trunc", "fix", "heaviside", "signbit", "floor_",
     "ceil_", "round_", "sign_", "trunc_", "__floordiv__", "floor_divide", "bernoulli",
 }  # fmt: skip
-HANDED = "to_save", "non_differentiable", "dirty_tensors"  # to ctx
+HANDED = "to_save", "non_differentiable", "dirty_tensors"  # attributes of ctx that hold outputs
 OURS = {"_unpack_dual", "_make_dual"}
 IN_PLACE_OF_GRAPH = {"detach_", "set_", "tensor", "new_tensor", "as_subclass", "_make_subclass"}
 
@@ -76,7 +76,7 @@ class Changes(NamedTuple):
 
 
 class Notes:
-    """The first reason why tangents cannot be followed, "" where they can."""
+    """Holds the first reason why tangents cannot be followed, "" where they can."""
 
     reason = ""
 
@@ -88,7 +88,7 @@ class Notes:
 
 
 def tangent(t: Any) -> Tensor | None:
-    """What is carried beside a tensor, None where nothing is."""
+    """The tangent of a tensor, None where there is none."""
     if not isinstance(t, Tensor) or not (t.is_floating_point() or t.is_complex()):
         return None
     return forward_ad.unpack_dual(t).tangent
@@ -102,7 +102,7 @@ def _with(plain, carried):
 
 
 class _Carry(TorchFunctionMode):
-    """Tangents go along where torch drops them; where they cannot, that is noted."""
+    """Keeps tangents where torch drops them, and notes where that is not possible."""
 
     def __init__(self, notes: Notes) -> None:
         super().__init__()
@@ -117,7 +117,8 @@ class _Carry(TorchFunctionMode):
         return super().__exit__(*error)
 
     def everywhere(self):
-        """Inside, it is active: also in a backward that begins while it is asked for something."""
+        """Inside, this mode is active, also in a backward that begins during its own
+        `__torch_function__`."""
         return nullcontext() if self.depth else self
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -147,7 +148,7 @@ class _Carry(TorchFunctionMode):
         return result
 
     def _loses(self, func, name, args, kwargs, result):
-        """The name of what a tangent does not come out of, else ""."""
+        """The name of an operation whose result lacks a tangent that it should have, else ""."""
         if name in LEAVES_TORCH or name in IN_PLACE_OF_GRAPH:
             return name
         if any(tangent(v) is not None for k, v in kwargs.items() if k in ("alpha", "beta")):
@@ -168,7 +169,8 @@ def _is_continuous(t):
 
 
 def _recorded_grad(args, kwargs):
-    """Some formulas of torch drop a tangent where nothing is recorded: so it is, and let go."""
+    """`torch.autograd.grad`, recorded in any case, since some formulas of torch drop a tangent
+    where nothing is recorded; the graph is dropped where it was not asked for."""
     names = "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     asked = given.get("create_graph", False)
@@ -182,7 +184,7 @@ def _recorded_grad(args, kwargs):
 
 @contextmanager
 def _put_back(waiting: list[Callable]) -> Iterator[None]:
-    """In the end, what stands in for a method that was not called."""
+    """In the end, put back each method whose replacement was not called."""
     try:
         yield
     finally:
@@ -192,9 +194,10 @@ def _put_back(waiting: list[Callable]) -> Iterator[None]:
 
 @contextmanager
 def looked_at() -> Iterator[Notes]:
-    """While something runs as ever: whether it does what cannot be followed, before that is tried.
+    """Inside, code runs as usual, and what tangents could not follow is noted.
 
-    Torch may wait for itself for ever where a forward writes into a tensor with a tangent.
+    Tangents are tried only afterwards: torch may wait for itself for ever where a forward writes
+    into a tensor with a tangent.
     """
     notes, waiting, here = Notes(), list[Callable](), threading.get_ident()
 
@@ -236,7 +239,7 @@ def looked_at() -> Iterator[Notes]:
 
 
 def _unwritten(method, notes):
-    """The same, that notes where it writes into what it is given."""
+    """The same method, which notes if it writes into its arguments."""
 
     def run(*args, **kwargs):
         tensors = [a for a in tree_leaves(args) if isinstance(a, Tensor)]
@@ -250,7 +253,7 @@ def _unwritten(method, notes):
 
 
 def _next_call(cls, name, wrapper, waiting):
-    """This thread's next call of a method, and only that, is that of `wrapper(method)`."""
+    """Have this thread's next call of a method, and only that, call `wrapper(method)` instead."""
     own, method, here = vars(cls).get(name), getattr(cls, name), threading.get_ident()
 
     def once(*args, **kwargs):
@@ -292,7 +295,7 @@ def _carried(notes: Notes) -> Iterator[None]:
 
     def apply(method):
         def hooked(self, *grads):
-            if threading.get_ident() != here:  # of somebody else, or on another device
+            if threading.get_ident() != here:  # called by someone else, or on another device
                 return method(self, *grads)
             once = is_once_differentiable(custom_of(self))  # its guard would drop the tangents
             guard = torch.no_grad() if once else nullcontext()
@@ -306,12 +309,12 @@ def _carried(notes: Notes) -> Iterator[None]:
 
 
 class _Applied:
-    """One call of a Function: its forward, and setup_context, with forward mode on."""
+    """One call of a Function, whose forward and setup_context run with forward mode on."""
 
     def __init__(self, cls: Any, ctx: Any, carry: _Carry) -> None:
         self.cls, self.ctx, self.carry = cls, ctx, carry
-        self.duals: dict[int, Tensor] = {}  # id of an output -> the same with its tangent
-        self.plain: dict[int, Tensor] = {}  # and the other way round
+        self.duals: dict[int, Tensor] = {}  # id of an output -> the output with its tangent
+        self.plain: dict[int, Tensor] = {}  # id of an output with its tangent -> the output
 
     def follow(self, waiting: list[Callable]) -> None:
         _next_call(self.cls, "forward", self.forward, waiting)
@@ -337,7 +340,7 @@ class _Applied:
         return run
 
     def _apart(self, y, given):
-        """An output without its tangent, and that."""
+        """An output without its tangent, and the tangent."""
         carried = tangent(y)
         if carried is None:
             known = isinstance(y, Tensor) and _is_continuous(y)
@@ -349,8 +352,9 @@ class _Applied:
         return plain, carried
 
     def _kept(self, plain, tangents):
-        """What ctx was handed of the outputs is what is returned; what is saved of those that are
-        marked keeps its tangent, which they lose."""
+        """Replace the outputs that ctx holds by those that are returned, and give the tangents to
+        hand over. An output that is marked non-differentiable has no tangent outside, but keeps it
+        where it is saved."""
         own = {name: getattr(self.ctx, name, None) or () for name in HANDED}
         marked = {id(self.plain.get(id(k), k)) for k in own["non_differentiable"]}
         for name, kept in own.items():
@@ -377,7 +381,7 @@ class _Applied:
 
 @cache
 def available() -> bool:
-    """Whether torch has all that this stands on, whatever is active where that is first asked."""
+    """Whether torch has all that this module needs. The first call may be made in any context."""
     return not by_itself(missing)
 
 
@@ -386,7 +390,7 @@ def changes(
 ) -> Changes:
     """The outputs that `given` chooses, and G, and how they change where x moves along d.
 
-    Raises `Lost`, also in the place of whatever is raised.
+    Raises `Lost`, also in the place of any other error.
     """
     outputs = list[Any]()
 
@@ -403,9 +407,9 @@ def changes(
 
 @contextmanager
 def following(around: Callable[[], AbstractContextManager] = nullcontext) -> Iterator[None]:
-    """Inside, and inside `around()`, tangents go through whatever runs.
+    """Inside, which is inside `around()`, too, tangents are followed through all that runs.
 
-    Raises `Lost` where one cannot be followed, also in the place of whatever is raised.
+    Raises `Lost` where one cannot be followed, also in the place of any other error.
     """
     if not available() or in_forward_mode():
         raise Lost("forward mode is in use")
@@ -416,21 +420,21 @@ def following(around: Callable[[], AbstractContextManager] = nullcontext) -> Ite
             yield
     except Lost:
         raise
-    except Exception as error:  # of the callable, or an operation without a formula
+    except Exception as error:  # raised by the callable, or by an operation without a formula
         raise Lost(str(error).partition("\n")[0]) from error
     if notes.reason:
         raise Lost(notes.reason)
 
 
 def moved(x: Sequence[Tensor], d: Sequence[Tensor]) -> list[Tensor]:
-    """The same inputs, with d for their tangents; what does not move has none."""
+    """The inputs, with d for their tangents; one that does not move has none."""
     return [
         forward_ad.make_dual(t, s.to(t.dtype)) if s.any() else t for t, s in zip(x, d, strict=True)
     ]
 
 
 def _apart(t):
-    """Its numbers, and their tangent, 0 where there is none."""
+    """A tensor without its tangent, and the tangent, 0 where there is none."""
     plain, carried = forward_ad.unpack_dual(t)
     plain = plain.detach().clone()
     return plain, torch.zeros_like(plain) if carried is None else carried.detach().clone()

@@ -1,7 +1,7 @@
-"""One call of a Function, checked beside its inputs: is its second derivative right?
+"""One call of a Function, checked near its inputs: is its second derivative right?
 
-Everything happens a little beside the point, away from kinks that zeros and ties sit on, in float64
-where the Function can do that. `check` does the rest.
+All is measured a little beside the point, away from the kinks at zeros and at equal elements, and
+in float64 where the Function can compute in it. `check` does the rest.
 """
 
 import threading
@@ -61,7 +61,7 @@ from double_backward.phrases import Phrase
 from double_backward.surroundings import Surroundings, no_packing
 
 CURED = 0.1  # less than this share of what was off is left
-BESIDE = 1e-3  # how far beside the point, in proportion to the inputs
+BESIDE = 1e-3  # how far the inputs are moved from the point, relative to their size
 
 
 class Unknown(Exception):
@@ -95,7 +95,7 @@ def plainly(call, inputs, grad_outs):
 
 
 def tangents_out(call, inputs, tangents):
-    """Tangents by the number of the output, as the Function's jvp gives them."""
+    """Tangents by the number of their output, as the Function's jvp gives them."""
     inside = in_forward_mode()  # levels cannot be nested
     level = nullcontext() if inside else forward_ad.dual_level()
     with forward_mode(), level:
@@ -110,8 +110,8 @@ def tangents_out(call, inputs, tangents):
 
 
 def only_used(grad_outs):
-    """The grad_outs, with None for a constant 0, which torch hands over for an output that nobody
-    uses; where there is nothing else, as they are."""
+    """The grad_outs with None for a constant 0, which torch hands over for an output that is not
+    used; unchanged where all would be None."""
     if len(grad_outs) < 2 or in_forward_mode():
         return list(grad_outs)
     used = [None if _is_nothing(g) else g for g in grad_outs]
@@ -121,14 +121,14 @@ def only_used(grad_outs):
 def _is_nothing(grad_out):
     if not isinstance(grad_out, torch.Tensor) or is_followed(grad_out):
         return False
-    known = unwrapped(grad_out)  # all of a batch
+    known = unwrapped(grad_out)  # all elements of a batch
     if known.layout is not torch.strided or unbatched(known) is not known:
         return False
     return not known.any()
 
 
 def _refuse_unusual(tensors):
-    """Raise `Unknown` where the elements of one cannot be moved one by one."""
+    """Raise `Unknown` if there is a tensor whose elements cannot be moved one by one."""
     for tensor in tensors:
         what = unusual(tensor) if isinstance(tensor, torch.Tensor) else ""
         if what:
@@ -137,19 +137,20 @@ def _refuse_unusual(tensors):
 
 
 class Trial:
-    """One call of a Function, measured beside its inputs for one grad_out.
+    """One call of a Function, measured near its inputs for one set of grad_outs.
 
-    All questions are asked in the way that `expected` says: with grad_outs that have a graph, if
-    those that are given have one; without, from `without_graph` on.
+    The grad_outs have a graph where those that are given have one, until `without_graph` is called.
 
     Args:
         call: a `calls.Call`.
-        grad_outs: what backward was given, one for each output; None for what has no gradient. None
-            where it is not known: then each output is given one that has a graph.
-        way: how the Function itself is asked; `tangents_out`, with tangents for grad_outs.
+        grad_outs: what backward was given, one for each output, None for one without a gradient. Or
+            None where they are not known: then each output is given one that has a graph.
+        way: how the Function's gradients are computed. With `tangents_out` the tangents of its
+            outputs are checked, and `grad_outs` are the tangents of its inputs.
         dtype: the precision in which the Function computes, as in `check.measure`.
         anyway: make the call again also where what it changes cannot be put back.
-        outputs: the numbers of those that are given one where grad_outs is None; None for all.
+        outputs: the numbers of the outputs that are given a grad_out where `grad_outs` is None;
+            None for all.
 
     Raises:
         Unknown: with a reason that can be read after "because".
@@ -189,8 +190,8 @@ class Trial:
             raise Unknown("its gradients jump where its inputs are moved a little")
 
     def _refuse_another(self):
-        """Raise `Unknown` where a Function that changes something does not do again what it did, so
-        that nothing is told of the call that was met."""
+        """Raise `Unknown` where a Function that changes something does not do the same again: then
+        a new call says nothing of the one that was met."""
         did = self.call.did_both
         if did is None or not self.around.changed:
             return
@@ -207,7 +208,7 @@ class Trial:
             raise Unknown(DOES_ANOTHER)
 
     def _keeps_16_bits(self):
-        """Whether forward keeps anything in 16 bits: a step that is lost there moves nothing."""
+        """Whether forward keeps anything in 16 bits, in which a small step may be lost."""
         with unless_gone(), self.line.subject.around(), torch.no_grad():  # of the Function
             ctx, _ = forward_again(self.call, self.inputs())
             kept = tree_leaves([ctx.saved_tensors, ctx.attributes])
@@ -229,7 +230,7 @@ class Trial:
         return found
 
     def _subject(self, precision):
-        """Beside the point, so that a zero is none and equal elements are not equal."""
+        """The subject a little beside the point, where no element is 0 and no two are equal."""
         draw = torch.Generator().manual_seed(2)
         with torch.no_grad():
             given = [x.detach() for x in self.call.inputs.values()]
@@ -241,7 +242,7 @@ class Trial:
             )
             u = tuple(_weight(g, precision, draw) for g in self.grad_outs)
         follows = tuple(isinstance(g, torch.Tensor) and g.requires_grad for g in self.grad_outs)
-        call, apart = self.call, partial(_apart, self.call, self.around)  # no circle
+        call, apart = self.call, partial(_apart, self.call, self.around)  # not self, for no cycle
         self._turning = turning = _Turning()
         plain = partial(_outputs, call, turning)
         function = plain if self.way is plainly else partial(_no_outputs, len(u))
@@ -274,8 +275,8 @@ class Trial:
             return ask(function, *self._where_all_is_finite())
 
     def _where_all_is_finite(self):
-        """The inputs here; if some outputs or gradients are not finite, in the place of all that
-        stands still an element that does not."""
+        """The inputs here. If some outputs or gradients are not finite, each element that stands
+        still is replaced by one that moves."""
         outs, grads = self.line.both()
         if all(t.isfinite().all() for t in (*outs, *grads)):
             return self.line.x()
@@ -284,7 +285,8 @@ class Trial:
         return [x.detach().requires_grad_() for x in found]
 
     def _inside_the_domain(self, subject):
-        """After a step to the other side where this one has no values, as arcosh at 1."""
+        """The subject with the step taken to the other side in elements for which this side has no
+        value, as arcosh at 1."""
         outs, grads = Line.of(subject).both()
         if all(t.isfinite().all() for t in (*outs, *grads)):
             return subject
@@ -297,9 +299,9 @@ class Trial:
         return subject.at(x)
 
     def is_handed_its_gradient(self):
-        """Whether backward returns a tensor that apply was handed, and forward does not use.
+        """Whether backward returns a tensor that apply was given and that forward does not use.
 
-        The gradient was then computed outside: what it depends on is not seen.
+        The gradient was then computed outside the Function, and what it depends on is not seen.
         """
         values, g = self.expected.values, self.expected.g
         if self.way is not plainly or self.expected.by_input.value.any():
@@ -316,11 +318,11 @@ class Trial:
         return False
 
     def depends(self):
-        """Whether what it gives changes with the inputs."""
+        """Whether the gradients (or tangents) that it gives change with the inputs."""
         return bool(self.expected.by_input.value.any())
 
     def jvp_is_wrong(self):
-        """Whether the tangents that it gives are another change than that of its outputs."""
+        """Whether the tangents that jvp gives differ from the change of the outputs."""
         line, places = self.line, list(self.call.inputs)
         u = line.subject.u  # the tangents of the inputs
         with line.subject.around():
@@ -341,25 +343,26 @@ class Trial:
         return found is Outcome.WRONG
 
     def left_out(self):
-        """How many elements of its gradients are not finite, and of how many."""
+        """How many elements of its gradients are not finite, and how many there are in all."""
         return int((~self.expected.g.isfinite()).sum()), len(self.expected.g)
 
     def tells(self):
-        """Whether its gradients change so much that something that is lost would show."""
+        """Whether its gradients change so much that a lost path would show."""
         return self.expected.tells
 
     def reads_values(self):
-        """Whether it decides by the values of tensors, or may do so."""
+        """Whether the Function branches on the values of tensors, or may do so."""
         line = self.line
         with unless_gone(), line.subject.around(), torch.no_grad():  # of the Function
             return reads_values(lambda: line.subject.backward_inside(line.x(), line.u()))
         return True
 
     def judge(self, way=None):
-        """`Checked` of the gradients that `way(call, inputs, grad_outs)` computes, after all that
-        may speak for them; its `wrong` are keys from `places`.
+        """`Checked` of the gradients that `way(call, inputs, grad_outs)` computes, once rounding
+        and other excuses have been ruled out; its `wrong` are keys from `places`.
 
-        Raises `Unknown` where they are not those that the Function gives.
+        Raises `Unknown` where nothing can be said, as where these are not the gradients that the
+        Function gives.
         """
         way = way or self.way
         found = self.check(way)
@@ -385,7 +388,8 @@ class Trial:
         return replace(found, wrong=tuple(wrong))
 
     def _is_right_but_for_phases(self, way):
-        """Where its outputs may be eigenvectors, and it is not known of what."""
+        """Whether its second derivative is right if its outputs are taken for eigenvectors of a
+        matrix that is not known."""
         if self.way is not plainly or self._turning.turn is not None:
             return False
         with self.line.subject.around():
@@ -400,8 +404,8 @@ class Trial:
         return check(measure(self.line, dtype=self.dtype), self._vjp(way))
 
     def _without_rounding(self):
-        """The differences, less what is mostly rounding; where that is all, those of a Function
-        that computes in fewer digits."""
+        """What is expected, without elements that are mostly rounding; where none is left, it is
+        measured again as for a Function that computes in fewer digits."""
         expected = without_rounding(self.expected)
         for dtype in (torch.float32, torch.bfloat16):
             if expected.probes:
@@ -410,11 +414,11 @@ class Trial:
         return expected
 
     def check(self, way=None, place=None):
-        """How the derivative of its gradients agrees with differences.
+        """`Checked`: whether the derivative of its gradients is right.
 
         Args:
-            way: in which the gradients are computed.
-            place: the number of the only input that moves.
+            way: how the gradients are computed; None for the Function's own way.
+            place: the number of the only input that moves; None for all.
         """
         line, vjp = self.line, self._vjp(way or self.way)
         expected = self.expected if place is None else self._measured(line.by_input_only(place))
@@ -429,8 +433,8 @@ class Trial:
         return any(x.dtype is not given.dtype for x, given in pairs)
 
     def _in_its_own_precision(self, expected, vjp, found):
-        """`found`, or what is found as it was called, where nothing is wrong then: `.float()` of
-        float32 makes no copy. What is as wrong there stays wrong, whatever its digits are."""
+        """`found`, or what is found in the dtypes of the call if nothing is wrong in these, since
+        `.float()` of float32 makes no copy. What is as wrong there as in float64 stays wrong."""
         inputs = self.call.inputs.values()
         own = replace(expected, line=self._narrowed(expected.line), rtol=max(map(_rtol, inputs)))
         if found.error is not None:
@@ -461,18 +465,18 @@ class Trial:
         )
 
     def without_graph(self):
-        """From here on grad_out is a constant."""
+        """Take grad_out for a constant from now on."""
         self.expected = self.expected.with_constants()
 
     def _measured(self, line):
         return measure(line, dtype=self.dtype)
 
     def _where_not_refused(self, way):
-        """What is found by those inputs to which autograd does not refuse the way; None if there
-        are none.
+        """What is found where only those inputs move by which autograd can differentiate the
+        gradients; None if there are none.
 
-        A compiled region refuses on the way to the inputs that it keeps, and to grad_out. On the
-        way to the others it may be silent.
+        A compiled region raises where its gradients are differentiated by the inputs that it keeps,
+        or by grad_out. By the others the derivative may be silently wrong.
         """
         line, probes = self.line.with_constants(), self.expected.probes.values()
         asked = line.asking(self._vjp(way))
@@ -488,8 +492,8 @@ class Trial:
         """Places whose gradient has lost a part in the Function's own precision."""
         try:
             cast = Line.of(self._subject(torch.float32)).asking(self._vjp(way))
-            top = torch.finfo(torch.float32).max ** 0.5  # beyond, it would be NaN there, and lost
-            # Where digits have cancelled there, G is another one, and no path need be lost.
+            top = torch.finfo(torch.float32).max ** 0.5  # beyond this it would be NaN in float32
+            # Where digits cancel in float32, G differs although no path is lost.
             kept = self.expected.weights.abs() < top
             kept &= (cast.gradients() - self.expected.g).abs() <= ROUGHLY[0] * self.expected.g.abs()
             probes = {p: v * kept for p, v in self.expected.probes.items()}
@@ -510,20 +514,20 @@ class Trial:
         }
 
     def _repeats(self):
-        """Whether the Function gives the same gradients a second time, not recorded."""
+        """Whether the Function gives the same gradients a second time, without create_graph."""
         return not apart(self.line.gradients(), self.expected.g, NONE).any()
 
     def first(self, size=1.0, output=None, place=None, rtol=ROUGH):
-        """How the first derivative compares with that of forward, to some digits, as far as it is
-        finite.
+        """The `Outcome` of comparing what backward returns with the derivative of forward, where
+        both are finite.
 
-        An output whose grad_out is 0 is not asked: what backward returns for it may be ignored.
+        An output whose grad_out is 0 is not asked, unless it is `output`.
 
         Args:
-            size: of the grad_outs, as a multiple.
-            output: the number of the only output that is given one.
-            place: the number of the only input that moves.
-            rtol: what is off by less is right.
+            size: a factor for the grad_outs.
+            output: the number of the only output that is given a grad_out; None for all.
+            place: the number of the only input that moves; None for all.
+            rtol: a relative error below this is right.
         """
         every = zip(self.line.subject.u, self.grad_outs, strict=True)
         asked = [None if u is None or not (g.any() or output is not None) else u for u, g in every]
@@ -540,7 +544,7 @@ class Trial:
 
 
 class _Did(Listener):
-    """Notes what a Function did, at the first backward."""
+    """Notes what a Function did, at its first recorded backward."""
 
     def __init__(self, function):
         self.function, self.did = function, None
@@ -561,18 +565,21 @@ def drawn(call):
 
 
 def of_jvp(call, tangents):
-    """ "jvp" where that is wrong itself, "wrong" where its derivative is, "depends" (on the inputs)
-    or None where all is right; or an `Unknown`, the reason why that is not known.
+    """Judge the jvp of a Function, and return what was found.
+
+    That is "jvp" where jvp itself is wrong, "wrong" where its derivative is wrong, and where all is
+    right "depends" if the tangents depend on the inputs, else None. Where that is not known, it is
+    an `Unknown` with the reason, which is returned and not raised.
 
     Args:
-        tangents: one for each input, None for one that stands still.
+        tangents: one for each input, None for an input that stands still.
     """
     pairs = zip(call.inputs.values(), tangents, strict=True)
     given = [torch.zeros_like(x) if t is None else t for x, t in pairs]
     try:
         truth = Trial(call, given, tangents_out)
         if truth.jvp_is_wrong() and Trial(call, None).first() is Outcome.RIGHT:
-            return "jvp"  # of forward, as backward is; a surrogate may have either
+            return "jvp"  # of forward, as backward is; beside a surrogate, jvp may be one
         if truth.judge().wrong:
             return "wrong"
         return "depends" if truth.depends() else None
@@ -581,12 +588,12 @@ def of_jvp(call, tangents):
 
 
 def has_wrong_jvp(call):
-    """Whether it is wrong, or its derivative is: by all inputs, or by one alone. Where that cannot
-    be asked, it is not said to be right."""
+    """Whether jvp or its derivative is wrong, with all inputs moving or with one alone; True also
+    where nothing can be said with all of them."""
     tangents = drawn(call)
     if of_jvp(call, tangents) not in ("depends", None):
         return True
-    with suppress(Unknown):  # a jvp may ask for all of them
+    with suppress(Unknown):  # a jvp may need the tangents of all inputs
         for place in range(len(tangents)):
             one = [t if i == place else None for i, t in enumerate(tangents)]
             if Trial(call, one, tangents_out).jvp_is_wrong():
@@ -600,7 +607,7 @@ def _first(expected, rtol):
 
 
 class _Turning:
-    """Turns what are eigenvectors among the outputs, as the first call tells."""
+    """Turns the outputs that are eigenvectors, which it finds at its first call."""
 
     def __init__(self):
         self.is_known, self.turn = False, None
@@ -620,7 +627,7 @@ def _no_outputs(count, x):
 
 
 def vjp_of(call, way, turning):
-    """A way to have the gradients, as `check` asks for them, of outputs that are turned."""
+    """`way` as the `vjp` of a `check.Subject`, for outputs that may have been turned."""
 
     def gradients(function, x, u):
         if way is plainly:
@@ -634,8 +641,8 @@ def vjp_of(call, way, turning):
 
 
 def _where_finite(line):
-    """The same line, on which that stands still which is not finite, or whose output or gradient is
-    not: elements are known by their place, as far as shapes agree."""
+    """The same line, on which an element stands still if, in its place, an input, output or
+    gradient of the same shape is not finite."""
     outs, grads = line.both()
     known: dict[torch.Size, torch.Tensor] = {}
     for t in (*line.subject.x, *outs, *grads):
@@ -650,17 +657,17 @@ def _where_finite(line):
 
 @contextmanager
 def _apart(call, around):
-    """Nobody listens, nothing stays changed, no hook packs what is saved, and random draws are
-    those of the call."""
+    """Inside, nobody listens, no hook packs what is saved, and random draws are those of the call;
+    all that is changed inside is put back."""
     drawn = call.state.drawn_again(call.draws)
     with unheard(), no_packing(), call.made_again_in(around), drawn as before:
         yield
-        if call.draws or threading.active_count() == 1:  # else another thread may have drawn
+        if call.draws or threading.active_count() == 1:  # otherwise another thread may have drawn
             around.drew |= not before.are_as_now()
 
 
 def _weight(grad_out, precision, generator):
-    """Numbers for grad_out; of one that is 0, on which nothing would depend, others."""
+    """grad_out without its graph; if all of it is 0, other numbers, on which G depends."""
     if not isinstance(grad_out, torch.Tensor) or not is_continuous(grad_out):
         return None
     u = copied(_cast(grad_out.detach(), precision))
@@ -676,19 +683,19 @@ def _rtol(x):
 
 
 def _at(expected, place):
-    """The same, of the gradient at this place alone."""
+    """The same, with weights for the gradient at this place alone."""
     weights = expected.probes.get(place, torch.zeros_like(expected.weights))
     return replace(expected, weights=weights)
 
 
 def _is_cured(wide, narrow):
-    """Whether what is off in the one is not off in the other: by far less, not by fewer digits."""
+    """Whether each part that is wrong in `wide` is off by far less in `narrow`."""
     pairs = [(getattr(wide, part), getattr(narrow, part)) for part in PARTS]
     return all(abs(b.expected - b.got) < CURED * abs(a.expected - a.got) for a, b in pairs if a.bad)
 
 
 def _has_lost(expected, got):
-    """Whether a part of what autograd says is gone: there are no digits to compare here."""
+    """Whether a part of what autograd says is gone, as far as that shows in few digits."""
     size = sum(a.norm() for a in expected)
     parts = zip(expected, got, strict=True)
     return any(a.norm() > LOST * size and b.norm() < LOST * a.norm() for a, b in parts)

@@ -1,9 +1,9 @@
-"""Second derivatives through Functions that are not yours: loud where wrong, or made right.
+"""Second derivatives through Functions that are not yours: wrong ones raise, or are made right.
 
 `with detect_intermediates():` turns a second derivative that a custom Function would get wrong
 into an error. `with recompute_intermediates():` computes what the Function kept once more under
-autograd, so that the number becomes right, or raises where that cannot be had; a Function that may
-not be called again is left alone, with a warning.
+autograd, so that the number becomes right, or raises where that is not possible; a Function that
+may not be called again is left alone, with a warning.
 """
 
 from collections.abc import Iterable, Iterator
@@ -76,7 +76,8 @@ class SecondDerivativeError(RuntimeError):
     """A second derivative was asked for that would have been a wrong number."""
 
     def __str__(self) -> str:
-        """In lines of a readable length, also behind the name that Python prints in front."""
+        """The text in lines of a readable length, counting the name that Python prints before
+        it."""
         who, _, said = super().__str__().partition(": ")
         if " " in who:
             name = f"{type(self).__module__}.{type(self).__qualname__}:"
@@ -85,71 +86,73 @@ class SecondDerivativeError(RuntimeError):
 
 
 class UncheckedFunctionWarning(UserWarning):
-    """`detect_intermediates` has met a Function of which it cannot say whether it is right."""
+    """A Function was met that `detect_intermediates` or `recompute_intermediates` cannot check."""
 
 
 @contextmanager
 def detect_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
     """Inside, a second derivative that a custom Function would get wrong raises.
 
-    Like `torch.autograd.detect_anomaly`, for debugging: forward and the first backward must both
-    run inside. Where a first derivative is recorded (`create_graph=True`), the custom Functions in
-    it are called again beside their inputs, and what autograd says of their backward is compared
-    with finite differences. Where the two disagree, an error waits on the path from the gradient to
-    the Function's inputs; it is raised when a second derivative comes along there. A Function that
-    is right is left as it is. First derivatives are as without, and are not checked: one that is
-    wrong, or not linear in grad_out, is for `diagnose`. What is cut off outside custom Functions
-    (`detach`, `autograd.grad` without `create_graph`, a hook) is not looked at: `diagnose_all`
-    tells of that.
+    Like `torch.autograd.detect_anomaly`, this is for debugging: forward and the first backward must
+    both run inside. Where a first derivative is recorded (`create_graph=True`), the custom
+    Functions in it are called again near their inputs, and what autograd says of their backward is
+    compared with finite differences. Where the two disagree, an error is put on the path from the
+    gradient to the Function's inputs; it is raised when a second derivative takes this path. A
+    Function that is right is left as it is. First derivatives stay as they are, and are not
+    checked: use `diagnose` for one that may be wrong, or not linear in grad_out. What is cut off
+    outside custom Functions (`detach`, `autograd.grad` without `create_graph`, a hook) is not
+    looked at: `diagnose_all` reports that.
 
     A Function is tried at the first call of each kind: same code, dtypes, sizes, layouts, inputs
     that require grad, and the same numbers, strings and flags, by value, among the arguments and
-    in what those, the class and its closures hold. From some kinds on, and where it reads values of
-    tensors, what it does is noted: calls that do the same operations are one kind, whatever their
-    sizes. A kind is then trusted, and tried again at its 4th, 16th, 64th … call; at the 2nd, 4th,
-    8th … while its gradients do not change with the inputs, which tells little. One that does the
-    same operations and is wrong only at some values (`torch.where`, a clamp) is missed until a
-    trial meets such a value.
+    in what those, the class and its closures hold. After some kinds, and where the Function reads
+    values of tensors, its operations are noted: calls that do the same operations are one kind,
+    whatever their sizes. A kind is then trusted, and tried again at its 4th, 16th, 64th … call; or
+    at the 2nd, 4th, 8th … while its gradients do not change with the inputs, which tells little. A
+    Function that does the same operations and is wrong only at some values (`torch.where`, a clamp)
+    is missed until a trial meets such a value.
 
-    A region that `torch.compile` has made is judged like a Function, and nothing is compiled anew:
-    it raises where it would be silent on one of the ways to its inputs or to grad_out; where torch
-    refuses on all of them, torch's own error comes. A second derivative by a Function's jvp raises
-    where it would be wrong, also where the jvp itself is: at once under `torch.func`, else when
-    somebody asks for it. So does forward mode over forward mode, which torch itself gets wrong for
-    every Function that is not linear.
+    A region that `torch.compile` has made is judged like a Function, and nothing is compiled anew.
+    It raises where its derivative by an input or by grad_out would be silently wrong; where torch
+    refuses all of these, torch's own error is raised. A second derivative by a Function's jvp
+    raises where it, or the jvp itself, is wrong: at once under `torch.func`, else when it is
+    computed. So does forward mode over forward mode, which torch itself gets wrong for every
+    Function that is not linear.
 
     A trial makes the call again with what was set when its forward began (autocast, the default
     dtype, deterministic algorithms), outside of `torch.func`, in float64 and, before an error, in
-    the dtype in which it came. An output whose gradient is None or a constant 0 is not judged, nor
-    are elements that are not finite, such as those of a mask of -inf.
+    the dtype of the call. An output whose gradient is None or a constant 0 is not judged, nor are
+    elements that are not finite, such as those of a mask of -inf.
 
     Nothing of yours is changed by a trial: memory, running statistics, random numbers, gradients,
     and the objects that a Function changes (a cache, a counter, a tree) are put back, also where
     it writes past the version counters (`.data[...] =`, NumPy).
 
-    Covers all threads. May be nested. Where a Function draws random numbers, the generators are set
-    back for the moment in which it is called again: threads that draw meanwhile get other numbers.
+    All threads are covered, and the context may be nested. While a Function that draws random
+    numbers is called again, the generators are set back: other threads that draw at that moment get
+    other numbers.
 
     Args:
         ignore: Functions that are left alone, as classes or by name ("Name" or "module.Name"), and
-            registered operators, themselves or by name ("my::name"): they are not tried, nothing is
-            said of them, and a second derivative through them is torch's own. A surrogate need not
-            stand here: what it means by a gradient is taken as it is, and its second derivative
-            judged as that of what backward returns. Holds as long as this `with` is open, also for
-            another one around it.
+            registered operators, themselves or by name ("my::name"): they are not tried, no warning
+            names them, and a second derivative through them is torch's own. A surrogate need not be
+            listed: its gradient is taken as it is, and its second derivative is judged as that of
+            what backward returns. The list holds as long as this `with` is open, also for another
+            one around it.
 
     Raises:
-        SecondDerivativeError: names the Function and what it keeps, and the lesson.
+        SecondDerivativeError: a second derivative would be wrong. The text names the Function, what
+            it keeps, and the lesson.
         TypeError: `ignore` is no list of Functions, operators or names; when the `with` is entered.
 
     Warns:
         UncheckedFunctionWarning: once for each Function that could not be called again, or not with
             the same result, or that ran before the `with`: its second derivative is torch's own.
-            Also of one that is not called again because it may change what cannot be put back, such
-            as a generator (`yield`); and of one that is called with more than 32 numbers that make
-            a difference: it is not tried with each from there on. The warning names the argument.
-        UserWarning: at the end, for a name in `ignore` that no Function has that was applied, nor
-            any other that is loaded.
+            Also for one that is not called again because it may change what cannot be put back,
+            such as a generator (`yield`); and for one that is called with more than 32 numbers that
+            make a difference: it is no longer tried with each. The warning names the argument.
+        UserWarning: at the end, for a name in `ignore` that is not the name of a Function that was
+            applied or is loaded.
     """
     with loud():
         rehearsed("detect_intermediates()", _detects, "right", "wrong")
@@ -159,38 +162,39 @@ def detect_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
 
 @contextmanager
 def recompute_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
-    """Inside, a second derivative through a custom Function is right, or it raises; where to call
+    """Inside, a second derivative through a custom Function is right, or it raises; where calling
     the Function again may change what cannot be put back, it is torch's own, with a warning.
 
-    As `detect_intermediates`, but where a Function is found wrong, its forward is called once more
-    under autograd, from its own arguments, and what it keeps then takes the place of what it kept;
-    or its setup_context alone is, with its outputs as they are. That is used only if the gradients
-    are the same as the Function's own and their derivatives agree with finite differences. A right
-    Function is left as it is; so is one whose backward is meant to be another derivative
-    (straight-through), but if it is wrong, it raises. A Function is tried as seldom as in
-    `detect_intermediates`, and what that may miss is the same; but where there are too many numbers
-    to try each kind, each call is tried. Compiled functions run as they were written
-    (`torch.compiler.set_stance("force_eager")`), also those compiled before, and afterwards as
-    compiled as they were. Under forward mode a Function is not repaired by its jvp: it is right, or
-    it raises; where that cannot be asked, a warning says so. Of threads, and of what is cut off
-    outside custom Functions, holds what `detect_intermediates` says.
+    This works like `detect_intermediates`, but where a Function is found wrong, its forward is
+    called once more under autograd, from its own arguments, and what it keeps then replaces what it
+    kept; or only its setup_context is called, with its outputs as they are. The result is used only
+    if the gradients are the same as the Function's own and their derivatives agree with finite
+    differences. A Function that is right is left as it is; so is one whose backward is meant to be
+    another derivative (straight-through), but it raises if its second derivative is wrong. A
+    Function is tried as seldom as in `detect_intermediates`, which misses the same errors; but
+    where there are too many numbers to try each kind, each call is tried. Inside, compiled
+    functions run as they were written (`torch.compiler.set_stance("force_eager")`), also those
+    compiled before; afterwards they run compiled again. Under forward mode a Function is not
+    repaired by its jvp: it is right, or it raises; where that cannot be checked, a warning says so.
+    What `detect_intermediates` says of threads, and of what is cut off outside custom Functions,
+    holds here, too.
 
     Args:
         ignore: Functions that are left alone, as for `detect_intermediates`: they are not tried,
             and a second derivative through them is torch's own number, right or wrong.
 
     Raises:
-        SecondDerivativeError: where that cannot be had: forward or backward leaves torch (NumPy, a
-            kernel), it gives another result when it is called again, its inputs were changed in
-            place since, or it ran before the `with`.
+        SecondDerivativeError: a second derivative cannot be made right: forward or backward leaves
+            torch (NumPy, a kernel), the Function gives another result when it is called again, its
+            inputs were changed in place since, or it ran before the `with`.
         TypeError: `ignore` is no list of Functions, operators or names; when the `with` is entered.
 
     Warns:
-        UncheckedFunctionWarning: once for each Function that is left alone, since to call it again
+        UncheckedFunctionWarning: once for each Function that is left alone, since calling it again
             may change what cannot be put back, such as a generator (`yield`); and for an operator
-            that writes into what it is given, which torch does not follow.
-        UserWarning: at the end, for a name in `ignore` that no Function has that was applied, nor
-            any other that is loaded.
+            that writes into its arguments, which torch does not follow.
+        UserWarning: at the end, for a name in `ignore` that is not the name of a Function that was
+            applied or is loaded.
     """
     with loud():
         rehearsed("recompute_intermediates()", _recomputes, "right", "right")
@@ -199,7 +203,8 @@ def recompute_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
 
 
 class _Wait(Function):
-    """Gradients as they are, and an error that waits on the way to whatever they depend on."""
+    """Returns gradients as they are, with a node in their graph that raises when its backward (or
+    jvp) is called."""
 
     is_ours = True
     generate_vmap_rule = True  # for torch.func
@@ -234,7 +239,7 @@ class _Wait(Function):
 
 
 def _is_something(grad):
-    """Whether it is not all 0; of a tensor that cannot say that, yes."""
+    """Whether a gradient is not all 0; True for a tensor whose numbers cannot be read."""
     try:
         return bool(unusual(grad) or plain(grad).any())
     except NoNumbers:
@@ -247,12 +252,12 @@ def _same(tensor):
 
 
 def _wait(text, call, grad_outs, grads, node=None):
-    """`grads` with an error on the way to the inputs and to grad_out.
+    """`grads`, for which an error is raised if they are differentiated by the inputs or grad_out.
 
     Args:
-        text: what it says, or a callable that gives it for the places of the gradients that are
-            differentiated further, and whether by inputs, or by grad_out alone; None there if
-            nothing is wrong with these.
+        text: the text of the error, or a callable that returns it, or None if nothing is wrong. The
+            callable is given the places of the gradients that are differentiated, and whether this
+            is by inputs or by grad_out alone.
     """
     places = [p for p, g in enumerate(grads) if isinstance(g, torch.Tensor)]
     if call is None:
@@ -264,7 +269,7 @@ def _wait(text, call, grad_outs, grads, node=None):
     count = 0 if call is None or call.transformed else len(call.inputs)
     error, given = partial(_raise, text, places, count), [grads[p] for p in places]
     if any(unbatched(g) is not g for g in map(unwrapped, given)):
-        error(range(len(places)))  # the graph of what waits would be lost
+        error(range(len(places)))  # the graph of `_Wait` would be lost
         return grads
     if not given or not (ahead or any(g.requires_grad for g in given)):
         return grads
@@ -273,16 +278,17 @@ def _wait(text, call, grad_outs, grads, node=None):
 
 
 def _raise(text, places, count, numbers, ahead=()):
-    """
+    """Raise the error of `_wait` if the gradients that are differentiated are wrong.
+
     Args:
         text, places: as in `_wait`.
-        count: how many inputs the Function has of which one can see whether they are asked for.
-        numbers: of the gradients that are differentiated.
-        ahead: whether that goes on to the inputs, one by one, then to the grad_outs.
+        count: the number of inputs of which it is known whether autograd needs their gradient.
+        numbers: the numbers of the gradients that are differentiated.
+        ahead: whether autograd needs the gradient of each input, and then of each grad_out.
     """
     if not numbers:
         return
-    seen = count and len(ahead) >= count and not torch.is_grad_enabled()  # else it may go on later
+    seen = count and len(ahead) >= count and not torch.is_grad_enabled()  # else maybe later
     by_inputs = not seen or any(ahead[:count])
     said = text({places[n] for n in numbers}, by_inputs) if callable(text) else text
     if said is not None:
@@ -290,15 +296,15 @@ def _raise(text, places, count, numbers, ahead=()):
 
 
 class _Remedy(Listener):
-    NAME = ""  # of the verb
-    UNCHECKED, SAID = "", ""  # what it notes, and says, of what it cannot check
-    LOST = ""  # what it notes of what torch loses
+    NAME = ""  # of the public function
+    UNCHECKED, SAID = "", ""  # its note, and its words, for a Function that it cannot check
+    LOST = ""  # its note for a Function whose graph torch forgets
 
     def __init__(self):
         self.said = set()
-        self.notes = []  # each a dict that somebody wants to have filled
+        self.notes = []  # the dicts of `noting` that are to be filled
         self.ignored = []  # what each open block ignores
-        self.met = set()  # of what was ever ignored, that which was applied
+        self.met = set()  # the ignored Functions and names that were applied
 
     @contextmanager
     def ignoring(self, given):
@@ -332,7 +338,7 @@ class _Remedy(Listener):
             self.could_not_check(call.function, call, reason)
 
     def warn(self, text):
-        """Once for each Function and reason, from when the first block is entered."""
+        """Warn, once for each text since the first block was entered."""
         if text not in self.said:
             self.said.add(text)
             messages.warn(text, UncheckedFunctionWarning)
@@ -347,8 +353,8 @@ class _Remedy(Listener):
             notes.setdefault(outcome, {})[messages.name_of(function, call, full=True)] = reason
 
     def after_jvp(self, call, tangents, outs):
-        """A derivative of a jvp by the inputs, in either mode: right, or an error; at once, unless
-        it can wait outside of `torch.func`."""
+        """Raise where a derivative of the jvp by the inputs, in either mode, would be wrong: at
+        once under `torch.func`, else when it is computed."""
         forward, reverse = levels()
         nested = forward > 1
         if self.ignores(call.function) or not (nested or reverse or call.inputs):
@@ -364,7 +370,8 @@ class _Remedy(Listener):
         return outs
 
     def of_jvp(self, call, tangents=None):
-        """What `trial.of_jvp` finds; None: for tangents that are drawn."""
+        """What `trial.of_jvp` finds, None also where that is not known. Tangents are drawn if none
+        are given."""
         with outside(call), outside_batches():
             own = call.plain(every=True)
             given = drawn(own) if tangents is None else [plain(tangents[p]) for p in own.inputs]
@@ -378,7 +385,8 @@ class _Remedy(Listener):
         return memory.outcome
 
     def differentiated(self, call, grad_outs):
-        """Under forward mode: what jvp has made of the outputs goes into the tangent of this."""
+        """Raise under forward mode if the jvp is wrong: the tangents of the gradients depend on
+        it."""
         asked = in_forward_mode() and has_jvp(call.function)
         if asked and not self.ignores(call.function) and self.of_jvp(call) == "jvp":
             text = messages.forward_mode(call.function, jvp_is_wrong=True, nested=False)
@@ -404,7 +412,7 @@ class _Detect(_Remedy):
         if asked.outcome is None:
             return grads
         if call.transformed:
-            asked.memory.next_trial = 0  # by then its levels are gone: each is tried at once
+            asked.memory.next_trial = 0  # later its levels are gone: each is tried at once
         return _wait(partial(_said, asked), call, grad_outs, grads)
 
     def too_many_kinds(self, call, what):
@@ -416,11 +424,11 @@ class _Detect(_Remedy):
 
 @contextmanager
 def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
-    """Meanwhile what becomes of Functions is noted: outcome -> "module.Name" -> the reason, or "".
+    """Inside, the outcome for each Function is noted: outcome -> "module.Name" -> reason, or "".
 
     An outcome of detect_intermediates is "right", "wrong" or "not checked"; of
-    recompute_intermediates "right already", "repaired", "not repaired" (an error waits) or "left
-    alone".
+    recompute_intermediates it is "right already", "repaired", "not repaired" (a second derivative
+    raises) or "left alone".
     """
     for remedy in (_DETECT, _RECOMPUTE):
         remedy.notes.append(notes)
@@ -432,7 +440,7 @@ def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
 
 
 def unknown(names: Iterable[type | str]) -> list[str]:
-    """Those names in `ignore` that no Function has that was applied, or is loaded."""
+    """The names in `ignore` that are not those of a Function that was applied or is loaded."""
     left = {name for name in names if isinstance(name, str)} - _DETECT.met - _RECOMPUTE.met
     return sorted(left.difference(*map(names_of, map(function_of, loaded())))) if left else []
 
@@ -470,13 +478,13 @@ class _Recompute(_Remedy):
             text = f"{name}: its second derivative could not be had, because {why}."
             if call is None and any(n is not None and not hasattr(n, "variable")
                                     for n, _ in node.next_functions):  # fmt: skip
-                raise SecondDerivativeError(text) from None  # nowhere to wait for it
+                raise SecondDerivativeError(text) from None  # no node can raise it later
             return _wait(text, call, grad_outs, grads, node)
 
 
 @dataclass
 class _Asked:
-    """A call, what its kind is known for, and whether that was found at this very call."""
+    """A call, what is known of its kind, and whether that was found at this very call."""
 
     call: Call
     grad_outs: list
@@ -492,11 +500,11 @@ class _Asked:
 
 
 def _found(find, call, grad_outs, doubt=None):
-    """What `find` makes of the `Trial`, by a trial or from one of the same kind; an `_Asked`.
+    """An `_Asked` with what `find` returns for a `Trial` of this call, or of one of the same kind.
 
     Raises `Unknown` where nothing could be found.
     """
-    if call.is_empty:  # as a batch without samples
+    if call.is_empty:  # such as a batch without samples
         return _Asked(call, [], Known(), None, False)
     grad_outs = [unbatched(g) for g in only_used(grad_outs)]
     memory = recall(find, call, grad_outs, doubt)
@@ -536,9 +544,10 @@ def _try(find, call, grad_outs, memory):
 
 
 def _said(asked, places, by_inputs):
-    """What is said where a second derivative comes along by these places: None if it is right.
+    """The text of the error for a second derivative of the gradients in these places; None if it is
+    right.
 
-    A kind that is wrong may be so at some values only: a call that was not tried is tried now.
+    A kind may be wrong at some values only, so that a call which was not tried is tried now.
     """
     if not asked.here or asked.memory.said is None:
         asked.again(partial(_told, asked.memory))
@@ -552,7 +561,7 @@ def _said(asked, places, by_inputs):
 
 
 def _with_graph(grad_out):
-    """Under transforms one cannot see whether grad_out has a graph: say that it has."""
+    """grad_out, as if it had a graph: under transforms it cannot be seen whether it has one."""
     if isinstance(grad_out, torch.Tensor) and grad_out.is_floating_point():
         grad_out.requires_grad_()
     return grad_out
@@ -563,13 +572,13 @@ class _Problem(NamedTuple):
 
     places: set[int] | None  # of the gradients whose derivative is wrong; None for all
     recorded_otherwise: bool
-    by_inputs_alone: bool  # by grad_out it is right: so a product J v is had, by two backwards
+    by_inputs_alone: bool  # by grad_out it is right: two backwards for J v need no more
 
 
 def _problem(truth):
     """A `_Problem`, or None for a Function that is right."""
     found = _judged(truth)
-    heard = found.error and not is_once_differentiable(truth.call.function)  # by itself
+    heard = found.error and not is_once_differentiable(truth.call.function)  # raises in any case
     if heard or not (found.wrong or found.error):
         if found.unresolved and not found.error:
             raise Unknown(TOO_LITTLE)
@@ -579,7 +588,7 @@ def _problem(truth):
 
 
 def _told(memory, truth):
-    """The same; what is said of it is worked out once a kind."""
+    """`_problem`, where the text for it is found once for each kind of call."""
     problem = _problem(truth)
     if problem is not None and memory.said is None:
         memory.said = messages.wrong(truth, problem.recorded_otherwise)
@@ -594,7 +603,8 @@ def _judged(truth):
 
 
 def _objections(truth):
-    """Way -> why it cannot be used, or None; None for a Function that is right."""
+    """Dict: a way to compute the gradients again -> why it cannot be used, or None if it can. None
+    in place of the dict for a Function that is right."""
     found = _judged(truth)
     if not (found.wrong or found.error or found.unresolved):
         return None
@@ -622,7 +632,7 @@ def _objection(truth, way):
 
 
 def _again(call, grad_outs, grads, objections, memory):
-    """The same gradients, computed in the first way to which there is no objection."""
+    """The gradients, computed again in the first way to which there is no objection."""
     if call.inputs_changed:
         raise Unknown("its inputs have been changed in place since")
     if in_forward_mode() and not call.transformed:
@@ -646,8 +656,9 @@ def _again(call, grad_outs, grads, objections, memory):
 
 @contextmanager
 def _as_then(call, memory):
-    """As it was when the call was made, and afterwards as before. That takes time: the generators
-    and all that a Function can reach, only where a trial has seen it draw, or change something."""
+    """Inside, generators and objects are as they were when the call was made; afterwards they are
+    put back. Since that takes time, it is done only where a trial has seen the Function draw, or
+    change something."""
     with ExitStack() as stack:
         if memory.draws:
             stack.enter_context(call.state.drawn_again(call.draws))
@@ -672,11 +683,12 @@ def _put_in(again, grads, call):
 _DETECT, _RECOMPUTE = _Detect(), _Recompute()
 
 
-# Their rehearsals.
+# The rehearsals of both.
 
 
 def _detects(function, x):
-    """What detect_intermediates() says of a Function of ours, and whether an error comes for it."""
+    """What detect_intermediates() finds for a Function of this package, with its error: "right",
+    "wrong", or what else happened."""
     remedy = _Detect()
     notes: dict[str, dict[str, str]] = {}
     remedy.notes.append(notes)

@@ -1,24 +1,24 @@
-"""What is known of a Function, by the kind of call: it is tried once, then trusted.
+"""What is known of a Function for each kind of call, so that it is tried once and then trusted.
 
-To try a Function means to call it dozens of times. What comes out holds for the next call too, if
-that is of the same kind: the same code, dtypes, sizes and layouts, the same inputs that require
+Trying a Function means calling it dozens of times. The outcome holds for the next call too, if that
+is of the same kind: the same code, dtypes, sizes and layouts, the same inputs that require
 grad, grad_outs that have a graph or none, and the same numbers, strings and flags, by value, among
 its arguments and in all that those, its class, its closures and the globals that it names hold.
 
 A Function that is called in more than `SEVERAL` kinds, that reads values of tensors, draws, or
 changes something besides what it returns is watched from then on: `operations` notes what it does
-at each call. Where it does what it did at a call that was tried, it is trusted; where that is new,
-it is tried.
+at each call. Where it does what it did at a call that was tried, it is trusted; where it does
+something new, it is tried. Calls are of one kind
 
-    sizes differ           the same operations, on the same, with the same numbers handed over
-    numbers differ, too    the same operations, with the same numbers in them
-    else                   it is tried; after `MANY` such kinds that is said, or each call is tried
+    if sizes differ           for the same operations, on the same, with the same numbers given
+    if numbers differ, too    for the same operations, with the same numbers in them
+    else                      never; after `MANY` such kinds a warning comes, or each call is tried
 
-It need not hold at other values of tensors (a clamp, `torch.where`), so each kind is tried again at
-its 4th, 16th, 64th … call; and at its 2nd, 4th, 8th … while what backward returns does not change
-with the inputs, as where all is masked.
+The outcome need not hold at other values of tensors (a clamp, `torch.where`), so each kind is tried
+again at its 4th, 16th, 64th … call; and at its 2nd, 4th, 8th … while what backward returns does not
+change with the inputs, as where all is masked.
 
-Nothing here keeps a Function, a tensor or an object of the user's alive.
+This module keeps no Function, tensor or object of the user's alive.
 """
 
 import functools
@@ -37,11 +37,11 @@ from double_backward.names import argument_names
 from double_backward.operations import Did
 from double_backward.surroundings import EMPTY
 
-AGAIN = 4  # the next trial comes after so many times as many calls
-SOON = 2  # the same where the last one could not tell much
-SEVERAL = 8  # kinds of one Function that are tried each; from then on it is watched
-MANY = 32  # further ones that are tried since they do something else, or with other numbers
-MOST = 64  # that are found without watching
+AGAIN = 4  # the next trial comes after this many times as many calls
+SOON = 2  # the same factor where the last trial could not tell much
+SEVERAL = 8  # after this many kinds, each of which is tried, a Function is watched
+MANY = 32  # how many further kinds are tried, which do other operations or have other numbers
+MOST = 64  # how many kinds are known without watching
 
 
 @dataclass
@@ -49,13 +49,13 @@ class Known:
     """What trials of one kind of call have found.
 
     Attributes:
-        outcome: what the last trial gave; whoever tries knows what it means.
-        said: what is said of it, where it is wrong; None until that was asked.
-        touches: True if it changes something besides what it returns, so that this has to be put
-            back when it is called again.
+        outcome: the result of the last trial, whose meaning is known to the caller of `recall`.
+        said: the text of the error for it, where it is wrong; None until it is needed.
+        touches: True if the Function changes something besides what it returns, which then has to
+            be put back when it is called again.
         draws: True if random numbers are drawn, by forward or by backward.
         was_wrong: True if a trial has found something.
-        calls: how many there have been.
+        calls: how many calls there have been.
     """
 
     outcome: Any = None
@@ -68,7 +68,7 @@ class Known:
     lock: Any = field(default_factory=threading.RLock)  # other threads wait for a trial's outcome
 
     def is_due(self) -> bool:
-        """Count one more call; whether it is one to try the Function at."""
+        """Count one more call, and return whether the Function is to be tried at it."""
         self.calls += 1
         if self.calls < self.next_trial:
             return False
@@ -78,14 +78,14 @@ class Known:
 
 @dataclass
 class _Kinds:
-    """Those of one Function.
+    """The kinds of calls of one Function.
 
     Attributes:
         exact: a kind -> what is known of it.
-        given: what is seen at a glance of calls that need not be watched.
-        alike: what calls have in common that did the same -> what is known of them.
-        always: True if it has to be watched at each call: values of tensors select what it does, or
-            kinds differ in what is not seen at a glance.
+        given: the shapes and plain values (`_at_a_glance`) of calls that need not be watched.
+        alike: what calls that did the same have in common -> what is known of them.
+        always: True if each call has to be watched: values of tensors select what the Function
+            does, or calls that look alike at a glance are of different kinds.
     """
 
     exact: dict = field(default_factory=dict)
@@ -109,12 +109,12 @@ _of_class: weakref.WeakKeyDictionary[type, tuple[tuple, _Kinds]] = weakref.WeakK
 
 
 def recall(find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | None = None) -> Known:
-    """The `Known` of this kind of call, made where it is the first of its kind.
+    """The `Known` of this kind of call, a new one for the first of its kind.
 
     Args:
-        doubt: is called where there are too many kinds to try each, and given a callable that says
-            what makes them; calls that do the same operations are then one kind. Without it each
-            call is tried.
+        doubt: called where there are too many kinds to try each, with a callable that returns in
+            words what the kinds differ by; calls that do the same operations are then one kind.
+            Without `doubt`, each call is tried.
     """
     kinds, did = _kinds(call.function), call.did_both
     kind = find, *kind_of(call, grad_outs)
@@ -147,10 +147,10 @@ def recall(find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | No
 def _alike(
     kinds: _Kinds, call: Call, kind: tuple, did: Did, new: Known | None = None
 ) -> Known | None:
-    """What is known of calls that did the same, or is to be found; None if these are too many.
+    """The `Known` of calls that did the same, which may be new; None if there are too many kinds.
 
     Args:
-        new: of a kind that is tried whatever others did.
+        new: the `Known` of a kind that is tried in any case.
     """
     other_sizes = without(kind, sizes_of(call)), did.steps
     known = kinds.alike.get(other_sizes) if new is None else None
@@ -171,21 +171,21 @@ def watches(call: Call) -> bool:
 
 
 def watch(function: Any) -> None:
-    """It was seen to read values of tensors, to draw, or to change something: from here on all that
-    it does is noted."""
+    """Watch all calls of a Function from now on, since it was seen to read values of tensors, to
+    draw, or to change something."""
     _kinds(function).always = True
 
 
 def forget() -> None:
-    """Try every Function anew."""
+    """Forget all kinds, so that every Function is tried anew."""
     _of_code.clear()
     _of_class.clear()
 
 
 def _kinds(function: Any) -> _Kinds:
-    """Those of one Function, shared by classes that are made of the same code.
+    """The kinds of one Function, shared by classes that are made of the same code.
 
-    A class that is written inside a function is another one each time that this is called.
+    A class that is written inside a function is a new class each time the function is called.
     """
     codes = tuple(_code(getattr(function, name)) for name in ("forward", "backward", "vjp"))
     if function in _of_class and _of_class[function][0] == codes:
@@ -198,7 +198,8 @@ def _kinds(function: Any) -> _Kinds:
 
 
 def _codes(cls: type) -> list[int]:
-    """Of its methods, and of the functions that those close over; hashed, to keep nothing alive."""
+    """The code of the methods of a class, and of the functions that these close over; hashed, so
+    that nothing is kept alive."""
     methods = [f for f in map(inside, vars(cls).values()) if isinstance(f, types.FunctionType)]
     cells = [cell.cell_contents for f in methods for cell in f.__closure__ or () if cell != EMPTY]
     functions = [*methods, *(f for f in cells if isinstance(f, types.FunctionType))]

@@ -1,4 +1,4 @@
-"""What the remedies say in their errors and warnings; the cause in it is what `diagnose` finds."""
+"""The errors and warnings of the remedies. The cause in them is the one that `diagnose` finds."""
 
 import sys
 import types
@@ -14,7 +14,7 @@ from .known import MANY
 
 
 def wrong(truth, recorded_otherwise):
-    """What `detect_intermediates` says of a Function that is wrong."""
+    """The error of `detect_intermediates` for a Function that is wrong."""
     if truth.call.region is not None:
         return compiled(truth.call.region)
     name = truth.call.function.__name__
@@ -30,13 +30,13 @@ def wrong(truth, recorded_otherwise):
 
 
 def _also_translated(text, *sentences):
-    """With the sentences in the reader's language below, where that is another one."""
+    """The text, with the sentences in the reader's language below, if that is not English."""
     known = [translation(sentence) for sentence in sentences]
     return f"{text}\n{''.join(known)}" if all(known) else text
 
 
 def compiled(region):
-    """What is said of a compiled region through which a second derivative would be wrong."""
+    """The error for a compiled region through which a second derivative would be wrong."""
     return (
         f"A second derivative through {region} would be wrong, where torch does not refuse it. "
         f"The region {KEEPS}. {NOT_COMPILED}"
@@ -44,7 +44,7 @@ def compiled(region):
 
 
 def forward_mode(function, jvp_is_wrong, nested):
-    """What is said of a Function whose jvp is wrong, or has a derivative that autograd does not
+    """The error for a Function whose jvp is wrong, or has a derivative that autograd does not
     see."""
     if jvp_is_wrong:
         how, why = "with its jvp", WRONG_JVP
@@ -70,12 +70,13 @@ LOST_IN_JVP = (
 
 
 def in_batch(function):
-    """What is said of a Function that a backward applies for a batch of gradients."""
+    """The error for a Function that a backward applies for a batch of gradients."""
     return f"{function.__name__}: a second derivative through it would be wrong: {IN_BATCH}"
 
 
 def name_of(function, call, full=False):
-    """What to call a Function, "module.Name" if full, or the compiled region that it stands for."""
+    """The name of a Function ("module.Name" if full), or of the compiled region that it stands
+    for."""
     if call is not None and call.region is not None:
         return str(call.region)
     if is_region(function):
@@ -84,13 +85,13 @@ def name_of(function, call, full=False):
 
 
 def torchs_own(said, reason):
-    """What a remedy says that can do nothing."""
+    """The warning of a remedy that can do nothing."""
     number = "A second derivative through it is torch's own number, right or wrong."
     return f"{said}, because {reason}. {number}"
 
 
 def too_many_values(name, what):
-    """What `detect_intermediates` says where it cannot try each kind of call."""
+    """The warning of `detect_intermediates` where it cannot try each kind of call."""
     return (
         f"detect_intermediates() has met {name} with more than {MANY} {what}. From here on, "
         "it is not tried with each: only where it does other operations than it has done, and now "
@@ -99,11 +100,11 @@ def too_many_values(name, what):
 
 
 def warn(text, category):
-    """A warning at the line that asked for the gradient, outside torch and this package."""
+    """Warn at the line, outside torch and this package, that asked for the gradient."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith(OURS_OR_TORCHS):
         frame = frame.f_back
-    if frame is None:  # a thread of autograd's
+    if frame is None:  # in a thread of autograd's
         warnings.warn(text, category, stacklevel=2)
         return
     place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
@@ -115,7 +116,7 @@ UNKNOWN = "ignore names {}: no custom Function of this name was applied here, an
 
 
 def _cause(truth):
-    """What `diagnose` says of this call alone, and its lesson."""
+    """The cause that `diagnose` finds for this call alone, and its lesson."""
     from double_backward.diagnosis import diagnose  # which imports this package
 
     if truth.lost_in_cast:
