@@ -1,4 +1,4 @@
-"""The evidence, gathered in order: prepare, measure where it tells most, look at the Functions."""
+"""Gathers the evidence in order: prepare, measure where it tells most, look at the Functions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,13 +28,13 @@ from .preparation.formulas import Row, Setting, reported, typed
 from .preparation.functions import STEP, Lifetime, custom_functions, lifetime, look
 from .preparation.prepare import Prepared, prepare
 
-HOOK_OF_MODULES = "BackwardHookFunction"  # what torch puts around a module that has such a hook
+HOOK_OF_MODULES = "BackwardHookFunction"  # torch applies it for a module with such a hook
 
 
 def seen(fn, inputs, order, rtol, atol, ignore, known):
-    """The evidence; how to get its numbers oneself; and the matrix, where something is wrong.
+    """The evidence; the code that gives its numbers; and the matrix, where something is wrong.
 
-    What is `known` on the way is added there, in case there is no time for the rest.
+    What is found on the way is appended to `known`, in case there is no time for the rest.
     """
     prepared = prepare(fn, inputs)
     prepared = replace(prepared, target=replace(prepared.target, rtol=rtol, atol=atol))
@@ -71,7 +71,7 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
 
 
 def with_meant(functions, ignore):
-    """The same, where those that the caller ignores are meant as they are."""
+    """The Functions, of which those that the caller ignores are marked as meant."""
     return tuple(
         replace(f, meant=any(matches(each, f.names, f.place) for each in ignore)) for f in functions
     )
@@ -80,7 +80,7 @@ def with_meant(functions, ignore):
 def _gather(
     measured: Measured, prepared: Prepared, known: list[Evidence], ignore: Sequence[type | str]
 ) -> tuple[Evidence, Measured]:
-    """Look at fn once more, at the point where it was measured."""
+    """The evidence and the numbers, from a second look at fn at the point where it was measured."""
     target, functions, seeded = measured.probe.target, prepared.functions, prepared.seeded
     other: dict[Setting, Row] = {}
     if target is not prepared.target:
@@ -119,14 +119,15 @@ def _gather(
 
 
 def _asks_its_backwards(measured):
-    """Something is wrong, or fn as a whole cannot tell: a surrogate."""
+    """Whether each backward has to be checked by itself: something is wrong, or fn is a surrogate,
+    so that it cannot be checked as a whole."""
     if measured.first.outcome is Outcome.NOT_FINITE:
         return False
     return measured.bad or measured.first.outcome is not Outcome.RIGHT
 
 
 def _alone(target):
-    """Whether fn applies custom Functions, and nothing behind its inputs is an operation."""
+    """Whether fn applies custom Functions and, after its inputs, no other operation."""
     call, nodes = look(target)
     graph = walk.walk(*call.ys)
     given = graph.reachable(*call.xs)
@@ -134,7 +135,8 @@ def _alone(target):
 
 
 def _steps_of_fn(target, functions):
-    """Those that fn itself takes where autograd does not follow, hooks first: they decide."""
+    """The steps of fn itself that autograd does not follow; hooks, which matter most, come
+    first."""
     seen = list[Step]()
     with unless_gone(), watched_fn() as steps:  # of fn
         seen = steps
@@ -146,7 +148,7 @@ def _steps_of_fn(target, functions):
 
 
 def _adds_up_to_0(measured):
-    """Whether the second derivative is 0 where all weights are 1, and not where they are not."""
+    """Whether the second derivative is 0 with equal weights, and not 0 with uneven ones."""
     uneven = measured.said[Setting.ALONE].vector
     if uneven is None or len(uneven) < 2 or measured.by_backward or not uneven.any():
         return False
@@ -158,8 +160,9 @@ def _adds_up_to_0(measured):
 
 
 def _is_cut_off(measured):
-    """Whether the first derivative is inexact only since fn asks for a gradient without its graph:
-    with create_graph it is exact. An rtol= excuses what is computed inexactly, and not that."""
+    """Whether the first derivative is inexact only because fn takes a gradient without
+    create_graph: with it, the derivative is exact. rtol= excuses inexact computations, and not
+    this."""
     first, expected = measured.first, measured.expected
     if expected is None or first.outcome is not Outcome.RIGHT:
         return False
@@ -169,7 +172,7 @@ def _is_cut_off(measured):
     subject = replace(line.subject, function=with_create_graph(line.subject.function))
     try:
         recorded = check.measure(replace(line, subject=subject))
-    except Exception as error:  # of fn, of which more is recorded now
+    except Exception as error:  # raised by fn, of which more is recorded now
         raise_if_own(error)
         return False
     exact = EXACT[recorded.dtype]
@@ -178,7 +181,7 @@ def _is_cut_off(measured):
 
 
 def _error_beside(target):
-    """What fn raises some millionth beside the point."""
+    """The error that fn raises some millionths beside the point; "" if it raises none."""
     try:
         target.start(shift=target.uneven_step(1e-3 * STEP))
     except Exception as error:  # of fn

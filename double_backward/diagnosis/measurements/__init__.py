@@ -1,1 +1,1 @@
-"""What are the numbers: fn and its derivatives, as models, dtypes and transforms ask for them."""
+"""What are the numbers? Here fn is differentiated in the ways of models, dtypes and transforms."""

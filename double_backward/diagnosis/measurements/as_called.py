@@ -1,8 +1,8 @@
-"""fn as it is called, in its own dtype and compiled, beside fn as it is measured.
+"""Compares fn as it is called, in its own dtype and compiled, with fn as it is measured.
 
-Everything else that `diagnose` does runs fn in float64 where it can, and as it was written. A
-compiled function that is called with other dtypes, layouts or under `torch.func` is compiled anew,
-and given up after a few times: afterwards it would not be what it was before.
+All other modules of `diagnose` run fn in float64 where that is possible, and as it was written. A
+compiled function that is called with other dtypes or layouts, or under `torch.func`, is compiled
+anew, and after a few times torch gives up compiling it: it would not be what it was before.
 """
 
 import sys
@@ -39,16 +39,16 @@ def compared(
     place: Callable[[int], str],
     rounding: Any = 0.0,
 ) -> Row:
-    """What autograd says, beside what it says of fn in another way.
+    """Compare what autograd says of fn (`got`) with what it says of fn in another way (`right`).
 
     Args:
-        rtol: of the second derivative.
-        beside_first: what may be left of one that is 0, in proportion to the first.
-        place: where an element of the derivative is.
-        rounding: what each element may be off by besides.
+        rtol: the relative tolerance of the second derivative.
+        beside_first: how large a second derivative of 0 may be, relative to the first derivative.
+        place: gives the place of an element of the derivative in words.
+        rounding: by how much each element may be off in addition.
     """
     assert right.vector is not None and right.first is not None
-    nothing = got.missing is not None and bool(got.missing.all())  # autograd says so in an error
+    nothing = got.missing is not None and bool(got.missing.all())  # which autograd says in an error
     refused = Row(Outcome.RAISES, text=got.text, raised_in=got.raised_in)
     if got.vector is None:
         return refused
@@ -71,10 +71,11 @@ def compared(
 
 
 def in_float32(measured: Measured, given: Target) -> dict[Setting, Row]:
-    """The settings in which autograd says something else in float32, as given, than in float64.
+    """The rows of the settings in which autograd says something else of fn as given, in float32,
+    than in float64.
 
-    Some Functions have another kernel for each. Both are in the same units, and what float32 rounds
-    away counts for nothing.
+    Some Functions have a kernel for each dtype. Both numbers are in the same units, and what
+    float32 rounds away is no difference.
     """
     probe, rows = measured.probe, {}
     ys = [y.detach() for y in given.start().ys]
@@ -91,7 +92,8 @@ def in_float32(measured: Measured, given: Target) -> dict[Setting, Row]:
 
 
 def _size_inside(probe: Probe) -> float:
-    """Of the numbers that fn computes with: of its outputs, of its inputs or 1."""
+    """The size of the numbers that fn computes with: the largest of its outputs, its inputs and
+    1."""
     point = [x[x.isfinite()] for x in probe.target.point]  # without a mask of -inf
     largest = max([1.0, *(x.abs().max().item() for x in point if x.numel())])
     each = zip(probe.w, probe.y0, strict=True)
@@ -102,10 +104,11 @@ def _size_inside(probe: Probe) -> float:
 
 
 def _rounding_of_second(second: Tensor, first: Tensor, size: float) -> Tensor:
-    """What float32 may be off by where outputs of this size change by little.
+    """By how much a second derivative may be off in float32, where fn computes with numbers of
+    this size.
 
-    A relative rounding `eps` of what it computes with, where that changes on a length of
-    first / second: the sigmoid of 17 is 1 to float32, and its derivative 0.
+    These numbers have a relative error of `eps`, and change over a length of first / second: in
+    float32 the sigmoid of 17 is 1, and its derivative 0.
     """
     per_length = second / first.abs().clamp(min=TINIEST)
     return 16 * torch.finfo(torch.float32).eps * size * per_length.square() + 1e-30
@@ -122,7 +125,7 @@ class Compiled:
     second: dict[Setting, Row]
 
     def beside(self, written: dict[Setting, Row]) -> dict[Setting, Row]:
-        """These rows, but where fn is wrong as it was written: that is said first."""
+        """These rows, replaced by those of fn as it was written where that is wrong."""
         good = Outcome.RIGHT, Outcome.UNCLEAR
         return {
             setting: row
@@ -132,12 +135,13 @@ class Compiled:
         }
 
     def third(self, written: dict[Setting, Row]) -> dict[Setting, Row]:
-        """Rows where the third derivative was asked for."""
+        """Rows for the third derivative, if that was asked for: it is not asked of compiled
+        code."""
         return dict.fromkeys(written, THIRD)
 
     @property
     def said(self) -> str:
-        """What is wrong, in words; "" if nothing is."""
+        """A sentence that says what is wrong; "" if nothing is."""
         told: dict[str, list[Setting]] = {}
         for setting, row in self.second.items():
             if row.outcome is Outcome.WRONG:
@@ -156,7 +160,7 @@ class Compiled:
 
 
 class _Heard(Listener):
-    """The regions that are called."""
+    """Collects the compiled regions that are called."""
 
     def __init__(self) -> None:
         self.regions: dict[Region, None] = {}
@@ -167,17 +171,18 @@ class _Heard(Listener):
 
 
 def written(fn: Callable) -> Callable:
-    """The module of which `torch.compile` made fn; anything else as it is."""
+    """The module of which `torch.compile` made fn; any other fn is returned as it is."""
     children = dict(fn.named_children()) if isinstance(fn, torch.nn.Module) else {}
     return children.get("_orig_mod", fn)
 
 
 @dataclass(frozen=True)
 class AsCalled:
-    """fn as it is called, to be asked as a `Target` is. Its parameters are its own, and stay.
+    """fn as it is called, with the methods of `Target` that `reported` needs. Its parameters are
+    its own, and are not replaced.
 
     Attributes:
-        leaves: the tensors by which it is differentiated, by name.
+        leaves: the tensors that fn is differentiated by, by name.
         own: the names of those that are parameters.
     """
 
@@ -197,8 +202,9 @@ class AsCalled:
         return cls(fn, inputs, {n: x for n, x in leaves.items() if x.requires_grad}, frozenset(own))
 
     def ways(self) -> list[Probe]:
-        """By all at once, as a training asks; by what is no parameter, and each of that alone,
-        since where autograd refuses the way to one it may be silent on that to another."""
+        """Probes that differentiate by all leaves, as in training; by those that are no parameters;
+        and by each of the latter alone. Where autograd raises for one, it may be silently wrong for
+        another."""
         given = {n: x for n, x in self.leaves.items() if n not in self.own}
         sets = [self.leaves, given, *({n: x} for n, x in given.items())]
         found = {tuple(leaves): replace(self, leaves=leaves) for leaves in sets if leaves}
@@ -222,7 +228,7 @@ class AsCalled:
         )
 
     def place(self, index: int) -> str:
-        """Where an element of the flat derivative is."""
+        """The place and value of an element of the flat derivative, in words."""
         for name, x in self.leaves.items():
             if index < x.numel():
                 at = [int(i) for i in np.unravel_index(index, x.shape)]
@@ -232,9 +238,9 @@ class AsCalled:
 
 
 def compiled(fn: Callable, inputs: tuple) -> Compiled | None:
-    """`Compiled`, if fn calls compiled regions with these inputs.
+    """`Compiled` if fn calls compiled regions with these inputs, else None.
 
-    Called with nothing but copies of `inputs`, and its own parameters.
+    fn is called only with copies of `inputs`, and with its own parameters.
     """
     if "torch._dynamo" not in sys.modules:
         return None
@@ -251,21 +257,21 @@ def compiled(fn: Callable, inputs: tuple) -> Compiled | None:
             ]
         with as_written():
             rows = {s: _worst([_row(probe, got[s], s) for probe, got in said]) for s in Setting}
-    except Exception as error:  # of fn, which is told of where it is called as it was written
+    except Exception as error:  # raised by fn, and reported where fn runs as it was written
         raise_if_gone(error)
         return None
     return Compiled(tuple(heard.regions), rows)
 
 
 def _worst(rows: list[Row]) -> Row:
-    """That of all at once, unless another way is silent where that raises."""
+    """The row for all leaves at once, unless another row is a wrong number."""
     return next((row for row in rows if row.outcome is Outcome.WRONG), rows[0])
 
 
 def _row(probe: Probe, got: Reported, setting: Setting) -> Row:
-    """What is said by fn as it is called, beside what it says as it was written."""
+    """Compare what autograd says of fn as it is called with what it says of fn as written."""
     right = reported(probe, setting)
-    if right.vector is None or right.first is None:  # where `diagnose` met the same, it tells of it
+    if right.vector is None or right.first is None:  # `diagnose` reports that elsewhere
         return Row(Outcome.NOT_ASKED, text=f"as it was written, fn raises: {right.text}")
     rtol = max(OTHER_CODE.get(t.dtype, 0.0) for t in (*probe.target.point, *probe.y0))
     row = compared(got, right, rtol, BY_OTHERS[1] * rtol, probe.target.place)

@@ -1,6 +1,6 @@
-"""A first derivative that is not that of the values: is it wrong, or as inexact as a solver is?
+"""Decides whether a first derivative that is not that of the values is wrong, or only inexact.
 
-A solver that stops early is off by a little, to both sides, and otherwise at each point; a wrong
+A solver that stops early is off by a little, to both sides, and differently at each point; a wrong
 factor is off by the same everywhere, and a surrogate by more.
 """
 
@@ -27,11 +27,12 @@ from ..preparation.formulas import Row
 from ..preparation.target import Target
 
 ONE_BY_ONE = 16  # elements; with more, parts of the inputs are compared
-AROUND = 0.07, -0.05  # how far from the point it is looked at, too
+AROUND = 0.07, -0.05  # how far away are the other points at which it is compared
 
 
 def first_row(target: Target, expected: Expected) -> Row:
-    """First derivative against values: along the line and, where that differs, part by part."""
+    """Compare the first derivative with the values, along the line and, where they differ, for each
+    part of the inputs."""
     rtol, close = target.rtol, EXACT[expected.dtype] if target.rtol is None else target.rtol
     whole = check.first(expected, close)
     row = Row(whole.outcome, whole.error, whole.off, elements=len(expected.g))
@@ -55,7 +56,8 @@ def first_row(target: Target, expected: Expected) -> Row:
 
 
 def _beyond(compared):
-    """How far it is off in each part, relative: surely; and too large or, negative, too small."""
+    """The relative error in each part: how much is certain; and how much there is, negative if the
+    derivative is too small."""
     true, got, error = compared.T
     size = torch.maximum(true.abs(), got.abs()).clamp(min=check.TINIEST)
     surely = ((got - true).abs() - 5 * error).clamp(min=0) / size
@@ -63,7 +65,8 @@ def _beyond(compared):
 
 
 def _typed(expected, part):
-    """The derivative of the sum by a part of the inputs; where that is right, with the weights."""
+    """The derivative of the sum of the outputs by a part of the inputs, or, if that is right, of
+    the sum with the weights."""
     subject, step = expected.line.subject, flat(expected.line.d).abs()[part].mean()
     d = tuple(shaped(step * part.double(), expected.line.d))
 
@@ -83,7 +86,7 @@ def _measured(expected, line):
 
 
 def _compared(expected, parts, shift):
-    """Expected, got and error of the change of <u, y> by each part, where all inputs are moved."""
+    """The change of <u, y> by each part (expected, got, error) at a point moved by `shift`."""
     line, found = expected.line, []
     x = [x + shift * check.size(x) for x in line.subject.x]
     line = Line(line.subject.at(x), line.d, (None,) * len(line.e))
@@ -99,8 +102,9 @@ def scatters(off: Tensor) -> bool:
     """Whether a first derivative that is not exact is off as an iterative solver's is.
 
     Args:
-        off: relative, by parts at several points; positive where it is too large. A wrong factor
-            makes all of them alike; a wrong formula, large ones of one sign.
+        off: relative errors of the parts at several points, positive where the derivative is too
+            large. A wrong factor makes all of them alike; a wrong formula makes them large and of
+            one sign.
     """
     told = off[off.abs() > 0.1 * off.abs().max()]
     if len(told) < 2:
@@ -111,8 +115,8 @@ def scatters(off: Tensor) -> bool:
 
 
 def _bends_alike(expected):
-    """Whether the second derivative that follows from a first one that is not exact is near that of
-    the values, along the line. True where that cannot be told."""
+    """Whether the change of an inexact first derivative is near the second derivative of the
+    values, along the line; True where that cannot be told."""
     line = expected.line
     u = flat([u for u in line.subject.u if u is not None])
 
@@ -131,7 +135,8 @@ def _bends_alike(expected):
 
 
 def _parts(target):
-    """The masks of the parts of the inputs, and where a part is, as a function of its number."""
+    """The masks of the parts of the inputs, and a function from the number of a part to its
+    place."""
     sizes = [x.numel() for x in target.point]
     n, parts_each = sum(sizes), max(1, ONE_BY_ONE // len(sizes))
     if n <= ONE_BY_ONE:

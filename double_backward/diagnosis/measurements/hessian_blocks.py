@@ -1,6 +1,7 @@
-"""With several inputs: which gradient is differentiated rightly, by which input.
+"""With several inputs: by which input is the gradient of which differentiated correctly?
 
-Of a potential of positions and parameters, forces may be right by one and lost by the other.
+For a potential of positions and parameters, the derivative of the forces by the positions may be
+right, and that by the parameters lost.
 """
 
 from double_backward import check
@@ -13,9 +14,10 @@ LOST, ZERO = "lost", "0"  # beside the words of `Outcome`
 
 
 def blocks(measured: Measured) -> dict[str, dict[str, str]]:
-    """Name of an input, whose gradient it is -> name of an input -> a word.
+    """Dict: the name of an input -> the name of an input -> what became of the derivative, by the
+    second input, of the gradient of the first.
 
-    {} with one input, and where it tells nothing of what is wrong. Raises what fn raises.
+    {} with one input, and where the dict would not show what is wrong. Raises what fn raises.
     """
     names, expected = measured.probe.target.names, measured.expected
     if not 2 <= len(names) <= MOST or expected is None or measured.by_backward:

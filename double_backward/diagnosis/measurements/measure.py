@@ -1,8 +1,8 @@
-"""fn as a whole, by `check`: its first derivative beside its values, its second beside the first.
+"""Checks fn as a whole: its first derivative against its values, its second against the first.
 
-By its inputs, by grad_out, and by both where grad_out comes from the outputs: alone and with a
-graph before fn the first of these counts, with a graph after it all three. What is wrong is shown
-in the formulas that a reader can type, see `formulas`.
+`check` compares by its inputs, by grad_out, and by both where grad_out comes from the outputs. For
+fn alone and with a graph before it, the first of these counts; with a graph after it, all three. An
+error is shown in the formulas that a reader can type, see `formulas`.
 """
 
 import re
@@ -46,28 +46,28 @@ from .rounding import scatter
 from .ways import Situation, Way, as_models_call
 
 ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
-MANY = 1e6  # elements; from here on one probe has to do
+MANY = 1e6  # elements; with more, only all outputs together are measured
 FEW = 4  # outputs; with more, they are not tried one by one
 GRAVITY = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """What was measured, as plain data: all that findings and verdict get of it."""
+    """What was measured, as plain data, which is all that findings and verdict get."""
 
     first: Row  # the first derivative
     second: dict[Setting, Row]
     third: dict[Setting, Row] = field(default_factory=dict)  # empty unless it was asked for
     dtype: torch.dtype = torch.float64  # the precision in which fn computes
     tolerance: float = EXACT[torch.float32]  # relative
-    by_backward: bool = False  # by .backward(), where torch.autograd.grad is refused
+    by_backward: bool = False  # .backward() was used, since fn refuses torch.autograd.grad
     output_alone: int | None = None  # the only output that was used; None: all of them
-    changed_by_create_graph: bool = False  # the first derivative, which should not be
-    situation: Situation | None = None  # None: as fn was given
+    changed_by_create_graph: bool = False  # the first derivative changes, which it should not
+    situation: Situation | None = None  # how fn was called; None: as it was given
     raises_frozen: tuple[str, str] | None = None  # an input, and the error where it is frozen
-    rtol: float | None = None  # what the caller said; None: nothing
-    idle: bool = False  # the first derivative by some input is 0 altogether
-    grad_out_not_finite: bool = False  # the derivative of the first one by grad_out itself
+    rtol: float | None = None  # the caller's rtol; None: none was given
+    idle: bool = False  # the first derivative by some input is 0 in all elements
+    grad_out_not_finite: bool = False  # only the derivative of backward by grad_out is not finite
     symmetric: tuple[str, ...] = ()  # names of matrices that were moved so that they stay so
     lost: str = ""  # why differences had to judge, where tangents could not be followed
     drowned: bool = False  # the numbers of fn are mostly what rounding leaves of larger ones
@@ -78,17 +78,17 @@ class Numbers:
 
     @property
     def bad(self) -> bool:
-        """Something is wrong with the second derivative, or with the third."""
+        """Whether something is wrong with the second derivative, or with the third."""
         return any(row.outcome in BAD for row in self.rows)
 
     @property
     def resolution(self) -> float:
-        """The relative error in every element that would have been missed where all is right."""
+        """The largest relative error in every element that would have been missed."""
         return max((r.resolution for r in self.rows if r.outcome is Outcome.RIGHT), default=0.0)
 
     @property
     def resolution_of_one(self) -> float:
-        """The same in one element alone."""
+        """The same for an error in one element alone."""
         right = (r for r in self.rows if r.outcome is Outcome.RIGHT)
         return max((r.resolution_of_one for r in right), default=0.0)
 
@@ -101,7 +101,8 @@ class Numbers:
 
     @property
     def telling(self) -> int:
-        """2, or 1 where nothing but 0 was expected, or 0 where nothing can be trusted."""
+        """How much the numbers tell: 2, or 1 where only 0 was expected, or 0 where they are
+        unclear."""
         alone = self.second[Setting.ALONE]
         if Outcome.UNCLEAR in (self.first.outcome, alone.outcome):
             return 0
@@ -110,18 +111,18 @@ class Numbers:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured(Numbers):
-    """The same with what it was measured by, so that more can be."""
+    """`Numbers` with what they were measured by, so that more can be measured."""
 
     probe: Probe
     said: dict[Setting, Reported]  # what autograd reports
     gradient: Tensor | None = None  # flat; None if fn's backward raises
     expected: Expected | None = None  # the differences; None if fn's backward raises
-    together: bool = False  # by its inputs, what autograd says of all of fn is right
+    together: bool = False  # what autograd says of all of fn by its inputs is right
     a: Tensor | None = None  # the second derivative alone, flat, where it is known
 
     @property
     def is_shown(self) -> bool:
-        """All that is wrong shows in a formula, with its numbers."""
+        """Whether all that is wrong shows in a formula, with its numbers."""
         return all(r.where for r in [self.first, *self.rows] if r.outcome is Outcome.WRONG)
 
     @property
@@ -130,7 +131,7 @@ class Measured(Numbers):
 
 
 def measure(target: Target, order: int) -> Measured:
-    """All outputs at once; where nothing is wrong, each of a few as the only one that is used."""
+    """Measure all outputs together; where nothing is wrong and they are few, also each alone."""
     found = measure_with(uneven_probe(target), order)
     several = target.outputs or ()
     few = sum(x.numel() for x in target.point) <= MANY
@@ -144,9 +145,9 @@ def measure(target: Target, order: int) -> Measured:
 
 
 def measure_elsewhere(measured: Measured, order: int) -> Measured:
-    """The same, or what was measured in the first situation in which something is wrong.
+    """`measured`, or what is measured in the first other situation in which something is wrong.
 
-    An error that comes where an input is frozen is only noted: nobody overlooks it.
+    An error that is raised where an input is frozen is only noted, since no user overlooks it.
     """
     noted = measured
     for way in as_models_call(measured.probe):
@@ -161,13 +162,13 @@ def measure_elsewhere(measured: Measured, order: int) -> Measured:
 
 
 def differs(way: Way, measured: Measured) -> str:
-    """ "" or what comes instead, where fn is called in this way."""
+    """What differs where fn is called in this way: an error, or a wrong number; else ""."""
     known = measured.said[way.setting] if way.plain is measured.probe else None
     return way.differs(measured.tolerance, known)
 
 
 def _only_raises(found):
-    """The error, where there is nothing else."""
+    """The text of the error, if nothing else is wrong; else ""."""
     rows = [found.first, *found.rows]
     other = {row.outcome for row in rows} - {Outcome.RIGHT, Outcome.RAISES}
     texts = [row.text for row in rows if row.outcome is Outcome.RAISES]
@@ -175,7 +176,7 @@ def _only_raises(found):
 
 
 def subject_of(probe: Probe) -> Subject:
-    """fn as `check` takes it, with the weights of the probe for grad_outs."""
+    """fn as a `check.Subject`, with the weights of the probe for grad_outs."""
     target = probe.target
 
     def function(x):
@@ -198,7 +199,8 @@ def _by_backward(function, x, u):
 
 
 def measure_with(probe: Probe, order: int) -> Measured:
-    """First derivative against values, second against the first, third against the second."""
+    """Compare the first derivative with the values, the second with the first, and for order 3 the
+    third with the second."""
     try:
         line = Line.of(subject_of(probe), symmetric=False)
         expected = check.measure(line, atol=probe.target.atol or check.ATOL)
@@ -218,7 +220,7 @@ def measure_with(probe: Probe, order: int) -> Measured:
         gradient=expected.g,
         expected=expected,
         together=second.by_input.outcome is Outcome.RIGHT
-        and bool(expected.by_input.value.any()),  # behind a stair all is 0, and says nothing
+        and bool(expected.by_input.value.any()),  # a step function gives 0, which tells nothing
         a=said[Setting.ALONE].vector,
         dtype=expected.dtype,
         tolerance=max(expected.rtol, RTOL[expected.dtype]),
@@ -232,9 +234,9 @@ def measure_with(probe: Probe, order: int) -> Measured:
         **_about(probe),
     )
     if first.outcome in (Outcome.NOT_FINITE, Outcome.WRONG):
-        return found  # finite differences do not go where backward goes
+        return found  # finite differences do not follow this backward
     otherwise = second.error is not None and all(got.vector is not None for got in said.values())
-    if otherwise:  # by a way of asking that no reader types: then the formulas tell
+    if otherwise:  # `check` raises, but the formulas do not: then these decide
         wrong = Compared(Outcome.WRONG)
         second = check.Checked(by_input=wrong, constant=wrong)
     rows = _rows(probe, said, expected, second)
@@ -244,8 +246,9 @@ def measure_with(probe: Probe, order: int) -> Measured:
 
 
 def _with_doubts(probe, line, expected):
-    """What differences say; where something is wrong then, with all that may speak for fn: that it
-    computes in 16 bits, that its caller said so, or that little but rounding is left."""
+    """What `_judged` finds, and whether fn's numbers are mostly rounding. Before something is
+    called wrong, all excuses are tried: that fn computes in 16 bits, that its caller said that it
+    is inexact, or that little but rounding is left."""
     found = _judged(probe, expected)
     _, first, second = found
     wrong = first.outcome is Outcome.WRONG or (second.bad and second.error is None)
@@ -280,20 +283,20 @@ def _with_doubts(probe, line, expected):
 
 
 def _is_far_off(second):
-    """By more than digits that are lost where nothing seems to be rounded."""
+    """Whether an error is larger than that of digits which are lost without a sign of rounding."""
     return max(getattr(second, part).off for part in check.PARTS) > check.ROUGH
 
 
 def _with_rounding(expected):
-    """The same, with what rounding leaves in the change by tangents and in autograd's answer."""
+    """`expected` with what rounding leaves in the change by tangents and in autograd's answers."""
     runs = expected.followed_again, expected.answers
     lost = [scatter(run).by for run in runs]
     return expected if any(by is None for by in lost) else expected.with_rounding(*lost)
 
 
 def _judged(probe, expected, least=None):
-    """What is expected, the first derivative, the second; that one to as many digits as the first
-    one has, or to the `least` that its caller claims."""
+    """What is expected, the row of the first derivative, and `Checked` of the second. The second is
+    compared to as many digits as the first has, or to the tolerance `least` if that is given."""
     first = first_row(probe.target, expected)
     right = first.outcome is Outcome.RIGHT
     own = expected.rtol if expected.exact else RTOL[expected.dtype]
@@ -304,8 +307,9 @@ def _judged(probe, expected, least=None):
 
 
 def _checked(expected, is_gradient):
-    """What is wrong is asked again without what is mostly rounding. A `gradient` of something is
-    also asked whether its own derivative is symmetric."""
+    """What is expected, and `Checked`. Where something is wrong, elements that are mostly rounding
+    are left out, and the check is repeated. If backward is a gradient, its derivative is also
+    checked to be symmetric."""
     found = check.check(expected)
     if found.bad and found.error is None:
         solid = check.without_rounding(expected)
@@ -322,7 +326,7 @@ def _checked(expected, is_gradient):
 
 
 def _only_grad_is_refused(probe, error):
-    """Whether .backward() goes where autograd.grad has raised this, and raises it again."""
+    """Whether .backward() works where autograd.grad has raised this error, and raises it again."""
     if ASKS_FOR_BACKWARD.search(first_line(error)):
         return True
     try:
@@ -348,7 +352,7 @@ def _all_reported(probe):
 
 
 def unjudged(said: dict[Setting, Reported]) -> dict[Setting, Row]:
-    """Whether the second derivative exists at all, where there is nothing to compare it with."""
+    """Rows that say only whether the second derivative exists, with nothing to compare it with."""
     rows = {}
     for setting, got in said.items():
         if got.vector is None:
@@ -361,10 +365,10 @@ def unjudged(said: dict[Setting, Reported]) -> dict[Setting, Row]:
 
 
 def _rows(probe, said, expected, checked):
-    """A row for each formula: it is as bad as the parts are that it is made of."""
+    """A row for each formula, which is as bad as the parts of which the formula consists."""
     count, zero = len(expected.g), not expected.by_input.value.any()
     lost = round((1 - expected.known) * count)
-    still = zero and not lost and not expected.probes  # nothing there to get wrong
+    still = zero and not lost and not expected.probes  # there is nothing to get wrong
     rows = {}
     for setting, row in unjudged(said).items():
         parts = [checked.constant]
@@ -377,13 +381,13 @@ def _rows(probe, said, expected, checked):
             broken = (~said[setting].vector.isfinite()).nonzero()
             row = replace(row, where=probe.target.place(int(broken[0])))
         elif row.outcome is Outcome.RIGHT and not (still and not worst.bad):
-            nothing = worst.outcome is Outcome.WRONG and row.text  # as autograd says, in an error
+            nothing = worst.outcome is Outcome.WRONG and row.text  # which autograd says in an error
             outcome = Outcome.RAISES if nothing else worst.outcome
             row = replace(
                 row,
                 outcome=outcome,
                 text=worst.text or row.text,
-                # What is tied is made of the other two, which may cancel there.
+                # `tied` is the sum of the other two, which may cancel in it.
                 resolution=max(part.resolution for part in parts[:2]),
                 resolution_of_one=max(part.resolution_of_one for part in parts[:2]),
             )
@@ -392,7 +396,7 @@ def _rows(probe, said, expected, checked):
 
 
 def _handed_no_leaf(probe, said, expected, rows):
-    """The same, also where fn is handed no leaf: what x + t**2/2 adds is known."""
+    """The rows, compared also where fn gets no leaf: what x + t**2/2 adds is known."""
     plain, got = (said[s].vector for s in (Setting.ALONE, Setting.BEFORE))
     if plain is None or got is None or rows[Setting.ALONE].outcome is not Outcome.RIGHT:
         return rows
@@ -404,7 +408,7 @@ def _handed_no_leaf(probe, said, expected, rows):
 
 
 def _third(probe, line):
-    """The same of the gradient in the place of fn."""
+    """The rows of the third derivative: those of the gradient in the place of fn."""
     subject = line.subject
 
     def gradient(x):

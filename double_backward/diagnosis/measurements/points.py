@@ -1,4 +1,4 @@
-"""At which point fn is measured: the given one, or one beside it that tells more."""
+"""Chooses the point at which fn is measured: the given one, or one beside it that tells more."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from .measure import Measured, measure, measure_elsewhere
 
 
 def measured_where_it_tells(prepared: Prepared, order: int) -> tuple[Measured, bool]:
-    """The numbers, and whether they are from beside the given point."""
+    """The numbers, and whether they are those of a point beside the given one."""
     try:
         found, moved = _told_both_ways(prepared.target, order)
         if prepared.functions and found.telling and not (found.gravity and found.is_shown):
@@ -25,13 +25,13 @@ def measured_where_it_tells(prepared: Prepared, order: int) -> tuple[Measured, b
         return found, moved
     except NotChecked:
         raise
-    except Exception as error:  # of fn, which has worked before
+    except Exception as error:  # raised by fn, which has worked before
         raise raised(error) from error
 
 
 def _told_both_ways(target: Target, order: int) -> tuple[Measured, bool]:
-    """With a symmetric matrix moved as any other and, where something is wrong then, or unclear,
-    so that it stays symmetric: fn may be made for such."""
+    """Measure with symmetric matrices moved like any others and, where something is wrong then, or
+    unclear, so that they stay symmetric, which fn may rely on."""
     found, moved = _at_a_telling_point(target, order)
     if found.telling and not found.gravity:
         return found, moved
@@ -46,7 +46,8 @@ def _told_both_ways(target: Target, order: int) -> tuple[Measured, bool]:
 
 
 def _doubted(found: Measured) -> Measured:
-    """What is wrong is unclear: operations of torch by differences that are taken in float32."""
+    """The same with "wrong" replaced by "unclear": only operations of torch are in the graph, and
+    differences were taken in float32."""
 
     def doubted(row):
         wrong = row.outcome is Outcome.WRONG
@@ -58,7 +59,8 @@ def _doubted(found: Measured) -> Measured:
 
 
 def _at_a_telling_point(target: Target, order: int) -> tuple[Measured, bool]:
-    """At the given point; beside it where a derivative is 0 there, or the second jumps."""
+    """Measure at the given point, or beside it where a derivative is 0 there, or the second
+    jumps."""
     here = measure(target, order)
     if here.bad or (here.telling == 2 and not here.idle):
         return here, False
@@ -78,12 +80,13 @@ def _at_a_telling_point(target: Target, order: int) -> tuple[Measured, bool]:
 
 
 def _has_cancelled(here: Measured) -> bool:
-    """So that it stands still by differences alone: a 0 beside it may be no more than that."""
+    """Whether terms have cancelled, so that fn stands still by differences only; then a derivative
+    of 0 beside the point tells nothing."""
     return here.drowned or (here.expected is not None and here.expected.has_cancelled)
 
 
 def _beside(target: Target) -> Iterator[list[Tensor]]:
-    """Other points: to one side, and, away from the edges of a domain, towards the mean."""
+    """Other points: one to one side, and one towards the mean, away from the edges of a domain."""
     generator, steps = torch.Generator().manual_seed(0), []
     for x in target.point:
         draw = torch.rand(x.shape, generator=generator, dtype=x.dtype)

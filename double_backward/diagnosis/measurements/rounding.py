@@ -1,9 +1,10 @@
-"""What rounding leaves in a number: all results inside are moved in their last digits, a few times.
+"""Measures what rounding leaves in a number: a few runs, in which all results change in their last
+digits.
 
-This is Monte Carlo arithmetic (D. S. Parker, 1997). It sees that 1 - cos(x) has lost all digits but
-two at x = 1e-7, and the entropy of a softmax its largest part where one probability is 1 in all its
-digits: there differences are those of another, smooth function. It sees, too, in which precisions
-torch computes.
+This is Monte Carlo arithmetic (D. S. Parker, 1997). It shows that 1 - cos(x) has lost all digits
+but two at x = 1e-7, and that the entropy of a softmax has lost its largest part where one
+probability is 1 in all its digits: there differences are those of another, smooth function. It
+shows, too, in which precisions torch computes.
 """
 
 from collections.abc import Callable
@@ -20,40 +21,41 @@ from double_backward.lines import described
 from ..preparation.prepare import NotChecked
 
 RUNS = 3
-CLEAN = 1e-12  # relative: where a run moves nothing further, no more is lost than a few digits
-LARGE = 100_000  # elements; of larger results nobody asks whether they are those of an argument
-EXACT = {  # by what they are
+CLEAN = 1e-12  # relative: if a run moves nothing further than this, only a few digits are lost
+LARGE = 100_000  # elements; larger results are not searched for elements of the arguments
+EXACT = {  # operations that do not round
     "round", "floor", "ceil", "trunc", "sign", "heaviside", "clamp", "clamp_min", "clamp_max",
     "cat", "stack",
 }  # fmt: skip
-WHOLE = {"add", "sub", "mul"}  # of whole numbers: an index, that would be another one
+WHOLE = {"add", "sub", "mul"}  # exact for whole numbers; a moved index would be another index
 ROUNDED = SIXTEEN_BITS | {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 
 class Scatter(NamedTuple):
-    """What the last digits of all that leads to a vector make of it."""
+    """How a vector changes with the last digits of all that it is computed from."""
 
     by: Tensor | None  # how much its elements change; None where there is no vector
-    is_clean: bool  # so little that nothing has cancelled
-    in_16_bits: bool  # torch computes something there in float16 or bfloat16
+    is_clean: bool  # they change so little that nothing has cancelled
+    in_16_bits: bool  # torch computes something in float16 or bfloat16
 
 
 class _Moved(Watching):
     """Moves each result by half of its last digit or more, up or down at random.
 
-    What an operation sums (a product of matrices, a softmax) is as inexact as its largest element.
-    What only hands elements on is exact, and so are views and what is written in place.
+    The result of an operation that sums (a product of matrices, a softmax) is as inexact as its
+    largest element. An operation that only passes elements on is exact, and so are views and what
+    is written in place.
     """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
-        self.precisions: set[torch.dtype] = set()  # in which operations compute, backward's too
+        self.precisions: set[torch.dtype] = set()  # in which operations compute, in backward, too
 
     def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
         self.precisions |= {t.dtype for t in tree_leaves(result) if _is_rounded(t)}
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        if any(t.is_meta for t in given):  # by which forward mode asks for layouts
+        if any(t.is_meta for t in given):  # with which forward mode asks for layouts
             return result
         random = torch.Tag.nondeterministic_seeded in operation.tags
         name = operation.overloadpacket.__name__
@@ -103,8 +105,8 @@ def _holds(tensor: Tensor, result: Tensor) -> bool:
 def scatter(run: Callable[[], Tensor | None], plain: Tensor | None = None) -> Scatter:
     """By how much the elements of a vector change with the last digits of all that leads to them.
 
-    0 where that cannot be seen: in NumPy, in compiled code. Raises `NotChecked` where it cannot
-    look.
+    That is 0 where it cannot be seen: in NumPy, in compiled code. Raises `NotChecked` where the
+    operations cannot be watched.
 
     Args:
         plain: the vector itself, where it is known.

@@ -1,7 +1,8 @@
-"""fn in forward mode, where a Function in it has a `jvp` or is a registered operator; `torch.func`.
+"""Checks fn in forward mode, where a Function has a `jvp` or is a registered operator, and under
+`torch.func`.
 
-How the outputs change along a direction, and how their gradient does, is known from `measure`,
-which asks nobody's jvp. Here that is asked in each of the ways in which a reader would have it.
+How the outputs and their gradient change along a direction is known from `measure`, which calls no
+jvp. Here the same is computed in each of the ways in which a reader would do it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,21 +31,21 @@ JVP, TANGENT_OF_GRADIENT, GRADIENT_OF_TANGENT = "jvp", "jvp of grad", "grad of j
 GRAD_OF_GRAD, HESSIAN, NESTED = "grad of grad", "hessian", "nested jacfwd"
 THROUGH_A_JVP = JVP, TANGENT_OF_GRADIENT, GRADIENT_OF_TANGENT, HESSIAN  # once
 NO_SETUP_CONTEXT, NO_JVP = "no setup_context", "no jvp"
-MISSING = {  # in an error of torch -> what nobody has written
+MISSING = {  # words in an error of torch -> what the Function lacks
     "must override the setup_context": NO_SETUP_CONTEXT,
     "must implement the jvp": NO_JVP,
     "generate_vmap_rule": "no vmap rule",
 }
 IGNORED = "the same, whatever the tangents are"
-GROUPS = 4  # of elements, that `hessian` and nested `jacfwd` move together
-ALIKE = 1e-2  # relative: factors that differ by less are one
+GROUPS = 4  # groups of elements, each of which `hessian` and nested `jacfwd` move together
+ALIKE = 1e-2  # relative: factors that differ by less are the same
 
 
 def in_forward_mode_alone(measured: Measured, functions: Sequence[Custom]) -> dict[str, Row]:
-    """By `torch.autograd.forward_ad`, beside reverse mode, inside and outside of it; {} where no
-    Function has a jvp of its own and none is an operator, or nothing is known to compare that with.
+    """Rows for `torch.autograd.forward_ad`: alone, of a gradient, and under reverse mode. {} where
+    no Function has a jvp of its own and none is an operator, or nothing is known to compare with.
 
-    Through an operator torch goes beside reverse mode with an error, and alone without one.
+    For an operator, torch raises if its inputs require a gradient, too; without that, it is silent.
     """
     expected = _expected(measured, functions)
     if expected is None:
@@ -67,8 +68,8 @@ def in_forward_mode_alone(measured: Measured, functions: Sequence[Custom]) -> di
 
 
 def under_torch_func(measured: Measured, functions: Sequence[Custom]) -> dict[str, Row]:
-    """By transforms of `torch.func`; {} where it takes no such inputs. `hessian` and `jacfwd` go
-    through each jvp, and each vmap rule: those of torch itself are not asked."""
+    """Rows for transforms of `torch.func`; {} where they do not accept such inputs. `hessian` and
+    `jacfwd`, which call each jvp and each vmap rule, are not asked of operations of torch alone."""
     layouts = {x.layout for x in measured.probe.target.start().xs}
     row = None if layouts - {torch.strided, torch.sparse_coo} else _grad_of_grad(measured)
     if row is None:
@@ -91,30 +92,30 @@ def _nested(f):
 
 
 def _expected(measured, functions):
-    """What a jvp can be compared with: nothing beside a surrogate, where it may mean either
-    derivative, and nothing where the second derivative by reverse mode is wrong already."""
+    """What a jvp can be compared with. It is None for a surrogate, whose jvp may mean either
+    derivative, and where the second derivative by reverse mode is wrong already."""
     own = any(f.jvp or f.operator for f in functions) and not in_forward_mode()
     right = measured.first.outcome is Outcome.RIGHT and not measured.bad
     return measured.expected if own and right and not measured.by_backward else None
 
 
 def _not_to_be_tried(line):
-    """Why not, or "": torch may wait for itself for ever where forward writes into what has a
-    tangent."""
+    """The reason why forward mode is not to be tried, or "". Torch may wait for itself for ever
+    where a forward writes into a tensor that has a tangent."""
     with tangents.looked_at() as seen:
         line.both()
     return seen.reason
 
 
 def _truths(expected: Expected) -> Iterator[Expected]:
-    """What was measured; and by differences alone, before anything is called wrong."""
+    """What was measured, and then what differences alone say, before anything is called wrong."""
     yield expected
     if expected.exact:
         yield expected.by_differences()
 
 
 class _Jvps(Listener):
-    """The first call of each Function with a jvp."""
+    """Collects the first call of each Function that has a jvp."""
 
     def __init__(self):
         self.calls = {}
@@ -125,9 +126,10 @@ class _Jvps(Listener):
 
 
 def with_wrong_jvps(measured: Measured, functions: tuple[Custom, ...]) -> tuple[Custom, ...]:
-    """The same Functions, each asked by itself for its jvp; one that cannot be asked is to blame.
+    """The Functions, each with whether its jvp is wrong by itself; one that cannot be checked
+    counts as wrong.
 
-    Some operations of torch are wrong in forward mode themselves, as logdet is.
+    This is needed since some operations of torch, such as logdet, are wrong in forward mode.
     """
     met = _Jvps()
     with unless_gone(), listening_alone(met):  # of fn
@@ -140,7 +142,7 @@ def with_wrong_jvps(measured: Measured, functions: tuple[Custom, ...]) -> tuple[
 
 
 def _jvp_row(expected, rtol, beside=True):
-    """By all inputs at once; then, where these are several, by one at a time.
+    """The row for the tangents of all inputs at once and, if there are several, one at a time.
 
     Args:
         beside: whether the inputs require a gradient, too.
@@ -202,7 +204,7 @@ def _weighted(line, outs):
 
 
 def _grad_of_grad(measured):
-    """Beside what autograd gives; None where that is nothing."""
+    """Compare grad of grad with what autograd gives; None where autograd gives nothing."""
     probe, truth = measured.probe, measured.a
     if measured.first.outcome is Outcome.WRONG:
         truth = measured.said[Setting.ALONE].vector
@@ -223,7 +225,8 @@ def _grad_of_grad(measured):
 
 
 def _in_groups(expected, transform, rtol):
-    """A second derivative by a few numbers, each of which moves a part of the inputs along d."""
+    """Check a second derivative by a few numbers, each of which moves a part of the inputs along
+    d."""
     line, x = expected.line, expected.line.subject.x
     d, count = flat(line.d), min(GROUPS, expected.g.numel())
     group = torch.arange(len(d)) % count
@@ -247,10 +250,11 @@ def _in_groups(expected, transform, rtol):
 
 
 def _row(asked: Callable[[], Tensor], changes: Iterable[Slope], beside: Tensor, rtol: float) -> Row:
-    """What is asked, beside the changes that are known: wrong only where all of them say so."""
+    """Compare what `asked` returns with the known changes: it is wrong only if all of them say
+    so."""
     try:
         got = asked()
-    except Exception as error:  # of fn under the transform
+    except Exception as error:  # raised by fn under the transform
         raise_if_own(error)
         text = first_line(error)
         missing = next((said for words, said in MISSING.items() if words in text), None)
@@ -263,7 +267,7 @@ def _row(asked: Callable[[], Tensor], changes: Iterable[Slope], beside: Tensor, 
 
 
 def _how(right: Tensor, got: Tensor) -> str:
-    """By how much it is off, where that is the same throughout."""
+    """How a wrong number differs from the right one: it is 0, or a multiple of it, or another."""
     if not got.any():
         return Phrase("0 in the place of another number")
     times = got / right

@@ -1,9 +1,9 @@
-"""The other ways in which a model calls fn, each with what follows for it from the plain call.
+"""Other ways in which a model calls fn, each with what has to follow for it from the plain call.
 
 In each, fn is differentiated twice with a graph before and after it, where all that backward
-returns matters; or once, where that is known to be wrong. It costs one call, and no finite
-differences: the answer is compared with another answer of autograd. Only where they differ is more
-to be measured, or said.
+returns matters; or once, where the second derivative is known to be wrong. That takes one call, and
+no finite differences: the answer is compared with another answer of autograd. More is measured, or
+said, only where the two differ.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,13 +27,13 @@ FEW = 4  # inputs; with more, they are not tried one by one
 
 @dataclass(frozen=True)
 class Situation:
-    """In what way fn is called otherwise than it was given.
+    """How a call of fn differs from the one that was given.
 
     Attributes:
-        kind: "negative" grad_out or gradient in the second backward; "frozen", an input that does
-            not require grad; "linked", inputs that are made from one another; "transposed",
-            "contiguous" or "expanded" grad_out; "strided" inputs.
-        name: of the input that is frozen.
+        kind: "negative": grad_out, and the gradient in the second backward, are negative; "frozen":
+            an input does not require grad; "linked": inputs are made from one another;
+            "transposed", "contiguous" or "expanded": grad_out is so; "strided": the inputs are so.
+        name: the name of the input that is frozen.
     """
 
     kind: str
@@ -42,14 +42,14 @@ class Situation:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """How fn is called, and from where it is known what should come of it.
+    """A way to call fn, and how the result follows from that of another call.
 
     Attributes:
-        situation: its name.
-        probe: asked in this way.
-        plain: the probe whose answer is compared with.
-        follows: what the first derivative should be then, from the plain one.
-        second: the same of the second derivative; None: that is not compared.
+        situation: the name of the way.
+        probe: fn, called in this way.
+        plain: the probe with whose answer it is compared.
+        follows: computes what the first derivative should be from the plain one.
+        second: the same for the second derivative; None: it is not compared.
     """
 
     situation: Situation
@@ -60,11 +60,11 @@ class Way:
     setting: Setting = Setting.BOTH
 
     def differs(self, tolerance: float, known: Reported | None = None) -> str:
-        """ "" or what comes instead: the error that is raised, or a wrong number.
+        """The error that is raised, or "a wrong number"; "" where the result is as it should be.
 
         Args:
             tolerance: relative.
-            known: what autograd reports for the plain probe, if somebody has asked.
+            known: what autograd reports for the plain probe, if that was asked before.
         """
         expected = known or reported(self.plain, self.setting)
         got = reported(self.probe, self.setting)
@@ -103,7 +103,7 @@ def agree(
 
 
 def as_models_call(probe: Probe) -> Iterator[Way]:
-    """With other signs, with an input that does not require grad, with one made from another."""
+    """Ways with other signs, with an input that does not require grad, and with linked inputs."""
     minus = partial(torch.mul, -1)
     # The second derivative is linear in the direction, too.
     negative = replace(probe, w=tuple(-v for v in probe.w), d=-probe.d)
@@ -124,9 +124,10 @@ def as_models_call(probe: Probe) -> Iterator[Way]:
 
 
 def grad_out_layouts(probe: Probe, wrong: bool) -> Iterator[Way]:
-    """With outputs that are read so that grad_out comes in another layout; what it is stays.
+    """Ways in which the outputs are read so that grad_out has another layout and the same values.
 
-    Where the second derivative is wrong, by the first alone. That of a number has no layout.
+    If the second derivative is `wrong`, only the first is compared. A grad_out of one element has
+    no layout.
     """
     if all(v.numel() == 1 for v in probe.w):
         return
@@ -139,16 +140,16 @@ def grad_out_layouts(probe: Probe, wrong: bool) -> Iterator[Way]:
 
 
 def input_layouts(probe: Probe) -> Iterator[Way]:
-    """With inputs that are not contiguous, unless fn then gives other values: of random draws that
-    follow the order in memory, say. A forward that refuses them is not to blame."""
-    if probe.target.is_linked or probe.target.layout:  # another tensor there would undo that
+    """A way with inputs that are not contiguous. It is of no use where fn then gives other values,
+    as random draws in the order of memory do, or raises, which is no error of a backward."""
+    if probe.target.is_linked or probe.target.layout:  # the layout would undo that
         return
     other = replace(probe, target=probe.target.in_layout(strided))
     yield Way(Situation("strided"), other, probe, _same, _same)
 
 
 def gives_the_same(way: Way, tolerance: float) -> bool:
-    """Whether fn has the same values, called in this way."""
+    """Whether fn has the same values when it is called in this way."""
     with unless_gone():  # of fn
         return agree(flat(way.probe.target.start().ys), flat(way.plain.y0), tolerance)
     return False
@@ -163,31 +164,31 @@ def _part(left, vector):
 
 
 def _chained(count, vector):
-    """By the chain rule, the first input adds what it changes in the others."""
+    """The first derivative where the others are linked to the first input, by the chain rule."""
     first = vector[:count] + vector[count:].sum() / count
     return torch.cat([first, vector[count:]])
 
 
 def _read(probe, reading):
-    """The outputs, their values at the point and their weights, read in this way."""
+    """The probe, with its outputs, their values at the point and their weights read in this way."""
     w, y0 = (tuple(reading(v).contiguous() for v in vs) for vs in (probe.w, probe.y0))
     return replace(probe, target=probe.target.reading_as(reading), w=w, y0=y0)
 
 
 def _summed(probe, reading):
-    """The sums of the outputs, so that grad_out is the same number for all elements."""
+    """The probe with each output summed, so that grad_out is the same number for all elements."""
     y0 = tuple(map(torch.sum, probe.y0))
     w = tuple(map(torch.ones_like, y0))
     return replace(probe, target=probe.target.reading_as(reading), w=w, y0=y0)
 
 
 def _copied(y):
-    """The same numbers; in backward, grad_out is copied into a contiguous tensor."""
+    """y with the same numbers; in backward, its grad_out is copied into a contiguous tensor."""
     return (y.reshape(-1) * torch.ones(y.numel()).to(y)).view(y.shape)
 
 
 def turn(y: Tensor) -> Tensor:
-    """The same numbers; in backward, grad_out is transposed, or has gaps in memory."""
+    """y with the same numbers; in backward, its grad_out is transposed, or has gaps in memory."""
     return y.mT if y.dim() > 1 else strided(y)
 
 

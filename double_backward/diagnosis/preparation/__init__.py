@@ -1,1 +1,1 @@
-"""Can it be checked: fn at a point, its Functions and what it holds, or the reason why not."""
+"""Can fn be checked? Here are fn at a point, its Functions and what it holds, or why it cannot."""

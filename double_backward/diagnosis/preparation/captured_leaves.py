@@ -13,11 +13,12 @@ from double_backward.surroundings import Surroundings, held_by
 
 from .target import Evaluation, Target
 
-SMALL = 5000  # elements; parameters of larger modules are named, not checked
+SMALL = 5000  # elements; the parameters of larger modules are named, not checked
 
 
 class Holder(torch.nn.Module):
-    """fn with the modules that it holds as its own, so that their parameters can be replaced."""
+    """fn as a module whose submodules are those that fn holds, so that their parameters can be
+    replaced."""
 
     def __init__(self, fn: Callable, modules: dict[str, torch.nn.Module]):
         super().__init__()
@@ -30,7 +31,7 @@ class Holder(torch.nn.Module):
 
 
 def other_leaves(call: Evaluation) -> list[Tensor]:
-    """The leaves behind the outputs that are no inputs."""
+    """The leaves in the graph of the outputs that are not inputs."""
     given = {id(leaf) for leaf in call.t}
     return [leaf for leaf in walk(*call.ys).leaves if id(leaf) not in given]
 
@@ -38,11 +39,15 @@ def other_leaves(call: Evaluation) -> list[Tensor]:
 def forgotten_leaves(
     fn: Callable, target: Target, call: Evaluation, kept: list[Tensor]
 ) -> list[Tensor]:
-    """Leaves that forward used where nothing is recorded, and that so get no gradient.
+    """Leaves that forward used where nothing is recorded, so that they get no gradient.
 
-    Those among what is kept, or behind the first derivative, that do not stand behind the outputs,
-    although these change with them. One that `.backward()` gives a gradient is none: a checkpoint's
-    backward does that by itself. `call` is one of the target.
+    These are the leaves that are kept, or that the graph of the first derivative contains, but not
+    the graph of the outputs, although the outputs change with them. A leaf to which `.backward()`
+    gives a gradient is not among them: a checkpoint's backward does that by itself.
+
+    Args:
+        call: an evaluation of `target`.
+        kept: the tensors that the custom Functions keep.
     """
     behind = {id(leaf) for leaf in [*call.t, *other_leaves(call)]}
     held = [thing for _, thing in held_by(fn) if isinstance(thing, Tensor)]
@@ -68,15 +73,15 @@ def _forgotten(target, leaf):
 
 
 def backward_follows(replaced: Target, as_given: Target, module: torch.nn.Module) -> bool:
-    """Whether backward sees the parameters that replaced the module's own.
+    """Whether backward uses the parameters that replaced the module's own.
 
-    One that goes back to these, as a checkpoint's does, gives another first derivative than where
-    the module's own really have those values.
+    A backward that uses the module's own, as a checkpoint's does, gives another first derivative
+    than it does where the module's own parameters have the same values as those that replace them.
 
     Args:
-        replaced: its inputs are those of `as_given`, then parameters, which are handed over.
-        as_given: fn of its arguments only.
-        module: whose parameters they are. Its values are as before afterwards.
+        replaced: the target whose inputs are those of `as_given` and the parameters.
+        as_given: the target whose inputs are the arguments only.
+        module: the module that has the parameters. Its values are put back afterwards.
     """
     point = [x + 0.05 for x in replaced.point]
     call = replaced.at(point).start()
@@ -97,7 +102,8 @@ def backward_follows(replaced: Target, as_given: Target, module: torch.nn.Module
 
 
 def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
-    """fn with the modules whose parameters are among the leaves; None where they are not small."""
+    """`Holder` of fn and the modules whose parameters are among the leaves; None if there are none,
+    or they are not small."""
     wanted, taken = {id(leaf) for leaf in leaves}, set[int]()
     modules: dict[str, torch.nn.Module] = {}
     for name, thing in held_by(fn) if leaves else ():
@@ -112,7 +118,7 @@ def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
 
 
 def names_of(leaves: list[Tensor], fn: Callable) -> tuple[str, ...]:
-    """Their names where fn holds them, else their shapes."""
+    """The names of leaves that fn holds, and the shapes of the others."""
     names = {id(thing): name for name, thing in held_by(fn)} if leaves else {}
     return tuple(
         names.get(id(leaf)) or Phrase("one of shape {}", tuple(leaf.shape)) for leaf in leaves

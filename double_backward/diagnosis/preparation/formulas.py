@@ -1,16 +1,16 @@
 """The four formulas in which fn is differentiated twice: what autograd says in them, a row of the
-report for each, the numbers of what is wrong, and how to type them.
+report for each, the numbers of what is wrong, and how a reader can type them.
 
-What is called t elsewhere is x - x.detach(), moved from 0. The value, the point and the first
-derivative are the same in all formulas; the second is not. With the weights on the outputs held
-fixed, call A the change of fn's own first derivative along a direction d, by finite differences. At
-the given point, with x = x0 + t + t**2/2 before fn and z = y + (y - y0)**2/2 after it, the second
-derivative along d is
+In the code, t stands for the x - x.detach() of the formulas, and is moved from 0. The value, the
+point and the first derivative are the same in all formulas; the second derivative is not. With
+fixed weights on the outputs, let A be the change of fn's own first derivative along a direction d,
+by finite differences. At the given point, with x = x0 + t + t**2/2 before fn and
+z = y + (y - y0)**2/2 after it, the second derivative along d is
 
     alone  A        graph after  A + B        graph before  A + C        both  A + B + C
 
 where B is the first derivative weighted with the change of y, and C the first derivative times d.
-They convict of nothing: `check` does.
+The formulas only show what is wrong; `check` decides whether something is.
 """
 
 import math
@@ -28,7 +28,7 @@ from double_backward.places import raised_in
 
 from .target import Target
 
-UNUSED = "appears to not have been used"  # of one input of several
+UNUSED = "appears to not have been used"  # what autograd says of one input of several
 
 
 class Setting(StrEnum):
@@ -62,24 +62,24 @@ class Row:
     """One comparison, a line of the report."""
 
     outcome: Outcome
-    error: float | None = None  # the largest, absolute
-    relative: float = 0.0  # the same in proportion to the terms
+    error: float | None = None  # the largest absolute error
+    relative: float = 0.0  # the same error relative to the terms
     expected: float = 0.0  # at the element shown
     got: float = 0.0
     where: str = ""
-    element: int | None = None  # its place among those of all inputs
+    element: int | None = None  # the place of this element among those of all inputs
     text: str = ""  # first line of the error that autograd raises
     raised_in: str = ""  # where in the reader's code, "backward, line 7"
     zero: bool = False  # nothing but 0 was expected
     unchecked: int = 0  # elements where finite differences cannot be trusted
-    elements: int = 0  # all of them
+    elements: int = 0  # the number of all elements
     of_backward: bool = False  # not compared: the first derivative is not that of forward
-    uncertain: float = 0.0  # what `expected` may be off by
-    resolution: float = 0.0  # an error of less in every element, relative, would have been missed
-    resolution_of_one: float = 0.0  # the same of an error in one element alone
+    uncertain: float = 0.0  # by how much `expected` may be off
+    resolution: float = 0.0  # a smaller relative error in every element would have been missed
+    resolution_of_one: float = 0.0  # the same for an error in one element alone
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON; a number that is NaN or infinite becomes None."""
         shown = ("outcome", "error", "relative", "expected", "got", "where", "text", "raised_in")
         values = {name: getattr(self, name) for name in shown}
         plain = {k: str(v) if isinstance(v, str) else v for k, v in values.items()}
@@ -88,7 +88,8 @@ class Row:
 
 
 def uneven(like: Tensor) -> Tensor:
-    """Weights that hide nothing in a sum: 1.5 + cos(0), 1.5 + cos(1), ...; laid out like `like`."""
+    """Weights with which a sum hides no error: 1.5 + cos(0), 1.5 + cos(1), ...; laid out in memory
+    like `like`."""
     weights = 1.5 + torch.arange(like.numel(), device=like.device).cos()
     return torch.empty_like(like).copy_(weights.view(like.shape))
 
@@ -96,7 +97,7 @@ def uneven(like: Tensor) -> Tensor:
 def uneven_direction(like: Tensor) -> Tensor:
     """A direction unlike the weights: 1.5 + sin(0), 1.5 + sin(2), ...
 
-    With w = d, whatever is antisymmetric (a forgotten transpose, a cross product) would vanish.
+    With w = d, an antisymmetric error (a forgotten transpose, a cross product) would vanish.
     """
     return (1.5 + (2 * torch.arange(like.numel(), device=like.device)).sin()).to(like)
 
@@ -109,10 +110,10 @@ class Probe:
     w: tuple[Tensor, ...]  # like the outputs
     y0: tuple[Tensor, ...]  # the outputs at the point
     d: Tensor  # flat, like the inputs
-    by_backward: bool = False  # by .backward(), where torch.autograd.grad is refused
+    by_backward: bool = False  # use .backward(), since fn refuses torch.autograd.grad
 
     def loss(self, ys: list[Tensor], after: bool = False) -> Tensor:
-        """The sum of w * z, where z = y, or y + (y - y0)**2/2 if `after`."""
+        """The sum of w * z, where z is y, or y + (y - y0)**2/2 if `after`."""
         terms = [w * y for w, y in zip(self.w, ys, strict=True)]
         if after:
             terms += [w * (y - at) ** 2 / 2 for w, y, at in zip(self.w, ys, self.y0, strict=True)]
@@ -142,17 +143,18 @@ class Reported:
     """What autograd gives for a derivative along d, or the error that it raises."""
 
     vector: Tensor | None  # flat, like the inputs; None if there was an error
-    missing: Tensor | None = None  # mask: where autograd returned None, taken as 0 in `vector`
-    text: str = ""  # first line of the error; also of one that `allow_unused=True` avoids
-    first: Tensor | None = None  # the first derivative on the way there, None if that raises
-    raised_in: str = ""  # "backward, line 7": the reader's code that raises
+    missing: Tensor | None = None  # mask: where autograd returned None, which is 0 in `vector`
+    text: str = ""  # first line of the error, even if `allow_unused=True` avoids it
+    first: Tensor | None = None  # the first derivative, None if that raises
+    raised_in: str = ""  # the place in the reader's code that raises: "backward, line 7"
 
 
 def reported(probe: Probe, setting: Setting, order: int = 2) -> Reported:
-    """`Reported`: the derivative of this order (2 or 3), all but the first time along d.
+    """`Reported`: the derivative of this order (2 or 3), along d in each step but the first.
 
-    As a reader would call autograd: nothing is retained at the last step. Where autograd says that
-    an input was not used, once more with `allow_unused=True`; it may mean one of many.
+    Autograd is called as a reader would: the graph is not retained at the last step. Where autograd
+    says that an input was not used, which may be one of many, it is called again with
+    `allow_unused=True`.
     """
     got = _differentiated(probe, setting, order, strict=True)
     if got.vector is None and says_unused(got.text):
@@ -162,7 +164,8 @@ def reported(probe: Probe, setting: Setting, order: int = 2) -> Reported:
 
 
 def says_unused(text: str) -> bool:
-    """Whether an error is what autograd says where nothing depends on an input."""
+    """Whether this is the text of the error that autograd raises where nothing depends on an
+    input."""
     return UNUSED in text or "does not require grad" in text
 
 
@@ -202,11 +205,11 @@ def _derivative(probe, scalar, t, create_graph, strict):
 
 
 def shown(found, asked_otherwise):
-    """The same, with the numbers of each row that is wrong: by sums, whose numbers a reader can
-    recognise; by uneven weights where a sum hides the error.
+    """`found` with the numbers of each row that is wrong. They are those of plain sums, which a
+    reader can recognise, or of uneven weights where a plain sum hides the error.
 
     Args:
-        asked_otherwise: autograd has raised, but not in these formulas: so they tell.
+        asked_otherwise: autograd has raised, but not in these formulas, which therefore decide.
     """
     best = found
     for probe in (
@@ -216,7 +219,7 @@ def shown(found, asked_otherwise):
         try:
             said = found.said if probe is found.probe else {s: reported(probe, s) for s in Setting}
             true, gradient = _expected(probe, found.dtype)
-        except Exception as error:  # of fn, beside the point
+        except Exception as error:  # raised by fn, beside the point
             raise_if_gone(error)
             continue
         pairs = {s: (said[s], true[s]) for s in Setting}
@@ -232,7 +235,7 @@ def shown(found, asked_otherwise):
 
 
 def _with_worst(row, got, true, rtol, place, asked_otherwise):
-    """With the worst of its elements: of those that are alike, the first."""
+    """The row with the numbers of its worst element, or of the first that is about as bad."""
     if row.outcome is not Outcome.WRONG or got.vector is None:
         return row
     typical, error = true.value.abs(), true.error + true.error.mean()  # B and C are rounded, too
@@ -241,7 +244,7 @@ def _with_worst(row, got, true, rtol, place, asked_otherwise):
     off = off * (off > allowed)
     if not off.any():
         return replace(row, outcome=Outcome.RIGHT) if asked_otherwise else row
-    numbers = off * ~got.missing  # a wrong number tells more than one that is not there
+    numbers = off * ~got.missing  # a wrong number tells more than a missing one
     told = numbers if numbers.any() else off
     i = int((told >= 0.1 * told.max()).nonzero()[0])
     return replace(
@@ -259,7 +262,8 @@ def _with_worst(row, got, true, rtol, place, asked_otherwise):
 
 
 def _expected(probe, dtype):
-    """What each formula should give, see the head; and the first derivative."""
+    """What each formula should give, as the docstring of this module says; and the first
+    derivative."""
     target, d, n = probe.target, probe.d, len(flat(probe.y0))
     slopes = [_change_along(probe, by, dtype) for by in _alike(target, d)]
     both = [sum(parts) for parts in zip(*slopes, strict=True)]
@@ -267,7 +271,7 @@ def _expected(probe, dtype):
     gradient, b = probe.values_and_gradient(d, 0.0)[n:], torch.zeros_like(d)
     if dy.any():
         call = target.start()
-        # In memory these weights are like those of the probe, which backward takes.
+        # These weights have the layout of those of the probe, which backward accepts.
         w = shaped(flat(probe.w) * dy, probe.w)
         w = [torch.empty_like(v).copy_(s) for v, s in zip(probe.w, w, strict=True)]
         b = vjp(call.ys, call.t, w, probe.by_backward)
@@ -283,22 +287,22 @@ def _change_along(probe, by, dtype):
 
 
 def _alike(target, d):
-    """(size of a step, direction) for the elements of each size: small ones are moved by little,
-    and what is far above 1 by more."""
+    """A list of (step, direction), one for the elements of each size: small elements are moved by
+    less, and elements far above 1 by more."""
     sizes = flat([size(x) for x in target.point])
     steps = 100.0 ** (sizes.log10() / 2).round()
     steps = torch.where((steps >= 1) & (steps <= LARGE), 1.0, steps)
     return [(step, d * (steps == step)) for step in steps.unique().tolist()]
 
 
-# How a reader types them.
+# How a reader types the formulas.
 
 
 def typed(probe: Probe) -> str:
-    """How to get the numbers of a row from z, which `FORMULAS` says, as it can be typed.
+    """The code that gives the numbers of a row from z, which `FORMULAS` defines.
 
-    "" where that takes more than a line: not by grad, or not with the inputs and outputs as they
-    are. Raises what fn raises.
+    It is "" where that takes more than a line: without grad, or with inputs or outputs that are not
+    used as they are. Raises what fn raises.
     """
     target = probe.target
     ys = target.returned(target.inputs([torch.zeros_like(x) for x in target.point]))
@@ -311,7 +315,7 @@ def typed(probe: Probe) -> str:
 
 
 def _is_printed(vector, made):
-    """Whether it is what `_recipe` prints: ones, or what is made uneven, of either sign."""
+    """Whether the vector is one that `_recipe` can print: ones, or `made` of it, of either sign."""
     known = torch.ones_like(vector), made(vector), -made(vector)
     return any(torch.equal(vector, each) for each in known)
 

@@ -26,12 +26,12 @@ from double_backward.untracked_steps import Step
 
 from .target import Evaluation, Target
 
-MOST = 200  # nodes that are looked at
-STEP = 5e-3  # beside the point, in proportion to the inputs; 16 bits show it, too
+MOST = 200  # nodes; further ones are not looked at
+STEP = 5e-3  # a step relative to the inputs, which is large enough to show in 16 bits
 
 
 class Kind(StrEnum):
-    """What something that is kept is to the Function that keeps it."""
+    """What a thing that a Function keeps is: an input, an output, or something else."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -43,21 +43,21 @@ class Kind(StrEnum):
 class Saved:
     """A tensor, an array or a number that a custom Function keeps."""
 
-    slot: int | str  # its place: a number in saved_tensors or an attribute of ctx
+    slot: int | str  # a number in saved_tensors, or the name of an attribute of ctx
     kind: Kind
     shape: tuple[int, ...]
     dtype: str
     bytes: int
-    repeats: Kind | None = None  # INPUT or OUTPUT: an intermediate that only repeats one
-    variable: str = ""  # the reader's name for what is not on ctx, where known
+    repeats: Kind | None = None  # INPUT or OUTPUT, if an intermediate only repeats one
+    variable: str = ""  # the reader's name for a saved tensor, where that is known
     saved_in: str = ""  # the place of the save, where the name and the class do not tell it
     position: int | None = None  # which input or output it is
-    used: bool | None = None  # backward returns something else with another one; None: not asked
-    marked: bool = False  # returned, but marked as non-differentiable
-    edited: bool = False  # an input that forward has written its output into
-    outside: bool = False  # made of numbers that something outside torch computed
-    circular: bool = False  # an output, or a view of one, that may keep its own graph alive
-    inner: bool = False  # the beginning of a graph of its own that forward has made
+    used: bool | None = None  # whether backward's result changes with it; None: not asked
+    marked: bool = False  # it is returned, but marked as non-differentiable
+    edited: bool = False  # it is an input that forward has written its output into
+    outside: bool = False  # it is made of numbers that something outside torch computed
+    circular: bool = False  # it is an output, or a view of one, that may keep its own graph alive
+    inner: bool = False  # it is the leaf of a graph that forward has made for itself
 
     @property
     def on_ctx(self) -> bool:
@@ -65,17 +65,17 @@ class Saved:
 
     @property
     def name(self) -> str:
-        """The attribute of ctx, "" for save_for_backward."""
+        """The name of the attribute of ctx, "" for a saved tensor."""
         return self.slot if isinstance(self.slot, str) else ""
 
     @property
     def numeric(self) -> bool:
-        """A number, an array or another object, which no graph can leave; not a tensor."""
+        """Whether it is no tensor but a number, an array or another object, which has no graph."""
         return self.bytes == 0 or self.dtype.startswith("NumPy")
 
     @property
     def title(self) -> str:
-        """What to call it in a sentence."""
+        """The name to use for it in a sentence."""
         if self.name:
             return f"ctx.{self.name}"
         if self.variable:
@@ -89,15 +89,15 @@ class Extra(NamedTuple):
     """An output beyond the first for whose gradient backward returns something wrong."""
 
     title: str
-    ignored: bool  # it returns 0 for it
+    ignored: bool  # backward returns 0 for it
 
 
 class Second(NamedTuple):
-    """Something wrong that a Function which backward applies returns in its own backward."""
+    """A wrong result of the backward of a Function that another Function's backward applies."""
 
     name: str
     returned: str  # "None", "0" or "a wrong gradient"
-    argument: str  # for this one, by its own name for it
+    argument: str  # the name of the argument for which it is returned
 
 
 WRONG = Outcome.WRONG, Outcome.NOT_FINITE
@@ -106,68 +106,71 @@ OPEN = Outcome.NOT_ASKED, Outcome.UNCLEAR, Outcome.RAISES
 
 @dataclass(frozen=True)
 class Custom:
-    """One custom Function in the graph of fn; its outcomes are those without its guard."""
+    """One custom Function in the graph of fn. If it is declared once_differentiable, its outcomes
+    are those without that guard."""
 
     name: str
     once: bool  # declared once_differentiable
     saved: tuple[Saved, ...]
-    checked: Checked = Checked()  # its backward by itself, beside its own inputs
+    checked: Checked = Checked()  # its backward by itself, near its own inputs
     first: Outcome = Outcome.NOT_ASKED  # its first derivative by itself
-    moves: bool = True  # what backward returns changes with the inputs
+    moves: bool = True  # whether what backward returns changes with the inputs
     refused: str = ""  # what is raised where grad_out has a graph, or why it could not be asked
     extras: tuple[Extra, ...] = ()
-    handed: tuple[str, ...] = ()  # arguments that move with x, without a graph, and are used
+    handed: tuple[str, ...] = ()  # arguments that change with x, have no graph, and are used
     inner: tuple[str, ...] = ()  # custom Functions that backward applies
-    seconds: tuple[Second, ...] = ()  # what these return wrongly
-    hidden: bool = False  # it uses something that forward computes and does not keep on ctx
-    own_result: tuple[str, ...] = ()  # results that a gradient which is not forward's uses
-    cut: tuple[str, ...] = ()  # inputs that backward does not follow, and nothing kept explains it
+    seconds: tuple[Second, ...] = ()  # the wrong results of these
+    hidden: bool = False  # whether it uses something that forward computes and keeps outside of ctx
+    own_result: tuple[str, ...] = ()  # results that it uses for a gradient which is not forward's
+    cut: tuple[str, ...] = ()  # inputs that backward does not follow, which nothing kept explains
     untracked_calls: tuple[Step, ...] = ()  # seen in backward: a detach and its line, say
-    names: tuple[str, ...] = ()  # all that it may be called
-    place: Place | None = None  # where the class is written; of an operator, its backward
-    operator: bool = False  # a registered one
-    set_up: Place | None = None  # of an operator, its setup_context
-    meant: bool = False  # the caller said so: its first derivative is not judged
-    jvp: bool = False  # it has one of its own
-    wrong_jvp: bool = False  # by itself, where something is wrong in forward mode
+    names: tuple[str, ...] = ()  # all names that `ignore=` may use for it
+    place: Place | None = None  # where the class, or the backward of an operator, is written
+    operator: bool = False  # whether it is a registered operator
+    set_up: Place | None = None  # where the setup_context of an operator is written
+    meant: bool = False  # whether its gradient is meant, as the caller said, and not judged
+    jvp: bool = False  # whether it has a jvp of its own
+    wrong_jvp: bool = False  # whether that is wrong by itself; asked if forward mode is wrong
 
     @property
     def by_input(self) -> Outcome:
-        """How its backward is differentiated by its inputs."""
+        """The outcome for the derivative of its backward by its inputs."""
         return self.checked.by_input.outcome
 
     @property
     def by_grad_out(self) -> Outcome:
-        """How it is differentiated by grad_out."""
+        """The outcome for the derivative of its backward by grad_out."""
         return self.checked.by_grad_out.outcome
 
     @property
     def lost(self) -> list[Saved]:
-        """Intermediates through which backward depends on the inputs: constants to autograd."""
+        """Intermediates through which backward depends on the inputs, and which are constants for
+        autograd."""
         if self.by_input is Outcome.RIGHT:
             return []
         return [s for s in self.saved if s.kind is Kind.INTERMEDIATE and s.used is not False]
 
     @property
     def counts_twice(self) -> bool:
-        """Once more what grad_out has from an input."""
+        """Whether backward adds a dependence on an input that grad_out has already, so that it
+        counts twice."""
         others = {self.by_input, self.by_grad_out}
         return self.checked.tied.outcome in WRONG and not others & {*WRONG, *OPEN}
 
     @property
     def explained(self) -> bool:
-        """Something is known that explains a wrong second derivative."""
+        """Whether something is known that explains a wrong second derivative."""
         kept = self.lost or self.extras or self.handed or self.hidden or self.own_result
         return bool(kept or self.cut or self.seconds)
 
     @property
     def suspect(self) -> bool:
-        """Something about it is not as it should be."""
+        """Whether anything about it is not as it should be."""
         return self.checked.bad or self.explained
 
     @property
     def sound(self) -> bool:
-        """Autograd can differentiate all of backward, rightly."""
+        """Whether autograd differentiates all of backward, and correctly."""
         right = self.by_input is Outcome.RIGHT or not self.moves
         return right and not (self.refused or self.checked.bad)
 
@@ -187,7 +190,7 @@ class Node(NamedTuple):
 class Looked(NamedTuple):
     """One call of fn, and the custom Functions in its graph.
 
-    Up to torch 2.12 a node is dead once its output is gone: here is both.
+    Up to torch 2.12 a node is dead once its output is gone, so that both are held here.
     """
 
     call: Evaluation
@@ -215,7 +218,7 @@ def custom_functions(target: Target, here: Looked | None = None) -> tuple[Custom
     """The custom Functions in the order of the graph, the last one called first.
 
     Args:
-        here: `look(target)`, where that is known.
+        here: `look(target)`; None to call it.
     """
     here = here or look(target)
     if not here.nodes:
@@ -234,7 +237,7 @@ def custom_functions(target: Target, here: Looked | None = None) -> tuple[Custom
 
 
 def _beside(target, here):
-    """A little beside the point; `here` where fn has no value there, or another graph."""
+    """fn called a little beside the point; `here` where fn has no value there, or another graph."""
     for nearer in (1.0, 1e-3):
         with unless_gone():  # of fn
             there = look(target, target.uneven_step(nearer * STEP))
@@ -275,7 +278,7 @@ def _saved(slot, kept, beside, call, target):
         kind = Kind.INPUT if has_values_of(tensor, target.constants) else Kind.CONSTANT
     dtype = str(tensor.dtype).removeprefix("torch.")
     size = element_count(tensor) * tensor.element_size()
-    view = kept.role == walk.INTERMEDIATE and tensor.requires_grad  # made where none is recorded
+    view = kept.role == walk.INTERMEDIATE and tensor.requires_grad  # made where nothing is recorded
     begins = kept.role == walk.ELSEWHERE and tensor.is_leaf
     return Saved(
         slot,
@@ -297,7 +300,8 @@ def _is_in_memory_of(tensor, others):
 
 
 def _moves(tensor, beside):
-    """Whether it changes with a small step; of integers, which may be indices, most have to."""
+    """Whether a tensor changes with a small step; of integers, which may be indices, most have
+    to."""
     if tensor.is_floating_point() or tensor.is_complex():
         return not has_values_of(tensor, [beside])
     apart = tensor != beside if tensor.shape == beside.shape else torch.zeros(1)
@@ -305,7 +309,7 @@ def _moves(tensor, beside):
 
 
 def has_values_of(tensor: Tensor, others: Sequence[Tensor]) -> bool:
-    """Whether one of the others has the same values, in whatever shape."""
+    """Whether one of the others has the same values, in any shape."""
     tensor = tensor.detach().to_dense().reshape(-1)
     same = [o for o in others if o.numel() == tensor.numel()]
     same = [o.detach() for o in same if o.is_complex() == tensor.is_complex()]
@@ -313,7 +317,7 @@ def has_values_of(tensor: Tensor, others: Sequence[Tensor]) -> bool:
 
 
 def _saved_values(node, other):
-    """Numbers and arrays on ctx that change with the inputs: no graph can ever leave them."""
+    """Numbers and arrays on ctx that change with the inputs; they can have no graph."""
     for name, value in node.attributes.items():
         beside = other.attributes.get(name)
         if not (_is_inexact(value) and _is_inexact(beside)) or same(value, beside):
@@ -335,7 +339,7 @@ def _is_inexact(value):
 
 
 class Lifetime(StrEnum):
-    """What becomes of the graph of fn when nobody holds an output any more."""
+    """What becomes of the graph of fn when no output is held any more."""
 
     FREED = "freed"
     CYCLE = "cycle"  # freed when the garbage collector runs

@@ -1,4 +1,4 @@
-"""What can be checked at all: from fn and its inputs to a target, or the reason why not."""
+"""Makes a target from fn and its inputs, or gives the reason why fn cannot be checked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ NOT_CHECKED = {
 }
 
 
-# Of lesson 1 but for these; 0: no lesson says more.
+# The lesson is 1 except for these; 0 means that no lesson says more.
 LESSONS = dict.fromkeys(NOT_CHECKED, 1) | {
     "not_finite_here": 6,
     "took_too_long": 0,
@@ -75,8 +75,8 @@ class NotChecked(Exception):
     Attributes:
         code: a key of `NOT_CHECKED`.
         message: its text, filled in.
-        functions: what is known of the custom Functions all the same.
-        lesson: that says more, 0 if none does.
+        functions: the custom Functions, as far as they are known.
+        lesson: the number of the lesson that says more, 0 if none does.
     """
 
     def __init__(self, code: str, *values: object, functions: tuple[Custom, ...] = ()):
@@ -90,15 +90,15 @@ class Prepared:
     """A target that can be measured, and what is known of it before."""
 
     target: Target
-    functions: tuple[Custom, ...]  # in its graph, there
-    given: Target | None  # the same before it was converted from float32; None if it was not
-    seeded: bool  # its output depends on the seed
-    unchecked: tuple[str, ...]  # leaves behind the output that are no inputs, by name
-    forgotten: tuple[str, ...]  # leaves that should stand there, and do not, by name
+    functions: tuple[Custom, ...]  # the custom Functions in its graph
+    given: Target | None  # the target before it was converted from float32; None if it was not
+    seeded: bool  # whether its output depends on the seed
+    unchecked: tuple[str, ...]  # the names of leaves in the graph that are not inputs
+    forgotten: tuple[str, ...]  # the names of leaves that should be in the graph, and are not
 
 
 def prepare(fn: Callable, inputs: tuple) -> Prepared:
-    """In float64 where fn keeps the same tensors then and gives the same, else as given.
+    """`Prepared` in float64 where fn keeps the same tensors then and gives the same, else as given.
 
     The parameters of small modules that fn holds count as inputs. Raises `NotChecked`.
     """
@@ -174,9 +174,10 @@ def _are_again(outputs, target):
 
 
 def _to_compare(given, target, functions):
-    """The target before it was converted, where autograd may say another thing.
+    """The target before it was converted, where autograd may say something else of it; else None.
 
-    Not where the graph has the same operations of torch: these are the same formulas in float32.
+    It is None where both graphs have only operations of torch, and the same: these have the same
+    formulas in float32.
     """
     if {x.dtype for x in given.point} != {torch.float32} or _is_double(given):
         return None
@@ -195,8 +196,8 @@ def _operations(looked):
 
 
 def _looked_at(fn, inputs, target):
-    """The target with what is to be differentiated, and its graph; the Functions, the leaves left
-    out, and those that get no gradient."""
+    """The target with all that is to be differentiated, and its graph; its Functions; and the names
+    of the leaves that are not inputs, and of those that get no gradient."""
     target, here = _with_graph(target)
     if not (target.outputs or target.with_outputs(None).start().ys):
         raise NotChecked("no_output")
@@ -217,12 +218,13 @@ def _looked_at(fn, inputs, target):
 
 
 def _with_elements(call):
-    """The leaves that are no inputs, but for empty ones: such a dummy is there for its graph."""
+    """The leaves that are not inputs, without empty ones, which some code adds only for their
+    graph."""
     return [leaf for leaf in other_leaves(call) if leaf.numel()]
 
 
 def _with_graph(target):
-    """The same, restricted to the outputs that have a graph, and that graph."""
+    """The target restricted to the outputs that have a graph, and that graph."""
     call, nodes = look(target)
     outputs = [i for i, y in enumerate(call.ys) if y.requires_grad]
     call = call._replace(ys=[call.ys[i] for i in outputs])
@@ -230,8 +232,8 @@ def _with_graph(target):
 
 
 def _with_parameters(fn, inputs, module):
-    """A target with the parameters of modules among the inputs, where they can be replaced; and its
-    graph."""
+    """A target that has the parameters of `module` among its inputs, if they can be replaced; and
+    its graph."""
 
     def plain(*args):
         return fn(*args)
@@ -240,7 +242,7 @@ def _with_parameters(fn, inputs, module):
     if not as_given.point:
         return replaced
     found = _with_graph(as_given)
-    with unless_gone():  # of backward, which will be told of
+    with unless_gone():  # raised by backward, which will be reported
         if backward_follows(replaced[0], found[0], module):
             return replaced
     return found
@@ -252,15 +254,15 @@ def _all_readable(looked):
 
 
 def _is_double(target):
-    """Whether it is what it would be after conversion."""
+    """Whether all floating and complex tensors of a target are float64 or complex128."""
     tensors = [slot for slot in target.slots if isinstance(slot, torch.Tensor)]
     inexact = {t.dtype for t in tensors if t.is_floating_point() or t.is_complex()}
     return inexact <= {torch.float64, torch.complex128}
 
 
 def _in_double(inputs, target, here, functions):
-    """The target in float64, its graph and its Functions; or what is given, where fn does something
-    else then."""
+    """The target in float64, its graph and its Functions; or those given, where fn does something
+    else in float64."""
     double, there = _with_graph(Target.of(target.fn, inputs, torch.float64))
     found = custom_functions(double, there)
     if found or functions:
@@ -271,13 +273,13 @@ def _in_double(inputs, target, here, functions):
 
 
 def _same_outputs(target, here, there):
-    """Whether fn does the same in float64, which no .view of the bits does."""
+    """Whether fn gives the same in float64, which it does not if it uses .view on the bits."""
     pairs = [(y.detach(), d.detach()) for y, d in zip(here.call.ys, there.call.ys, strict=True)]
     if any(y.shape != d.shape for y, d in pairs):
         return False
     kinds = {y.dtype for y, _ in pairs}
     rough = max(OTHER_CODE.get(kind, 0.0) for kind in kinds)
-    # What cancels was of the size of the inputs, or of 1: sinh(1e-6) by two exponentials.
+    # Terms that cancel may be of the size of the inputs, or of 1: sinh(1e-6) by two exponentials.
     eps = max((torch.finfo(kind).eps for kind in kinds if kind.is_floating_point), default=0.0)
     lost = 16 * eps * max([1.0, *map(_size, target.point)])
     return not any(apart(y.double(), d, rough, lost).any() for y, d in pairs)
@@ -288,6 +290,6 @@ def _size(y):
 
 
 def raised(error: Exception) -> NotChecked:
-    """The reason that fn raises. Raises `ToolFailure` where it is not fn that does."""
+    """`NotChecked` with the error of fn. Raises `ToolFailure` where the error is not fn's."""
     raise_if_own(error)
     return NotChecked("fn_raises", described(error))

@@ -1,4 +1,4 @@
-"""The same inputs with less in them, for what would take too long with all."""
+"""Cuts inputs down to fewer elements where a check with all of them would take too long."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +13,12 @@ from double_backward.failures import unless_gone
 from double_backward.phrases import Phrase, joined
 
 LARGE = 20_000  # elements of all inputs together; above, they are cut down
-ENOUGH = 512  # elements of one input, where all its sides are cut
-LEAST = 3  # along a side
+ENOUGH = 512  # elements of one input whose sides are all cut
+LEAST = 3  # elements along a side
 
 
 def size_of(args: Sequence) -> int:
-    """How many elements the tensors among these have that can be cut down."""
+    """How many elements those of the arguments have that are tensors and can be cut down."""
     return sum(a.numel() for a in args if _can_be_cut(a))
 
 
@@ -28,10 +28,10 @@ def _can_be_cut(value: Any) -> bool:
 
 
 def cut_down(args: Sequence) -> Iterator[list]:
-    """The same arguments with less in them, the smallest first; () where that cannot be.
+    """The arguments with fewer elements, the smallest first; none where that is not possible.
 
-    What is left is evenly spread over all. Sides of one length stay of one length. Numbers that are
-    the length of a side follow it.
+    The elements that are left are evenly spread over all. Sides of equal length keep equal lengths.
+    In every second version, numbers that are the length of a side are replaced by the new length.
     """
     tensors = [a for a in args if _can_be_cut(a)]
     short = max(LEAST, int(ENOUGH ** (1 / max([1, *(t.dim() for t in tensors)]))))
@@ -52,8 +52,8 @@ def cut_down(args: Sequence) -> Iterator[list]:
 
 
 def _part(tensor: Tensor, long: set[int], short: int) -> Tensor:
-    """`short` of the elements along each side that is long, in memory as they were: in the same
-    order, and with gaps or without."""
+    """A copy with `short` of the elements along each side that is long. In memory they have the
+    same order as before, and gaps if there were gaps."""
     if not _can_be_cut(tensor) or not long.intersection(tensor.shape):
         return as_leaf(tensor)
     part = tensor.detach()
@@ -63,7 +63,7 @@ def _part(tensor: Tensor, long: set[int], short: int) -> Tensor:
             part = part.narrow(dim, 0, (short - 1) * apart + 1)
             part = part[(slice(None),) * dim + (slice(None, None, apart),)]
     shape, strides = part.shape, tensor.stride()
-    for dim, stride in enumerate(strides):  # of what is expanded, one
+    for dim, stride in enumerate(strides):  # one element along an expanded side
         part = part.narrow(dim, 0, 1) if stride == 0 and part.shape[dim] else part
     order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
     dense = part.permute(order).clone(memory_format=torch.contiguous_format)
@@ -74,10 +74,10 @@ def _part(tensor: Tensor, long: set[int], short: int) -> Tensor:
 
 
 def few_moved(fn: Callable, args: Sequence) -> tuple[Callable, list, str]:
-    """fn with the same inputs, in which few elements can be moved: as another fn, what that takes,
-    and which these are, in words; evenly spread over all.
+    """fn with the same inputs, of which only a few elements, evenly spread, are differentiated.
 
-    For one that takes no smaller inputs, as it holds tensors of that size.
+    Returns another fn, its arguments, and which elements these are, in words. This is for an fn
+    that takes no smaller inputs, since it holds tensors of their size.
     """
     given, places, words = list(args), {}, []
     for number, arg in enumerate(args):
@@ -117,7 +117,7 @@ def change_of(args: Sequence, smaller: Sequence) -> str:
 
 
 def as_leaf(value: Any) -> Any:
-    """A leaf with the same numbers and strides; what is no tensor as it is."""
+    """A leaf with the same numbers and strides; a value that is no tensor is returned as it is."""
     if not isinstance(value, Tensor):
         return value
     return copied(value.detach()).requires_grad_(value.requires_grad)

@@ -28,8 +28,8 @@ SLOW = 1.0  # seconds; a call that takes longer is announced on stderr
 class Evaluation(NamedTuple):
     """One evaluation of fn.
 
-    Up to torch 2.12 the node of a Function is dead once its output is gone: whoever keeps a node
-    keeps its Evaluation.
+    Up to torch 2.12 the node of a Function is dead once its output is gone, so that code which
+    keeps a node has to keep its Evaluation.
     """
 
     t: list[Tensor]  # leaves: how far each input is moved from the point
@@ -50,24 +50,24 @@ class Target:
     slots: tuple  # all that fn gets: its arguments one by one, then parameters and buffers
     tree: TreeSpec  # how the arguments were nested
     state: tuple[str, ...]  # the names of parameters and buffers
-    where: tuple[int, ...]  # which slots are differentiated: "the inputs"
-    names: tuple[str, ...]  # of these, for the report
-    point: tuple[Tensor, ...]  # and where, as real strided tensors
-    builds: tuple[Callable[[Tensor], Tensor], ...]  # from such a tensor to what fn was given
+    where: tuple[int, ...]  # the slots that fn is differentiated by: "the inputs"
+    names: tuple[str, ...]  # the names of the inputs in the report
+    point: tuple[Tensor, ...]  # the values of the inputs, as real strided tensors
+    builds: tuple[Callable[[Tensor], Tensor], ...]  # make what fn was given from such tensors
     outputs: tuple[int, ...] | None = None  # which tensors to look at; None: all
     layout: Callable[[Tensor], Tensor] | None = None  # how arguments lie in memory; None: as given
     reading: Callable[[Tensor], Tensor] | None = None  # what is made of each output; None: nothing
-    stays_symmetric: tuple[str, ...] = ()  # by name, the inputs that are moved so that they do
+    stays_symmetric: tuple[str, ...] = ()  # names of inputs that are moved so that they stay so
     is_linked: bool = False  # the mean change of the first input is added to the others
     takes_leaves: bool = False  # fn takes inputs that are leaves, and leaves them as they are
     seed: int = 0
-    rtol: float | None = None  # how exact fn is, as its caller says; None: nothing was said
+    rtol: float | None = None  # the relative error of fn that the caller gave; None: none given
     atol: float = 0.0
-    calls: Iterator[int] = field(default_factory=lambda: count(1))  # counted over all copies
+    calls: Iterator[int] = field(default_factory=lambda: count(1))  # numbers calls over all copies
 
     @classmethod
     def of(cls, fn: Callable, inputs: tuple, dtype: torch.dtype | None = None) -> "Target":
-        """The point is where `inputs` are; floating tensors in `dtype`, if one is given."""
+        """The target at the point `inputs`, with floating tensors in `dtype` if that is given."""
         arguments, tree = tree_flatten(inputs)
         module = fn if isinstance(fn, torch.nn.Module) else torch.nn.Module()
         state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -96,13 +96,14 @@ class Target:
         return replace(self, layout=layout, takes_leaves=False)
 
     def with_leaves(self) -> "Target":
-        """The same, that hands over leaves where they need not be computed and fn takes them."""
+        """The same, but fn gets leaves if these need not be computed from others and fn accepts
+        them."""
         given = [self.slots[i] for i in self.where]
         computed = any(x.is_complex() or x.layout != torch.strided for x in given)
         if computed or self.layout:
             return self
         other = replace(self, takes_leaves=True)
-        with unless_gone():  # of fn, which edits its input
+        with unless_gone():  # raised by fn, which edits its input
             taken = other.start(leaves=True)
             return self if any(map(version, taken.xs)) else other
         return self
@@ -114,14 +115,14 @@ class Target:
         return replace(self, outputs=outputs)
 
     def output_alone(self, i: int) -> "Target":
-        """Only the i-th of the outputs looked at."""
+        """The same with only the i-th of its outputs."""
         return replace(self, outputs=(self.outputs or ())[i : i + 1])
 
     def reading_as(self, reading: Callable[[Tensor], Tensor]) -> "Target":
         return replace(self, reading=reading)
 
     def frozen(self, i: int) -> "Target":
-        """The i-th input no longer requires grad."""
+        """The same, where the i-th input no longer requires grad."""
         slots, left = list(self.slots), [k for k in range(len(self.where)) if k != i]
         slots[self.where[i]] = self.builds[i](self.point[i]).detach()
         return replace(
@@ -134,33 +135,33 @@ class Target:
         )
 
     def linked(self) -> "Target":
-        """The other inputs are made from the first, at the same point."""
+        """The same point, where the other inputs depend on the first."""
         return replace(self, is_linked=True, takes_leaves=False)
 
     def symmetric(self) -> "Target":
-        """The inputs that are symmetric matrices are moved so that they stay so, as in
-        fn((x + x.mT) / 2)."""
+        """The same, where inputs that are symmetric matrices are moved so that they stay symmetric,
+        as in fn((x + x.mT) / 2)."""
         given = [build(x) for build, x in zip(self.builds, self.point, strict=True)]
         names = tuple(n for n, x in zip(self.names, given, strict=True) if is_symmetric(x))
         return replace(self, stays_symmetric=names, takes_leaves=False)
 
     @property
     def is_as_given(self) -> bool:
-        """fn gets its inputs themselves, and what it returns is taken as it is."""
+        """Whether fn gets its inputs unchanged, and what it returns is taken unchanged."""
         return not (self.layout or self.reading or self.is_linked or self.stays_symmetric)
 
     @property
     def constants(self) -> list[Tensor]:
-        """The tensors that fn gets and that are not differentiated."""
+        """The tensors that fn gets and is not differentiated by."""
         given = [s for i, s in enumerate(self.slots) if i not in self.where]
         return [s for s in given if isinstance(s, Tensor)]
 
     def uneven_step(self, by: float) -> Tensor:
-        """A step, flat, in proportion to each input, that changes whatever depends on the inputs,
-        also on their differences only.
+        """A flat step in proportion to the elements of the inputs, which changes all that depends
+        on them, even if only on their differences.
 
-        Not a ramp, which is a sum of one number a row and one a column: a plan of transport, for
-        one, does not depend on these.
+        It is not a linear ramp, which is the sum of a number for each row and one for each column:
+        some functions, such as a transport plan, do not depend on these.
         """
         sizes = flat([size(x) for x in self.point])
         uneven = 1.5 + (2 * torch.arange(len(sizes))).double().sin() / 2
@@ -171,7 +172,7 @@ class Target:
     ) -> Evaluation:
         """Call fn at point + t (+ t**2/2 if bent), where t is `shift`, a flat vector or a number.
 
-        With `leaves`, fn gets leaves where it takes them, as readers hand them over; else what an
+        With `leaves`, fn gets leaves if it accepts them, as readers pass them; else it gets what an
         operation returns. Raises whatever fn raises.
         """
         if leaves and self.takes_leaves and not bent:
@@ -192,8 +193,8 @@ class Target:
         return [build(x) for build, x in zip(self.builds, moved, strict=True)]
 
     def moved_to(self, x: list[Tensor], leaves: bool) -> list[Tensor]:
-        """What fn is given where its inputs are at x, leaves; with `leaves` these themselves, if
-        fn takes them."""
+        """What fn is given where its inputs are x, which are leaves; with `leaves`, x itself if fn
+        accepts leaves."""
         if self.is_linked or self.stays_symmetric:
             return self.inputs([s - o for s, o in zip(x, self.point, strict=True)])
         own = x if leaves and self.takes_leaves else [s * 1 for s in x]
@@ -215,12 +216,12 @@ class Target:
         return [self.reading(y) for y in ys] if self.reading else ys
 
     def returned(self, xs: list[Tensor]) -> list[Tensor]:
-        """The outputs of fn for these inputs as they are, also those inside containers."""
+        """The outputs of fn for these inputs, unchanged, including those inside containers."""
         slots, _ = anew(self.slots, {})
         slots = [s.detach().clone() if isinstance(s, Tensor) else s for s in slots]
         arguments = len(slots) - len(self.state)
         for i, x in zip(self.where, xs, strict=True):
-            # Parameters lie as they are: only arguments come to fn in every layout.
+            # Parameters keep their layout: only arguments are tried in others.
             slots[i] = x
             if i < arguments and x.layout == torch.strided:
                 slots[i] = self.layout(x) if self.layout else _laid_out(x, self.slots[i])
@@ -243,7 +244,7 @@ class Target:
         return out
 
     def place(self, index: int) -> str:
-        """Where an element of the flattened inputs is: "x = 0.5" or "x[3, 7] = 0.5"."""
+        """The place and value of an element of the flattened inputs: "x = 0.5", "x[3, 7] = 0.5"."""
         which = 0
         while index >= self.point[which].numel():
             index -= self.point[which].numel()
@@ -260,9 +261,9 @@ class Target:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed whatever fn may draw from.
+    """Seed all generators that fn may draw from.
 
-    torch.manual_seed takes milliseconds, most of them for devices that are not there.
+    torch.manual_seed, which takes milliseconds, is called only where there is an accelerator.
     """
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
@@ -284,20 +285,20 @@ def _copy(slot, dtype):
 
 
 def _laid_out(x, like):
-    """With the strides of what fn was given, which gaps may have left."""
+    """x with the strides of the tensor that fn was given, which may have had gaps."""
     return x if x.stride() == like.stride() else copied(x, like)
 
 
 def _symmetric(step: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
-    """The symmetric part; the Hermitian one of complex numbers that are handed over as pairs."""
+    """The symmetric part of a step; the Hermitian part if the input is complex."""
     step = build(step)
     return real((step + step.mH) / 2)
 
 
 def _as_real(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """What of x can be moved, as a real strided tensor, and how to build x from it.
+    """The numbers of x that can be moved, as a real strided tensor, and how to build x from them.
 
-    Of a complex tensor the real and imaginary parts, of a sparse one the values.
+    They are the real and imaginary parts of a complex tensor, and the values of a sparse one.
     """
     if x.layout != torch.strided:
         return _values_of(x)
@@ -307,7 +308,8 @@ def _as_real(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 
 
 def _values_of(x):
-    """By way of a dense tensor: `sparse_coo_tensor` has a wrong second derivative by its values."""
+    """`_as_real` of a sparse tensor, which is built from a dense one: the second derivative of
+    `sparse_coo_tensor` by its values is wrong."""
     coordinates = x.to_sparse_coo().coalesce()
     where, values = tuple(coordinates.indices()), coordinates.values()
     dense = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
@@ -317,7 +319,7 @@ def _values_of(x):
 
 
 def _leaves_of(out):
-    """What is in nested lists, tuples, dicts and dataclasses."""
+    """The leaves of nested lists, tuples, dicts and dataclasses."""
     for leaf in tree_flatten(out)[0]:
         if is_dataclass(leaf) and not isinstance(leaf, type):
             yield from _leaves_of([getattr(leaf, field.name) for field in fields(leaf)])
@@ -326,7 +328,8 @@ def _leaves_of(out):
 
 
 def readable(tensor: Tensor) -> bool:
-    """Whether the memory is there: reading a tensor whose storage was freed ends the process."""
+    """Whether a tensor's memory is still there: reading it after its storage was freed ends the
+    process."""
     if tensor.layout != torch.strided or not tensor.numel():
         return True
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))

@@ -1,4 +1,4 @@
-"""A limit of time, and of backwards that call themselves: whatever fn does, `diagnose` returns."""
+"""Limits time, and backwards that call themselves, so that `diagnose` returns whatever fn does."""
 
 import ctypes
 import functools
@@ -16,15 +16,16 @@ from double_backward._torch import engine_replaced
 from double_backward.operators import custom_of
 from double_backward.places import innermost_of
 
-DEEPEST = 100  # backwards that call each other
-ENGINE = os.path.join("torch", "autograd", "function.py")  # what calls a backward in Python
+DEEPEST = 100  # backwards inside one another
+ENGINE = os.path.join("torch", "autograd", "function.py")  # it calls a backward in Python
 
 
 class TookTooLong(BaseException):
-    """Not an `Exception`, since fn may catch those.
+    """The time is over. This is not an `Exception`, since fn may catch those.
 
     Attributes:
-        running: "backward, line 7": the reader's code that was running; "" if none was.
+        running: the place in the reader's code that was running, such as "backward, line 7"; "" if
+            none was.
     """
 
     running = ""
@@ -36,16 +37,16 @@ class TookTooLong(BaseException):
 
 
 class EndlessRecursion(RuntimeError):
-    """A backward differentiates what leads to itself."""
+    """A backward differentiates something whose graph leads to this backward again."""
 
 
 @contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
-    """Raise `TookTooLong` inside after so many seconds; None: never.
+    """Inside, raise `TookTooLong` after so many seconds; never if that is None.
 
-    It comes as soon as Python runs again in this thread, or in one in which autograd calls a
-    backward; a single call of compiled code is waited for. Where fn catches it, and whatever else
-    there is, it comes again.
+    It is raised as soon as Python code runs again in this thread, or in one in which autograd calls
+    a backward; a single call of compiled code is not interrupted. If fn catches it, it is raised
+    again.
     """
     if seconds is None:
         yield
@@ -66,7 +67,7 @@ def limited(seconds: float | None) -> Iterator[None]:
 
 
 def look_at_the_clock() -> None:
-    """Raise `TookTooLong` where it has come already, and fn has caught and kept it."""
+    """Raise `TookTooLong` if the time is over, even if fn has caught and kept the error."""
     if any(limit.thread == threading.get_ident() for limit in _ended()):
         raise TookTooLong
 
@@ -75,7 +76,7 @@ _late: list[weakref.ref["_Limit"]] = []
 
 
 def _ended() -> list["_Limit"]:
-    """Those whose time is over, and whose work is not."""
+    """The limits whose time is over, and whose work is not."""
     limits = [each() for each in list(_late)]
     return [limit for limit in limits if limit is not None and not limit.is_over]
 
@@ -105,7 +106,7 @@ class _Limit:
                 _raise_in(thread, TookTooLong)
 
     def over(self) -> None:
-        """What was sent and has not come is taken back."""
+        """End the limit, and take back an error that was sent and has not been raised yet."""
         late = []
         while not self.is_over or self.known_by in _late:
             try:
@@ -115,11 +116,11 @@ class _Limit:
                         _raise_in(self.thread, None)
                         self.sent.clear()
                         _late.remove(self.known_by)
-            except TookTooLong as error:  # it has come here; dropped, it would come again
+            except TookTooLong as error:  # raised here; kept, since a dropped one comes again
                 late.append(error)
 
     def again_without(self, error: TookTooLong) -> None:
-        """Where it is dropped, somebody has caught it: then another one comes in this thread."""
+        """Raise another error in this thread when this one is dropped, since code has caught it."""
         thread = threading.get_ident()
         if thread in self.threads:
             again = functools.partial(_RAISE, thread, TookTooLong)
@@ -133,8 +134,8 @@ def _backward(frame: FrameType | None) -> bool:
     return frame is not None and frame.f_code.co_filename.endswith(ENGINE)
 
 
-# No function of Python's: where it is called for what was dropped, that would be raised in it, and
-# nobody hears it. C takes no notice of what else it is handed, a reference.
+# This must not be a Python function: as it is called when an error is dropped, the new error would
+# be raised inside it and be lost. The C function ignores its third argument, a weak reference.
 _RAISE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object, ctypes.py_object)(
     ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
 )
@@ -148,8 +149,8 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 def no_endless_recursion() -> Iterator[None]:
     """Raise `EndlessRecursion` where a backward differentiates the output of its own node.
 
-    A saved output has the Function as its grad_fn, whatever graph it had inside forward: to
-    differentiate it calls the same backward, and so on. Torch itself does not end that.
+    A saved output has the Function as its grad_fn, whatever graph it had inside forward, so that
+    differentiating it calls the same backward, and so on. Torch itself does not end that.
     """
     with engine_replaced(_ending_recursion):
         yield
