@@ -1,1 +1,2 @@
-"""What is to blame: a Function, what it keeps, a write in place, the first operation not finite."""
+"""What is to blame? A Function, what it keeps, a write in place, an operation that is not
+finite."""

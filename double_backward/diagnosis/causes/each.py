@@ -1,5 +1,5 @@
-"""Each custom Function by itself: its call is met in fn, made again beside its own inputs, and
-checked; where that is wrong, the same with one thing done otherwise says what is to blame.
+"""Checks each custom Function by itself: its call is met in fn, and made again near its own inputs.
+Where that is wrong, the same check with one change shows what is to blame.
 
     forward run again under autograd cures it    what forward keeps, or leaves elsewhere
     one kept thing alone changes, and so does G  that is what backward uses
@@ -58,13 +58,13 @@ from ..preparation.functions import (
 )
 
 DETACHES = {"detach", "data"}
-MOST = 8  # calls of one Function that are made again; what is beyond is like the first
-SMALL = 1e-3  # of the usual grad_out: one that nobody clips
-NEAR = 1e-2  # along the line, to see what changes
+MOST = 8  # calls of one Function that are made again; further ones are not checked
+SMALL = 1e-3  # times the usual grad_out: so small a one is not clipped
+NEAR = 1e-2  # the step along the line that shows what changes
 
 
 def judge_each(measured: Measured, customs: Sequence[Custom]) -> tuple[Custom, ...]:
-    """The same Functions, with what is known of each by itself. Raises what fn raises."""
+    """The Functions, with what is found of each by itself. Raises what fn raises."""
     met, seen, found = _Met(), Counter[str](), []
     calls, steps = _calls(measured.probe, met)
     right = measured.first.outcome is Outcome.RIGHT and not any(c.meant for c in customs)
@@ -80,7 +80,7 @@ def judge_each(measured: Measured, customs: Sequence[Custom]) -> tuple[Custom, .
 
 
 class _Met(Listener):
-    """What the backward of each call was given, and the Functions that it applied."""
+    """Notes what the backward of each call was given, and the Functions that it applied."""
 
     def __init__(self):
         self.grad_outs, self.inner, self._since = {}, {}, []
@@ -97,9 +97,9 @@ class _Met(Listener):
 
 
 def _calls(probe, met):
-    """The calls of the Functions in the graph of fn, in the order in which `look` finds them, and
-    the steps that their backwards take, without their guards: for a grad_out with a graph and,
-    where that raises, on a new graph for one without."""
+    """The calls of the Functions in the graph of fn, in the order in which `look` finds them; and
+    the steps in their backwards that autograd does not follow. Their guards are off. grad_out has a
+    graph; where that raises, another call has one without."""
     calls, steps = list[Call | None](), list[Step]()
     around = checkpoints_allowed if probe.by_backward else nullcontext
     for recorded in (True, False):
@@ -120,14 +120,16 @@ def _calls(probe, met):
 
 
 def _own(steps, custom):
-    """Those of this Function; of one that is declared once_differentiable that says enough."""
+    """The steps of this Function; none for one that is declared once_differentiable, which says
+    enough."""
     own = [step for step in steps if step.function == custom.name and not custom.once]
     numpy = any(step.kind == "numpy" for step in own)  # which needs .detach()
     return tuple(dict.fromkeys(s for s in own if not (numpy and s.kind in DETACHES)))
 
 
 def _beside(probe, calls):
-    """The same calls where the inputs of fn are moved a little; `calls` where others come there."""
+    """The same calls where the inputs of fn are moved a little; `calls` if other calls come
+    there."""
     with unless_gone(), listening_alone(Listener()):  # of fn
         looked = look(probe.target, probe.target.uneven_step(STEP))
         found = [call_of(node.fn) for node in looked.nodes]
@@ -142,7 +144,7 @@ def _judged(custom, call, beside, met, measured, sizes):
     with unguarded([call.function, *(c.function for c in inner)]):
         try:
             truth = Trial(call, met.grad_outs.get(call), dtype=dtype, anyway=True)
-            if not truth.expected.probes:  # it returns 0 for these, as for negative ones
+            if not truth.expected.probes:  # for these, negative ones say, it returns 0
                 truth = Trial(call, None, dtype=dtype, anyway=True)
         except Unknown as reason:
             return replace(custom, refused=str(reason))
@@ -163,15 +165,15 @@ def _judged(custom, call, beside, met, measured, sizes):
 
 
 def _asked(truth):
-    """How its backward is differentiated, and what is raised where grad_out has a graph.
+    """`Checked` of its backward, and the error that is raised where grad_out has a graph.
 
-    A grad_out with one comes first; where that raises, or shows nothing wrong, one without, at
-    which some backwards look. All that is asked afterwards is asked in the same way.
+    The check is made with a grad_out that has a graph; where that raises, or shows nothing wrong,
+    with one that has none, since some backwards look at that. All later checks use the same kind.
     """
     found = truth.check()
     if not truth.line.moving:
         return found, first_line(found.error) if found.error is not None else ""
-    if not truth.expected.by_grad_out.value.any():  # clipped, and at a smaller one it may not be
+    if not truth.expected.by_grad_out.value.any():  # it may be clipped; a smaller one is not
         small = [g if g is None else SMALL * g for g in truth.grad_outs]
         by_grad_out = Trial(truth.call, small, dtype=truth.dtype, anyway=True).check().by_grad_out
         found = replace(found, by_grad_out=by_grad_out)
@@ -185,14 +187,14 @@ def _asked(truth):
 
 
 def _first(truth, sizes):
-    """Of the first derivative, by grad_outs of these sizes; the first that is not right."""
+    """The outcome for the first derivative: of grad_outs of these sizes, the first not right."""
     found = (truth.first(size) for size in sizes)
     return next((one for one in found if one is not Outcome.RIGHT), Outcome.RIGHT)
 
 
 def _handed(truth, beside):
-    """The arguments that are no inputs, change with those of fn, and change what backward returns:
-    whoever calls apply has lost their graph."""
+    """The arguments that are not inputs, but change with the inputs of fn, and change what backward
+    returns: the code that calls apply has lost their graph."""
     call, g = truth.call, truth.line.gradients()
     for place, (arg, other) in enumerate(zip(call.given, beside.given, strict=True)):
         if place in call.inputs or arg is other or _is_followed(arg):
@@ -204,7 +206,7 @@ def _handed(truth, beside):
 
 
 def _explained(custom, truth, inner, dtype):
-    """The same, with what is to blame."""
+    """`custom` with what is to blame."""
     seconds = (second for call in inner for second in _seconds(call, dtype))
     custom = replace(custom, seconds=tuple(dict.fromkeys(seconds)))
     if custom.by_input is not Outcome.WRONG or custom.checked.recorded.bad:
@@ -223,11 +225,11 @@ def _explained(custom, truth, inner, dtype):
         if isclose(
             followed.by_input.got, custom.checked.by_input.got, rel_tol=OTHER_CODE[torch.float64]
         ):
-            # That what is kept has its graph cures nothing.
+            # A graph for what is kept changes nothing, so that it is not to blame.
             saved = (replace(s, used=s.slot not in with_graph and s.used) for s in custom.saved)
             custom = replace(custom, saved=tuple(saved))
     elif custom.first is Outcome.WRONG and (own := tuple(_own_results(truth, returns))):
-        # What it saves of its output is followed through its own backward.
+        # Autograd follows a saved output through the Function's own backward.
         meant = custom.meant or truth.first(rtol=SURROGATE) is Outcome.WRONG
         if meant and (cured or (leaves_torch and not custom.untracked_calls)):
             return replace(custom, own_result=own)
@@ -239,7 +241,8 @@ def _explained(custom, truth, inner, dtype):
 
 
 def _own_results(truth, returns):
-    """The results that backward uses, by their names; one may be a stair, which stands still."""
+    """The names of the outputs that backward uses, even if one is a step function, which does not
+    change with the inputs."""
     g = truth.line.gradients()
     for saved in returns:
 
@@ -252,8 +255,8 @@ def _own_results(truth, returns):
 
 
 def _followed(truth):
-    """How its backward is differentiated where what it keeps has its graph: forward is recorded, or
-    else setup_context alone."""
+    """`Checked` of its backward where what it keeps has a graph, since forward is recorded or, if
+    that does not help, setup_context alone."""
     ways = [keep_again, *[set_up_again] * has_setup_context(truth.call.function)]
     found = [truth.check(partial(way, decorated=True)) for way in ways]
     return next(filter(_is_cured, found), found[0])
@@ -264,8 +267,8 @@ def _is_cured(found):
 
 
 def _extra(saved, truth):
-    """None where backward has the right part for the gradient of this output, which may come in the
-    second backward only."""
+    """`Extra` if backward returns something wrong for the gradient of this output, else None. The
+    output may get a gradient only in the second backward."""
     truth = Trial(truth.call, None, dtype=truth.dtype, anyway=True)
     if truth.first(output=saved.position) is not Outcome.WRONG:
         return None
@@ -276,7 +279,7 @@ def _extra(saved, truth):
 
 
 def _seconds(call, dtype):
-    """What the backward of a Function that backward applies returns wrongly."""
+    """The wrong results of the backward of a Function that another's backward applies."""
     with unless_gone():  # of the Function
         truth = Trial(call, None, dtype=dtype, anyway=True)
         subject, x = truth.line.subject, truth.line.x()
@@ -306,22 +309,22 @@ def _cut(truth):
 
 
 def _name(call, place):
-    """Of an argument, as forward calls it."""
+    """The name of an argument in forward."""
     names = argument_names(call.function)
     return names[place] if place < len(names) else f"argument {place}"
 
 
-# What forward keeps, by how much of the change of G comes through it.
+# What forward keeps: how much of the change of G comes through it.
 
 
 def _used(kept, truth, with_graph, leaves_torch):
-    """The same things, with what is known of each: does backward return something else where it
-    alone changes?"""
+    """What is kept, each with what is known of it, such as whether backward returns something else
+    if it alone changes."""
     here, there, found = _forward(truth), _forward(truth, NEAR), []
     known = {s.slot for s in kept}
     for saved in [*kept, *_objects(here.ctx, known)]:
         value, other = here.ctx.kept(saved.slot), there.ctx.kept(saved.slot)
-        if saved.kind is Kind.CONSTANT and not same(value, other):  # behind a stair it stood still
+        if saved.kind is Kind.CONSTANT and not same(value, other):  # a step function stood still
             saved = replace(saved, kind=Kind.INTERMEDIATE)
         saved = replace(saved, used=_is_used(saved.slot, truth))
         if saved.kind is Kind.INTERMEDIATE and isinstance(value, Tensor):
@@ -339,7 +342,8 @@ def _used(kept, truth, with_graph, leaves_torch):
 
 
 def _is_used(slot, truth):
-    """None where that is not known."""
+    """Whether backward's result changes with what is kept in this slot; None if that is not
+    known."""
     with unless_gone():  # of the Function
         part = truth.expected, truth.call.function, lambda where: where[0] == slot
         return moves(taken(*part))
@@ -347,12 +351,12 @@ def _is_used(slot, truth):
 
 
 def _repeats(value, tensors):
-    """Whether it is one of them, in whatever shape, or a part of it."""
+    """Whether a tensor has the values of one of these, in any shape, or is a view of one."""
     return has_values_of(value, tensors) or any(base_of(value) is t for t in tensors)
 
 
 def _objects(ctx, known):
-    """What else is on ctx, neither a tensor nor a number."""
+    """The objects on ctx that are neither tensors nor numbers, and hold no tensor with a graph."""
     for name, value in ctx.attributes.items():
         if name not in known and not _is_followed(value):
             yield Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0)
@@ -366,7 +370,7 @@ class _Forward(NamedTuple):
 
 
 def _forward(truth, h=0.0):
-    """At a point of the line; on the other side where it has no value here."""
+    """`_Forward` at a point of the line, or on its other side if forward has no value here."""
     for side in (h, -h):
         inputs = truth.inputs(side)
         with unless_gone(), truth.line.subject.around(), torch.no_grad():
@@ -378,7 +382,7 @@ def _forward(truth, h=0.0):
 
 
 def _recorded(truth):
-    """Where forward keeps what has a graph if autograd records it, or setup_context alone; and
+    """The slots whose contents have a graph if forward, or setup_context alone, is recorded; and
     whether forward leaves torch."""
     with_graph, leaves_torch = set(), False
     for apply in [None, *[applied_as_is] * has_setup_context(truth.call.function)]:
@@ -399,29 +403,29 @@ def _follows(value):
 
 
 def _leaves_state(truth):
-    """Whether what backward returns changes by what is not on ctx."""
+    """Whether what backward returns changes through something that is not on ctx."""
     with unless_gone():  # of the Function
         return bool(moves(taken_elsewhere(truth.expected, truth.call.function)))
     return False
 
 
 def _is_followed(value):
-    """Whether it is an object that holds a tensor with a graph."""
+    """Whether an object holds a tensor with a graph."""
     return any(_follows(thing) for _, thing in held_by(value))
 
 
-# The second derivative where differences of fn cannot judge it: a surrogate is not that of its
-# values. What is known then is of each backward by itself.
+# The second derivative where differences of fn cannot judge it, since the gradient is a surrogate,
+# and not the derivative of the values. Then each backward is judged by itself.
 
 
 def settled(
     numbers: Numbers, customs: Sequence[Custom], together: bool = False
 ) -> dict[Setting, Row]:
-    """The rows of the second derivative. Where the first one is that of the values, they stay.
+    """The rows of the second derivative. They stay where the first is that of the values.
 
-    Elsewhere nothing follows from these, and the whole of fn does not convict: what is made of a
-    surrogate's output changes by its backward for autograd, and by its forward in truth. It
-    acquits, if by its inputs it is right `together`.
+    Elsewhere, a difference of fn as a whole shows no error: for autograd, what is made of a
+    surrogate's output changes by its backward, and in truth by its forward. But if fn as a whole is
+    right by its inputs (`together`), no Function's derivative by its inputs counts as wrong.
     """
     if numbers.first.outcome is Outcome.RIGHT:
         return numbers.second
@@ -446,7 +450,7 @@ def settled(
 
 
 def _unanswered(customs, setting):
-    """Why nothing is known of one of these backwards, "" where all is."""
+    """The reason why nothing is known of one of these backwards; "" if all are known."""
     for custom in customs:
         if custom.by_input in OPEN or (setting.after and custom.by_grad_out in OPEN):
             why = custom.refused.split("[")[0].split(". ")[0].rstrip(": ")

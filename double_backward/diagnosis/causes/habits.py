@@ -1,4 +1,4 @@
-"""How fn and its backward behave when they are called as a larger model calls them."""
+"""Observes how fn and its backward behave when they are called as a larger model calls them."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,16 +24,16 @@ SAME = Phrase("the same result")
 
 @dataclass(frozen=True)
 class Habits:
-    """What was seen; "" where there is nothing to say, else the words for the report."""
+    """What was seen: strings are words for the report, "" where nothing was seen."""
 
-    edits_input: bool = False  # in place, without mark_dirty
-    no_gradient: str = ""  # names of inputs for which autograd returns None
-    unused: str = ""  # names of those by which fn does not change
+    edits_input: bool = False  # fn writes into an input, without mark_dirty
+    no_gradient: str = ""  # names of inputs for which autograd returns None, though they matter
+    unused: str = ""  # names of inputs with which fn does not change
     mutates: bool = False  # backward writes into grad_out
     mutates_saved: bool = False  # backward writes into a tensor that it saved
     only_once: str = ""  # the error that a second backward through the same graph raises
     not_repeatable: str = ""  # what a second call through the same graph gives
-    changes_ctx: tuple[str, ...] = ()  # the attributes of ctx that are then others
+    changes_ctx: tuple[str, ...] = ()  # the attributes of ctx that backward has changed
     not_linear: str = ""  # what happens if grad_out is scaled
     grad_out_layout: str = ""  # what happens if grad_out is not contiguous
     input_layout: str = ""  # what happens if an input is not contiguous
@@ -44,11 +44,11 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
     """Call backward on its own, with other grad_outs, and for other layouts.
 
     Args:
-        measured: where, and how close numbers must be.
-        seeded: fn draws random numbers; then another layout gives other outputs.
+        measured: has the point, and how close numbers must be.
+        seeded: whether fn draws random numbers, so that another layout gives other outputs.
     """
     probe = measured.probe
-    if probe.by_backward:  # autograd.grad is refused, which is all that is called here
+    if probe.by_backward:  # fn refuses autograd.grad, the only call that is made here
         return Habits()
     found = _through_one_graph(measured)
     if found.mutates or found.mutates_saved or found.only_once or found.not_repeatable:
@@ -62,7 +62,7 @@ def observe(measured: Measured, seeded: bool = False) -> Habits:
 
 
 def _try(measured, ways, same_values=False):
-    """What happens in the first of these ways in which something else comes, "" if in none."""
+    """What happens in the first of these ways that differs from the plain call; "" if none does."""
     for way in ways:
         text = differs(way, measured)
         if text and (not same_values or gives_the_same(way, measured.tolerance)):
@@ -71,7 +71,7 @@ def _try(measured, ways, same_values=False):
 
 
 def _through_one_graph(measured):
-    """What one call of fn and several of its backward change, and whether they fit together."""
+    """What one call of fn and several of its backward change, and whether their results agree."""
     probe = measured.probe
     target = probe.target
     t, xs, ys = target.start()
@@ -88,7 +88,7 @@ def _through_one_graph(measured):
         found = replace(found, no_gradient=names[0], unused=names[1])
         expected = filled(once, t)
         got = vjp(ys, t, probe.w)
-    except Exception as error:  # of backward, which has worked before
+    except Exception as error:  # raised by backward, which has worked before
         raise_if_own(error)
         text = first_line(error)
     if not all(map(torch.equal, given, probe.w)):
@@ -108,13 +108,14 @@ def _through_one_graph(measured):
 
 
 def _edits_input(target, t, xs):
-    """Whether an input of fn is no longer what was handed in, and its graph does not say so."""
+    """Whether an input of fn has other values than were handed in, which its graph does not
+    show."""
     moved = any(version(x) and x.grad_fn.name().startswith("Add") for x in xs)
     return moved and not all(map(same, xs, target.inputs(t)))
 
 
 class _Edited(Listener):
-    """Where the inputs lie into which a forward has written that does not mark them as dirty."""
+    """Notes the memory of inputs into which a forward writes without marking them as dirty."""
 
     def __init__(self):
         self.memory = set()
@@ -125,10 +126,10 @@ class _Edited(Listener):
 
 
 def _writes_into_an_input(target):
-    """Whether a Function inside fn does, and into its numbers: x1.set_() of a part of an input
-    moves a counter, too, and changes nothing of it."""
+    """Whether a Function inside fn writes into the numbers of an input. x1.set_() of a part of an
+    input changes its version, too, but none of its numbers."""
     met, writes = _Edited(), Writes()
-    with unless_gone(), listening(met), writes:  # of fn, watched so closely
+    with unless_gone(), listening(met), writes:  # raised by fn while it is watched
         target.start()
     return any(write.memory in met.memory and write.numbers for write in writes.seen)
 
@@ -155,18 +156,23 @@ def _changes_of_ctx(measured):
 
 
 def _state_of(value):
-    """Another one after an attribute was assigned or written into."""
+    """A value that differs after an attribute was assigned or written into."""
     size = len(value) if isinstance(value, (list, dict, set)) else 0
     return id(value), version(value) if isinstance(value, Tensor) else size
 
 
 def _try_scaled(measured, expected, ask, anew):
-    """With multiples of the weights: through one graph, or `anew` through one for each."""
+    """What happens for multiples of the weights, for which `ask` gives the first derivative; "" if
+    it is the same multiple.
+
+    Args:
+        anew: like `ask`, with a new graph for each call.
+    """
     w = measured.probe.w
     for factor in FACTORS[measured.dtype]:
         scaled = [factor * v for v in w]
         if not all(v.isfinite().all() for v in [*scaled, factor * expected[expected.isfinite()]]):
-            continue  # beyond the largest number there is
+            continue  # beyond the largest number of the dtype
         got, text = ask(scaled)
         if got is not None and _unmoved(got, expected):
             return SAME
@@ -178,19 +184,19 @@ def _try_scaled(measured, expected, ask, anew):
 
 
 def _unmoved(got, expected):
-    """Whether a vector is still the same; of what is infinite that says nothing."""
+    """Whether a vector is still the same; elements that are not finite are not compared."""
     finite = expected.isfinite()
     return bool(expected[finite].any()) and torch.equal(got[finite], expected[finite])
 
 
 def _try_second_call(measured):
-    """The first derivative of one call, after another call at another point."""
+    """What happens to the first derivative of a call after another call at another point."""
     target, w = measured.probe.target, measured.probe.w
     expected = measured.gradient
     try:
         t, _, ys = target.start()
         target.start(shift=target.uneven_step(STEP))
-    except Exception as error:  # of fn: not what is tried here
+    except Exception as error:  # raised by fn, which is not what is tried here
         raise_if_gone(error)
         return ""
     got, text = _vjp(ys, t, w)
@@ -209,6 +215,6 @@ def _vjp(ys, t, w):
 
 
 def _anew(target, w):
-    """The same through a graph of its own."""
+    """`_vjp` through a new graph."""
     t, _, ys = target.start()
     return _vjp(ys, t, w)

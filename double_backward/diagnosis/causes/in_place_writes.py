@@ -1,4 +1,4 @@
-"""What writes into a tensor that autograd keeps for the next backward, and where."""
+"""Finds the lines that write into a tensor which autograd keeps for the next backward."""
 
 import sys
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from ..preparation.formulas import reported
 
 @dataclass(frozen=True)
 class Written:
-    """A tensor that was another when a backward came to use it.
+    """A tensor that had been changed when a backward used it.
 
     Attributes:
         kept_in: the line of the operation that keeps it, "" where it is not the reader's.
-        lines: those that write into it from then on, in their order.
+        lines: the lines that write into it afterwards, in their order.
     """
 
     kept_in: str
@@ -29,11 +29,11 @@ class Written:
 
 
 class Write(NamedTuple):
-    """What one operation writes into."""
+    """A write of one operation into a tensor."""
 
     memory: int
-    numbers: bool  # False for another shape or memory of the same tensor: t_(), set_()
-    line: str  # of the code
+    numbers: bool  # False if only the shape or the memory of the tensor changes: t_(), set_()
+    line: str  # the line of code
 
 
 class Writes(Watching):
@@ -63,7 +63,8 @@ def memory(tensor: Tensor) -> int:
 
 
 def overwritten(measured: Measured) -> Written | None:
-    """None where torch refuses nothing for that, or the lines are not seen."""
+    """The tensor that was written into; None if torch raises no error for that, or no line is
+    seen."""
     orders = (2, measured.second), (3, measured.third)
     rows = ((order, setting, row) for order, rows in orders for setting, row in rows.items())
     refused = next(((setting, order) for order, setting, row in rows if EDITED in row.text), None)
@@ -75,7 +76,7 @@ def overwritten(measured: Measured) -> Written | None:
         line = line_of_code(sys._getframe(1))
         return _Kept(tensor, version(tensor), len(writes.seen), line)
 
-    def use(kept: Any) -> Tensor:  # torch does not look at versions then
+    def use(kept: Any) -> Tensor:  # with hooks, torch does not check versions
         if version(kept.tensor) != kept.version:
             edited.append(kept)
         return kept.tensor

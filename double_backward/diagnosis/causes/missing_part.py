@@ -1,4 +1,4 @@
-"""What is missing of the number that a report shows, split by what the Functions keep."""
+"""Splits what a number in the report lacks by the things that the Functions keep."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,17 +13,18 @@ from ..measurements.measure import Measured, subject_of
 from ..preparation.formulas import Row
 from ..preparation.functions import Custom, Kind, Saved, look
 
-MOST = 16  # things that are kept; with more, the part is not split
+MOST = 16  # things that are kept; with more, the missing part is not split
 Shares = dict[str, dict[str, float]]  # a Function -> what it keeps -> its share
 
 
 def shown_row(rows: Sequence[Row]) -> Row | None:
-    """The first that has a wrong number: what is split is missing there."""
+    """The first row that shows a wrong number; what is missing there is split."""
     return next((r for r in rows if r.outcome is Outcome.WRONG and r.element is not None), None)
 
 
 def shares(measured: Measured, customs: Sequence[Custom]) -> Shares:
-    """{} where the part cannot be split: no number is shown, or tangents say another one.
+    """The share of each thing that is kept; {} if the missing part cannot be split, since no number
+    is shown, or tangents give another one.
 
     Raises `tangents.Lost`, or what fn raises.
     """
@@ -62,5 +63,5 @@ def shares(measured: Measured, customs: Sequence[Custom]) -> Shares:
 
 
 def _is_asked(saved: Saved) -> bool:
-    """What is no tensor carries no tangent."""
+    """Whether the share of a thing can be asked: only tensors carry tangents."""
     return saved.kind is not Kind.CONSTANT and not saved.numeric

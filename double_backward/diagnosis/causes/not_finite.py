@@ -1,4 +1,4 @@
-"""The operation whose derivative is the first that is not finite, and its line."""
+"""Finds the first operation whose derivative is not finite, and its line."""
 
 import math
 import re
@@ -23,14 +23,14 @@ from ..preparation.formulas import Setting, with_leaves_for_weights
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 CHOOSES = {"WhereBackward0", "MaskedFillBackward0", "MaskedScatterBackward0", "IndexPutBackward0"}
 SIDES = 1e-2, 1e-3  # steps
-LIKE_SQUARES, LIKE_STEPS = 30.0, 5.0  # times; 100 and 10 are expected
-OLDER = 9  # operations, each made by the backward of the next
+LIKE_SQUARES, LIKE_STEPS = 30.0, 5.0  # least ratios of two differences; 100 and 10 are expected
+OLDER = 9  # how many operations are gone back, each of which made the next in its backward
 
 
 class Here(StrEnum):
     """What the values of fn say of a derivative at the point."""
 
-    SMOOTH = "smooth"  # there is one, whatever the formula
+    SMOOTH = "smooth"  # there is a derivative, although the formula does not give it
     KINK = "kink"
     STEEP = "steep"  # or fn ends here
     UNKNOWN = "unknown"
@@ -38,16 +38,16 @@ class Here(StrEnum):
 
 @dataclass(frozen=True)
 class Broken:
-    """An operation that is handed finite gradients, and returns others."""
+    """An operation that is given finite gradients, and returns gradients that are not finite."""
 
-    name: str  # torch's, "SqrtBackward0", or the class of a Function
+    name: str  # torch's name, "SqrtBackward0", or that of the class of a Function
     where: str  # its line, "" where none of the reader's is known
-    masked: bool = False  # something in fn chooses numbers, perhaps others than this one
+    masked: bool = False  # fn contains an operation such as where, which may not use this number
     here: Here = Here.UNKNOWN
 
 
 def broken(measured: Measured) -> Broken | None:
-    """None where all is finite, or no operation is found that is to blame."""
+    """The operation that is to blame; None if all is finite, or none is found."""
     orders = (1, {Setting.ALONE: measured.first}), (2, measured.second), (3, measured.third)
     rows = ((order, setting, row) for order, rows in orders for setting, row in rows.items())
     lost = (row[:2] for row in rows if row[2].outcome is Outcome.NOT_FINITE)
@@ -64,8 +64,9 @@ def broken(measured: Measured) -> Broken | None:
 
 
 def _here(probe):
-    """By how much the two sides of the point differ, for a step and for a smaller one: as the step
-    squared does where fn is smooth, as the step at a kink, and as less where it is steep."""
+    """`Here`, by how much the two sides of the point differ for a step and for a smaller one: the
+    difference shrinks like the step squared where fn is smooth, like the step at a kink, and by
+    less where fn is steep."""
     middle = probe.loss(probe.target.start().ys).item()
 
     def sides(h):
@@ -88,8 +89,8 @@ def _here(probe):
 
 
 def _first(probe, order, setting):
-    """The node of the last pass that is the first to return what is not finite."""
-    # Torch notes where each operation is called, and says nothing of it.
+    """The first node of the last pass that returns something that is not finite."""
+    # Anomaly mode notes where each operation is called; its warnings are of no use here.
     with warnings.catch_warnings(action="ignore"), torch.autograd.set_detect_anomaly(True, False):
         t, _, ys = probe.target.start(setting.before, leaves=order > 1)
         scalar = probe.loss(ys, setting.after)
@@ -115,12 +116,12 @@ def _watching(node, found):
 
 def _finite(things):
     numbers = [t for t in things if isinstance(t, Tensor) and t.layout == torch.strided]
-    # A zero that torch has not written out has no memory: reading it ends the process.
+    # A zero tensor that torch has not allocated has no memory: reading it ends the process.
     return all(t.isfinite().all() for t in numbers if t.data_ptr())
 
 
 def _line_of(fn):
-    """Of an operation in fn, in a backward, or of that whose derivative it is part of."""
+    """The reader's line of an operation, or of the one whose backward has made it."""
     for _ in range(OLDER):
         if fn is None:
             break
@@ -128,7 +129,7 @@ def _line_of(fn):
         frames = [FRAME.search(text) for text in about.get("traceback_", ())]
         way = [Place(m[1], int(m[2]), function=m[3]) for m in frames if m]
         called = max((i for i, place in enumerate(way) if place.file.startswith(OURS)), default=-1)
-        if place := innermost(way[called + 1 :]):  # none of what called us
+        if place := innermost(way[called + 1 :]):  # without the frames that called this package
             return place.quoted()
         fn = about.get("parent_")
     return ""

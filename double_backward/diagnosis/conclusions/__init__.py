@@ -1,1 +1,1 @@
-"""What is said: the evidence, the findings, the verdict and their words."""
+"""What is said? Here are the evidence, the findings, the verdict and their words."""

@@ -1,4 +1,4 @@
-"""All that was seen of fn, as plain data, for findings and the verdict to look at."""
+"""All that was seen of fn, as plain data, from which findings and the verdict are made."""
 
 from dataclasses import dataclass, field
 
@@ -20,37 +20,38 @@ from ..preparation.functions import WRONG, Custom, Extra, Lifetime, Saved
 
 @dataclass(frozen=True)
 class Evidence:
-    """Numbers convict: of fn, of a Function by itself, of a habit; what is kept only explains."""
+    """All that was seen of fn. Only numbers show that something is wrong: those of fn, of a
+    Function by itself, or of a habit. What Functions keep only explains it."""
 
     measured: Numbers
     functions: tuple[Custom, ...] = ()
-    alone: bool = False  # fn does nothing but apply these
+    alone: bool = False  # whether fn does nothing but apply these
     habits: Habits = Habits()
     forward_mode: dict[str, Row] = field(default_factory=dict)
     torch_func: dict[str, Row] = field(default_factory=dict)
     lifetime: Lifetime = Lifetime.FREED
     moved: bool = False  # the numbers are from a point beside the given one
     broken: Broken | None = None  # the first operation with a derivative that is not finite
-    written: Written | None = None  # into what autograd keeps, where it refuses that
+    written: Written | None = None  # a tensor that autograd keeps, and refuses since it changed
     seeded: bool = False  # the output depends on the random seed
     warnings: tuple[str, ...] = ()
-    edited: tuple[str, ...] = ()  # what fn holds and changes, by name
-    differs_in_float32: bool = False  # right in float64, another one in float32, as given
+    edited: tuple[str, ...] = ()  # the names of what fn holds and changes
+    differs_in_float32: bool = False  # the number is right in float64, and another in float32
     raises_beside: str = ""  # the error that fn raises beside the point
-    unchecked: tuple[str, ...] = ()  # leaves behind the output that are no inputs
-    forgotten: tuple[str, ...] = ()  # leaves that should stand there, and get no gradient
-    steps: tuple[Step, ...] = ()  # that fn itself takes where autograd does not follow
-    adds_up_to_0: bool = False  # each row of the Hessian, which is not 0
-    not_heeded: bool = False  # an rtol=, which excuses nothing that is cut off
+    unchecked: tuple[str, ...] = ()  # names of leaves in the graph that are not inputs
+    forgotten: tuple[str, ...] = ()  # names of leaves that should be in it, and get no gradient
+    steps: tuple[Step, ...] = ()  # steps of fn itself that autograd does not follow
+    adds_up_to_0: bool = False  # each row of the Hessian, which is not 0, has the sum 0
+    not_heeded: bool = False  # rtol= was not heeded, since it excuses nothing that is cut off
     unmet: tuple[str, ...] = ()  # what the caller ignores, and fn does not apply
-    compiled: Compiled | None = None  # fn calls compiled regions; the rest is of fn as written
-    verdict: str = ""  # what was concluded, for those that speak where nobody else does
-    explained: bool = False  # a cause is known
-    shares: Shares = field(default_factory=dict)  # of what is missing, by what is kept
+    compiled: Compiled | None = None  # the compiled regions of fn; all else is of fn as written
+    verdict: str = ""  # the verdict, for findings that speak only where no other does
+    explained: bool = False  # whether a cause is known
+    shares: Shares = field(default_factory=dict)  # how much is missing through what is kept
 
     @property
     def rows(self) -> list[Row]:
-        """Second and third derivatives of fn as it is called, compiled or not."""
+        """The rows of the second and third derivatives of fn as it is called, compiled or not."""
         return [*self.second.values(), *self.third.values()]
 
     @property
@@ -65,10 +66,8 @@ class Evidence:
 
     @property
     def inexact(self) -> bool:
-        """The first derivative is as inexact as a solver or 16 bits leave it, and nobody said so.
-
-        So nothing smaller can be judged.
-        """
+        """Whether the first derivative is as inexact as a solver or 16 bits leave it, although the
+        caller gave no rtol=. Then no smaller error can be judged."""
         m = self.measured
         if m.rtol is not None or m.first.outcome is not Outcome.RIGHT:
             return False
@@ -78,26 +77,26 @@ class Evidence:
 
     @property
     def broken_in_forward_mode(self) -> dict[str, Row]:
-        """What goes through a jvp once and is wrong, or not finite, by its name."""
+        """The rows, by name, of what goes through a jvp once and is wrong or not finite."""
         rows = {**self.forward_mode, **self.torch_func}
         return {n: row for n, row in rows.items() if row.outcome in WRONG and n in THROUGH_A_JVP}
 
     @property
     def excused(self) -> bool:
-        """The first derivative is as inexact as that, and the caller has said so."""
+        """Whether the first derivative is inexact, as the caller has said by rtol=."""
         first = self.measured.first
         right = self.measured.rtol is not None and first.outcome is Outcome.RIGHT
         return right and first.relative > EXACT[self.measured.dtype]
 
     @property
     def too_rough(self) -> bool:
-        """What looks right was compared too roughly to be called that."""
+        """Whether what looks right was compared too roughly to be called right."""
         return self.measured.resolution > max(TOO_ROUGH, 2 * (self.measured.rtol or 0.0))
 
     @property
     def meant(self) -> tuple[str, ...]:
-        """The Functions whose first derivative is another one, as the caller means it, where no
-        other's is wrong by itself; () where there are none."""
+        """The names of Functions whose gradient is not forward's derivative, as the caller means
+        it; () if there are none, or if another Function's is wrong by itself."""
         differs = self.first_is_wrong or self.habits.not_linear or self.habits.not_repeatable
         if not differs or any(f.first is Outcome.WRONG for f in self.not_meant):
             return ()
@@ -109,7 +108,7 @@ class Evidence:
 
     @property
     def not_apart(self) -> list[str]:
-        """Others beside what is meant, of whose first derivative by itself nothing is known."""
+        """The names of the other Functions of whose first derivative by itself nothing is known."""
         known = Outcome.RIGHT, Outcome.WRONG
         return [f.name for f in self.not_meant if self.meant and f.first not in known]
 
@@ -119,7 +118,7 @@ class Evidence:
 
     @property
     def has_wrong_number(self) -> bool:
-        """Of the second derivative or the third."""
+        """Whether the second derivative or the third is a wrong number."""
         return any(row.outcome is Outcome.WRONG for row in self.rows)
 
     @property
@@ -128,7 +127,7 @@ class Evidence:
 
     @property
     def suspects(self) -> tuple[Custom, ...]:
-        """The Functions, where there is something to blame them for."""
+        """The Functions, if there is something to blame them for."""
         return self.functions if self.bad else ()
 
     @property
@@ -138,7 +137,7 @@ class Evidence:
         return [row.text for row in [self.measured.first, *self.measured.rows]] + habits
 
     def error_says(self, *words: str) -> bool:
-        """Whether one of these words stands in an error that was met."""
+        """Whether an error that was met contains one of these words."""
         return any(word in text for text in self.errors for word in words)
 
     def is_in(self, kind: str) -> bool:
@@ -147,12 +146,12 @@ class Evidence:
 
     @property
     def unasked(self) -> bool:
-        """Something could not be asked."""
+        """Whether something could not be asked."""
         return any(row.outcome is Outcome.NOT_ASKED for row in self.rows)
 
     @property
     def only_after(self) -> bool:
-        """Wrong with a graph after fn, and not alone."""
+        """Whether the second derivative is wrong with a graph after fn, and not alone."""
         alone, after = (self.measured.second[s].outcome for s in (Setting.ALONE, Setting.AFTER))
         return alone is not Outcome.WRONG and after is Outcome.WRONG
 
@@ -173,7 +172,7 @@ class Evidence:
     @property
     def by_convention(self) -> list[Custom]:
         """Functions whose backward is not the derivative of their forward, where all of fn is right
-        at first order: they hand gradients over in a convention of their own."""
+        at first order: they pass gradients to each other in a convention of their own."""
         if len(self.functions) < 2 or self.first_is_wrong or self.habits.not_linear:
             return []
         return [f for f in self.functions if f.first is Outcome.WRONG]

@@ -1,7 +1,7 @@
-"""The findings of `diagnose`: tables of what was seen, what it means, and which lesson explains.
+"""The findings of `diagnose`: tables of what was seen, what it means, and which lesson explains it.
 
-A row says when it speaks, and with which words. Where these hang on more than a name or a number,
-`words` has them. The order is that of the report, and nothing else.
+A row says when its finding is reported, and in which words. Words that depend on more than a name
+or a number are in `words`. The order of the rows is that of the report, and means nothing else.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,8 @@ FIRST = Verdict.FIRST_DERIVATIVE_WRONG
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know or to change: a word to search for, a message, the lesson's number, or 0 if
-    none says more."""
+    """One thing to know or to change: a code to search for, a message, and the number of the
+    lesson, or 0 if none says more."""
 
     code: str
     message: str
@@ -35,35 +35,37 @@ class Finding:
     cause: bool = False  # it explains why the second derivative is wrong or raises
     severity: str = "error"  # or "warning": right here, and may be wrong elsewhere; or "note"
     function: str = ""  # the class of the Function it is about; "" where it is about fn
-    file: str = ""  # and where that is written
+    file: str = ""  # where that class is written, with `line`
     line: int = 0
 
     @property
     def where(self) -> str:
-        """ "Square, package/module.py:12", or ""."""
+        """The Function and its place, "Square, package/module.py:12"; "" if it is about fn."""
         name = f"{short(self.file)}:{self.line}" if self.file else ""
         return ", ".join(filter(None, [self.function, name]))
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A row of the table: when a finding speaks, and what follows.
+    """A row of the table: when a finding is reported, and what follows from it.
+
+    Three attributes may be functions of the evidence instead: cause, severity and verdict.
 
     Attributes:
-        lesson: its number, and words with which it speaks of this.
-        seen: of the evidence: nothing, True, or what to fill into `says`.
-        says: the words, with {} for what `seen` gives; None: `seen` gives all of them.
-        cause: it explains why a second derivative is wrong, or raises; or a function of the
-            evidence, as severity and verdict.
-        of: the Functions it is about, of the evidence; None: the only one that is suspect.
-        explains: where that is the verdict, it comes before all other causes.
-        kept: it lies where something is kept, which of an operator is its setup_context.
+        lesson: the number of the lesson, and words from it that are about this.
+        seen: takes the evidence; returns a false value, True, or what to fill into `says`.
+        says: the words, with {} for what `seen` returns; None: `seen` returns all of them.
+        cause: whether it explains why a second derivative is wrong, or raises.
+        of: takes the evidence; returns the Functions that the finding is about. None: it is about
+            the only one that is suspect.
+        explains: the verdict for which it comes before all other causes.
+        kept: whether its place is where something is kept: for an operator, its setup_context.
         severity: "error", "warning" or "note".
-        verdict: what it says against fn by itself, whatever the numbers say; None: nothing.
+        verdict: a verdict that follows from it, whatever the numbers say; None: none does.
     """
 
     lesson: tuple[int, str]
@@ -77,7 +79,7 @@ class Rule:
     verdict: Any = None
 
     def text(self, evidence: Evidence) -> str:
-        """What it says of the evidence; "" where it is silent."""
+        """The words for this evidence; "" if the finding is not reported."""
         seen = self.seen(evidence)
         if not seen:
             return ""
@@ -87,7 +89,7 @@ class Rule:
 
 
 def those(known: Callable[[Custom], Any]) -> Callable[[Evidence], list[Custom]]:
-    """The Functions of which something is so."""
+    """A function of the evidence that returns the Functions for which `known` is true."""
     return lambda e: [f for f in e.functions if known(f)]
 
 
@@ -100,7 +102,7 @@ def _kept_on_ctx(kind):
 
 
 def _on_ctx(e, kind):
-    """What is kept there and of this kind; not a list in which there are intermediates, too."""
+    """What is kept on ctx and is of this kind, without lists that hold intermediates, too."""
     kept = [(f.name, s) for f in e.functions for s in f.saved if s.on_ctx]
     made = {(name, s.slot) for name, s in kept if s.kind is Kind.INTERMEDIATE}
     return listed(s.title for name, s in kept if s.kind is kind and (name, s.slot) not in made)
@@ -116,12 +118,13 @@ def _edited(e):
 
 
 def _by_steps(known):
-    """Those of which it is known; else those that take steps."""
+    """The Functions for which `known` is true, or else those with steps that autograd does not
+    follow."""
     return lambda e: those(known)(e) or those(lambda f: f.untracked_calls)(e)
 
 
 def _where_numbers_are_right(e):
-    """The verdict of what counts only there."""
+    """The verdict of findings that count only where no number is wrong."""
     return None if any(of_numbers(e)) else FIRST
 
 
@@ -390,7 +393,7 @@ CAUSES = {
 
 
 def _of_torch(lesson, errors, says, unless=lambda e: False):
-    """What an error of torch means: some of its words, found in a row of the report."""
+    """A rule that says what an error of torch means; `errors` are words of it to search for."""
 
     def seen(e):
         return e.error_says(*errors) and not unless(e) and {"where": words.where(e)}
@@ -736,8 +739,8 @@ def concluded(evidence: Evidence) -> tuple[Verdict, list[Finding]]:
 
 
 def _ordered(findings, verdict):
-    """In the order of the rows; of the causes, those first that explain the verdict itself, and
-    those last that explain something less grave."""
+    """The findings in the order of the rows, except that causes which explain the verdict come
+    first among the causes, and those that explain another verdict come last."""
 
     def rank(finding):
         explains = ROWS[finding.code].explains

@@ -1,6 +1,6 @@
-"""A `Diagnosis` as text: a headline, its cause, what was measured, then the other findings.
+"""Writes a `Diagnosis` as text: a headline, its cause, what was measured, then the other findings.
 
-Below what is said in English it stands in the reader's language, where that is another one.
+Where the reader's language is not English, a translation follows below each English text.
 """
 
 import math
@@ -31,7 +31,7 @@ class TableLine(NamedTuple):
     """One line of the table, before it is wrapped."""
 
     title: str
-    setting: str  # "" if there is none, then the text begins in its column
+    setting: str  # "" if there is none; then the text begins in its column
     text: str
 
 
@@ -77,7 +77,7 @@ def _lines(diagnosis):
 
 
 def _once(lines):
-    """What torch raises, in words only where it is new."""
+    """The lines, in which an error of torch that was shown already is not repeated."""
     texts = [line.text for line in lines]
     return [
         line._replace(text="raises the same")
@@ -87,7 +87,7 @@ def _once(lines):
     ]
 
 
-HEADS = {  # what at least one row shows under such a head
+HEADS = {  # verdict -> the outcome that at least one row has to show
     Verdict.FIRST_DERIVATIVE_WRONG: Outcome.WRONG,
     Verdict.SILENTLY_WRONG: Outcome.WRONG,
     Verdict.RAISES: Outcome.RAISES,
@@ -95,7 +95,8 @@ HEADS = {  # what at least one row shows under such a head
 
 
 def _first_text(diagnosis):
-    """Also where it is right as measured, and the head speaks of another call of backward."""
+    """The text for the first derivative. It says so if that is right as measured, and the headline
+    is about another call of backward."""
     first, rows = diagnosis.first, [diagnosis.first]
     if diagnosis.meant and first.outcome is Outcome.WRONG:
         expected, got = _digits(first)
@@ -116,7 +117,7 @@ def _second_text(row, first):
 
 
 def outcome_text(row: Row) -> str:
-    """Its word, in capitals where that is an alarm, and what there is to say of it."""
+    """The word for the outcome, in capitals if it is wrong or not finite, and its details."""
     word: str = row.outcome
     column = f"{word.upper() if row.outcome is Outcome.WRONG else word:{OUTCOME}}"
     if row.outcome is Outcome.WRONG and row.where:
@@ -140,7 +141,7 @@ def outcome_text(row: Row) -> str:
 
 
 def shares_text(row, shares):
-    """What the number lacks, as a sum; "" where that would be one term."""
+    """What the number lacks, as a sum; "" if that has only one term."""
     several = len(shares) > 1
     terms = [
         (share, f"{title} of {name}" if several else title)
@@ -165,7 +166,7 @@ def shares_text(row, shares):
 
 
 def _digits(row):
-    """Expected and got, of the first no more digits than finite differences have."""
+    """Expected and got as text, the first with no more digits than finite differences have."""
     spec = _spec(row.expected, row.got)
     return _known(row.expected, row.uncertain, spec), format(row.got, spec)
 
@@ -175,7 +176,7 @@ def _spec(*numbers):
 
 
 def _known(number, uncertain, spec):
-    """In the format, or with as many digits as are known: its last one may be off by one."""
+    """The number in this format, or with as many digits as are known; the last may be off by 1."""
     if not uncertain or float(format(uncertain, spec)) == 0:
         return format(number, spec)
     last = math.ceil(math.log10(uncertain))  # the place of the last digit: -2 for 0.01
@@ -188,7 +189,7 @@ def _known(number, uncertain, spec):
 
 
 def _saved_texts(saved: list[Saved]) -> list[str]:
-    """One line for each, and one for all where more than three in a row are alike."""
+    """One line for each thing that is kept, or for more than three in a row that are alike."""
     texts = []
     for text, alike in groupby(map(_saved_text, saved)):
         count = len(list(alike))
@@ -204,7 +205,7 @@ def _saved_text(saved: Saved) -> str:
 
 
 def _table(lines: list[TableLine]) -> list[str]:
-    """Every title once; what does not fit into a line goes on below its outcome."""
+    """The lines, with each title once; a text that is too long goes on below its outcome."""
     table, last = [], ""
     for title, setting, text in lines:
         head = f"{'' if title == last else title:{TITLE}}"
@@ -217,7 +218,8 @@ def _table(lines: list[TableLine]) -> list[str]:
 
 
 def _matrix(matrix: dict[str, dict[str, str]]) -> list[str]:
-    """A line for the gradient of each input, a column for each input; wide ones in parts."""
+    """A table with a line for the gradient of each input and a column for each input; a wide table
+    is split."""
     if not matrix:
         return []
     names = list(matrix)
@@ -233,10 +235,8 @@ def _matrix(matrix: dict[str, dict[str, str]]) -> list[str]:
 
 
 def _findings(findings: list[Finding], placed: bool) -> list[str]:
-    """The code, its message beside it, and the lesson at the right end of the last line.
-
-    With the Function that each is about, and its line, if they are to be `placed`.
-    """
+    """The code of each finding, its message beside it, and the lesson at the end of the last line;
+    if they are to be `placed`, also the Function that it is about, and its line."""
     code = max((len(finding.code) for finding in findings), default=0) + 2
     lines = []
     for finding in findings:

@@ -1,4 +1,4 @@
-"""What `diagnose` concludes."""
+"""The verdict that `diagnose` concludes from the evidence."""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -9,7 +9,7 @@ from .evidence import Evidence
 
 
 class Verdict(StrEnum):
-    """A word to compare with; `headline` says it in words. The gravest comes first."""
+    """The verdict, a string to compare with; `headline` is its text. The gravest comes first."""
 
     headline: str
 
@@ -31,7 +31,7 @@ class Verdict(StrEnum):
 
 
 def of_numbers(e: Evidence) -> Iterator[Verdict]:
-    """What the numbers by themselves say against fn."""
+    """The verdicts that follow from the numbers alone."""
     first, second = e.measured.first.outcome, {row.outcome for row in e.rows}
     if Outcome.WRONG in second:
         yield Verdict.SILENTLY_WRONG
@@ -44,7 +44,8 @@ def of_numbers(e: Evidence) -> Iterator[Verdict]:
 
 
 def verdict_of(e: Evidence, convicted: Iterable[Verdict]) -> Verdict:
-    """The gravest of what the numbers say, and findings, each by itself."""
+    """The gravest verdict of those that follow from the numbers, and from findings
+    (`convicted`)."""
     unclear = Outcome.UNCLEAR in {row.outcome for row in e.rows}
     against = [*convicted, *of_numbers(e)]
     if against:

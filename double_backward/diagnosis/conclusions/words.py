@@ -1,5 +1,5 @@
-"""The words of those findings for which a row of a table is not enough: each gets the evidence, and
-gives nothing, what is to be filled in, or all that is said."""
+"""The words of findings for which a row of the table is not enough. Each function takes the
+evidence and returns None, what to fill into the words of the row, or all of the words."""
 
 import math
 from collections.abc import Iterable
@@ -41,23 +41,23 @@ Filled = dict[str, Any] | None
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Each once, with commas."""
+    """The names, each once, separated by commas."""
     return joined("{}, {}", dict.fromkeys(n if isinstance(n, Phrase) else str(n) for n in names))
 
 
 def several(names: tuple[str, ...]) -> str:
-    """The first of them."""
+    """The first four names, and ", ..." if there are more."""
     first = joined("{}, {}", names[:4])
     return Phrase("{}, ...", first) if len(names) > 4 else first
 
 
 def percent(part: float) -> str:
-    """Two digits: "12%", "1.2%", "0.03%"."""
+    """A part of 1 in percent with two digits: "12%", "1.2%", "0.03%"."""
     return f"{float(f'{100 * part:.2g}'):g}%"
 
 
 def _rounded_up(number):
-    """One digit, not below the number: 0.026 becomes 0.03."""
+    """The number rounded up to one digit: 0.026 becomes 0.03."""
     exponent = math.floor(math.log10(number))
     return f"{math.ceil(number / 10**exponent) * 10**exponent:.1g}"
 
@@ -122,7 +122,7 @@ IN_FN = {  # kinds of step -> what to do about them
 
 
 def steps_in_fn(e: Evidence) -> Filled:
-    """Where no custom Function is to blame."""
+    """The steps of fn itself that autograd does not follow, if no custom Function is to blame."""
     to_blame = any(f.first is Outcome.WRONG or f.suspect or not f.sound for f in e.functions)
     if not e.steps or to_blame:
         return None
@@ -141,7 +141,7 @@ def first_derivative_differs(e: Evidence) -> str | None:
     habits = e.habits
     habit = habits.mutates or habits.mutates_saved or habits.not_linear or habits.not_repeatable
     explained = habit or habits.no_gradient or e.is_in("linked")
-    if any(f.meant for f in e.functions):  # the habit may be that of what is meant
+    if any(f.meant for f in e.functions):  # the habit may be that of a Function that is meant
         explained = all(f.first is not Outcome.WRONG for f in e.not_meant)
     if not e.first_is_wrong or explained or e.meant:
         return None
@@ -149,7 +149,7 @@ def first_derivative_differs(e: Evidence) -> str | None:
     size = max(abs(first.expected), abs(first.got))
     off = abs(first.expected - first.got) / size if size else 0.0
     if 0 < off <= SURROGATE and steps_in_fn(e):
-        return None  # which is no solver
+        return None  # since it is no solver that makes it inexact
     if 0 < off <= SURROGATE:
         return Phrase(
             "The first derivative is off by {}. If fn solves to about that, pass rtol={}; if not, "
@@ -183,7 +183,7 @@ def inexact_first_derivative(e: Evidence) -> str | None:
     if said or first.outcome is not Outcome.RIGHT or first.relative <= exact or steps_in_fn(e):
         return None
     rtol = _rounded_up(2 * first.relative)
-    solved = e.inexact and first.relative <= SURROGATE  # further off, nothing is solved
+    solved = e.inexact and first.relative <= SURROGATE  # one further off is no solver's
     return Phrase(
         "The first derivative is off by up to {:.2%}, as where fn iterates, or has a rounded or "
         "tabulated formula, or a lower precision inside. {}So the second derivative was judged to "
@@ -271,13 +271,13 @@ def computed_outside_torch(e: Evidence) -> Filled:
 
 
 def _maker(e: Evidence) -> str:
-    """What keeps: of an operator, the only one that can is its setup_context."""
+    """The method that keeps something: for an operator, this can only be its setup_context."""
     keepers = [f for f in e.suspects if f.lost]
     return "setup_context" if all(f.set_up for f in keepers) else "forward"
 
 
 def _which(kept: list[Saved]) -> str:
-    """ " (e, n)", the names, and where they are saved if that is not in the Function itself."""
+    """The names, " (e, n)", and where they are saved if that is not in the Function itself."""
     names = listed(s.title for s in kept)
     places = listed(s.saved_in for s in kept if s.saved_in)
     said = joined("{}; {}", filter(None, [names, places and Phrase("saved in {}", places)]))
@@ -285,7 +285,7 @@ def _which(kept: list[Saved]) -> str:
 
 
 def _cure(kept: list[Saved]) -> str:
-    """What to do instead; where that is not the same for all, for each."""
+    """What to do instead, for each thing that is kept if that is not the same for all."""
     if any(s.inner for s in kept):
         return Phrase("A graph that begins at a detached input ends there. {}", FORWARD_AGAIN)
     engine = any(s.dtype.startswith("NumPy") for s in kept)
@@ -320,7 +320,7 @@ def _cure_of(s: Saved, engine: bool) -> str:
 
 
 def second_function_gradient(e: Evidence) -> str:
-    known = {f.name for f in e.functions}  # one that fn calls, too, is wrong for fn already
+    known = {f.name for f in e.functions}  # fn calls these, too, for which they are wrong already
     seconds = [s for f in e.suspects for s in f.seconds]
     seconds = [s for s in seconds if not (e.first_is_wrong and s.name in known)]
     said = (Phrase("{} returns {} for {}", s.name, s.returned, s.argument) for s in seconds)
@@ -369,26 +369,27 @@ def untracked_backward(e: Evidence) -> str | None:
 
 
 def _differentiates(functions):
-    """Whether they ask autograd for a gradient, and lose its graph, or that of their inputs."""
+    """Whether these Functions take a gradient, and lose its graph or that of their inputs."""
     steps = {step.kind for step in _steps(functions)}
     inner = any(s.inner for f in functions for s in f.saved)
     return inner or not steps.isdisjoint({"grad", "backward"})
 
 
 def _follows(f):
-    """Whether autograd finds its way through backward: to a wrong number, by another cause."""
+    """Whether autograd follows the inputs through backward, so that another cause makes the number
+    wrong."""
     return bool(f.checked.by_input.got) and not f.untracked_calls
 
 
 def _cut_by_what_they_do(e):
-    """Where nothing is known of any Function by itself, those that take steps that lose a graph."""
+    """The Functions with steps that lose a graph, if nothing is known of any Function by itself."""
     known = any(f.explained or f.by_grad_out in WRONG for f in e.functions)
     return [] if known or not e.has_wrong_number else [f for f in e.functions if f.untracked_calls]
 
 
 def _is_told_otherwise(e, functions):
-    """No Function is left; or create_graph changes it; or no step is seen, and something is another
-    number in a second call, or after a write."""
+    """Whether another finding is to say it: no Function is left; or create_graph changes the first
+    derivative; or no step is seen, and a second call or a write changes a number."""
     habits = e.habits
     spoilt = habits.edits_input or habits.mutates or habits.mutates_saved or habits.not_repeatable
     edited = any(s.edited for f in e.functions for s in f.saved)
@@ -401,7 +402,7 @@ def _steps(functions: list[Custom]) -> list[Step]:
 
 
 def _seen(steps: list[Step]) -> str:
-    """What cuts it, or among which it is."""
+    """The step that cuts the graph, or the steps of which one or more do."""
     if not steps:
         return Phrase(" (what cuts it was not seen)")
     if len(steps) == 1:
@@ -409,7 +410,7 @@ def _seen(steps: list[Step]) -> str:
     return Phrase(" (by one or more of {})", told(steps))
 
 
-OTHER_OPERATIONS = {  # for one whose error names it -> one that has a second derivative
+OTHER_OPERATIONS = {  # a word in an error -> advice for an operation with a second derivative
     "scaled_dot_product": Phrase(
         "Inside `with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):` "
         "attention is computed in operations that have one."
@@ -492,19 +493,19 @@ def endless_recursion(e: Evidence) -> str | None:
 
 
 def where(e: Evidence) -> str:
-    """ ", in backward, line 7,", or ""."""
+    """The place of an error, ", in backward, line 7,", or ""."""
     places = raised_in(e)
     return Phrase(", in {},", places) if places else ""
 
 
 def raised_in(e: Evidence) -> str:
-    """Where in the reader's code autograd meets an error."""
+    """The places in the reader's code where autograd raises an error."""
     rows = [e.measured.first, *e.measured.rows]
     return listed(row.raised_in for row in rows if row.raised_in)
 
 
 def cause_unknown(e: Evidence) -> str | None:
-    """The last resort."""
+    """The words for a wrong or raising second derivative that no other finding explains."""
     if e.explained:
         return None
     if e.verdict is Verdict.RAISES and not raised_in(e):
@@ -570,7 +571,7 @@ INSTEAD = {  # where the number is used
 
 
 def not_finite(e: Evidence) -> str:
-    """Where it is, and what to do."""
+    """Where the first number that is not finite comes from, and what to do."""
     if e.broken is None:
         return Phrase(
             "Often that is 0/0 or 0 * inf, from a root, a norm or a power at 0, from torch.where, "
@@ -595,7 +596,7 @@ def not_finite(e: Evidence) -> str:
 
 
 def nothing_but_zero(e: Evidence) -> str | None:
-    """What is right, and may be another number than is expected."""
+    """A note on a 0 that is right, and that the reader may not expect."""
     if e.verdict is not Verdict.SUPPORTED or e.first_is_wrong:
         return None
     said = []
@@ -629,7 +630,7 @@ def _said(row: Row) -> str:
 
 
 def wrong_in_forward_mode(e: Evidence) -> str | None:
-    """Of what goes through a jvp once, the first that is wrong."""
+    """The words for the first row that goes through a jvp once and is wrong."""
     wrong = e.broken_in_forward_mode
     if not wrong or not any(f.wrong_jvp for f in e.functions):
         return None

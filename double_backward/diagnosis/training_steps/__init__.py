@@ -1,1 +1,1 @@
-"""A training step: each Function that it applies, and how often it is differentiated."""
+"""Diagnoses a training step: each Function that it applies, as often as it is differentiated."""

@@ -1,20 +1,20 @@
-"""How often a step differentiates through each custom Function.
+"""Counts how often a step differentiates through each custom Function.
 
 A *pass* is one run of autograd's engine. It differentiates each Function once whose backward it
 runs. `create_graph=True` records that backward, and another pass may run through what it returned:
-that one differentiates the Function twice, and so on along the chain. What is recorded and never
-met again, as where a gradient is only logged, is differentiated once.
+that one differentiates the Function twice, and so on along the chain. A gradient that is recorded
+and not differentiated, such as one that is only logged, counts once.
 
-Where a backward returned something without a graph, nobody can be seen to come along there. Then
-the pass counts that comes along the results; and where these have no graph either, one whose
-result was made afterwards, which may hold them.
+Where a backward returned something without a graph, no later pass can be seen to run through it.
+Then a pass counts that runs through the results of the first one; and where these have no graph
+either, one that differentiates something made afterwards, which may depend on them.
 
-A pass that is told by which inputs to differentiate runs no further than to these. It counts for a
-gradient that it holds, all the same, if the Function was applied to what these lead to: where the
-way from there is cut, the derivative is missing, and nobody comes along.
+A pass that is given its inputs runs only as far as these. It counts for a recorded gradient all the
+same, if the Function was applied to something that depends on these inputs: where the path from
+there is cut, the derivative is missing, and the pass does not run through it.
 
-Passes are met where torch's own `grad` and `backward` enter the engine. One that is started
-elsewhere counts as one that nothing follows.
+Passes are met where torch's own `grad` and `backward` enter the engine. A pass that is started
+elsewhere counts as one that no other follows.
 """
 
 import functools
@@ -31,22 +31,23 @@ from double_backward._torch import engine_replaced, metadata_of, number_of, unwr
 from double_backward.calls import is_unheard
 from double_backward.graphs.walk import walk
 
-# In a node's metadata: (what a Function was applied to, whom to tell).
+# Key of a node's metadata: (what a Function was applied to, the callback to call).
 RECORDED = "double_backward.recorded"
 
 
 class Counted(Protocol):
-    """Somebody who wants to know how often something of his is differentiated."""
+    """Something that is told how often it is differentiated."""
 
     def differentiated(self, times: int) -> None: ...
 
 
 class Through(NamedTuple):
-    """What a pass goes through.
+    """Something that a pass differentiates.
 
     Attributes:
-        times: how often it has been differentiated with this pass.
-        node: to which it hands the gradient, where that has no graph; else None.
+        counted: is told how often it is differentiated.
+        times: how often it has been differentiated, including this pass.
+        node: the node that gets the gradient, if that has no graph; else None.
     """
 
     counted: Counted
@@ -59,7 +60,7 @@ class Pass:
 
     def __init__(self, grad_outs: Iterable[Any] = (), inputs: Iterable[Any] = ()) -> None:
         self.thread = threading.get_ident()
-        self.inputs = list(inputs)  # by which it differentiates, as long as it runs
+        self.inputs = list(inputs)  # what it differentiates by, as long as it runs
         self.grad_outs = [weakref.ref(g) for g in grad_outs if isinstance(g, Tensor)]
         self._through: dict[tuple, Through] = {}
 
@@ -74,10 +75,10 @@ class Pass:
             self._through[key] = met
 
     def follows(self, earlier: "Pass", met: Iterable[Through]) -> None:
-        """It differentiates what an earlier pass gave, in which that one went through these.
+        """Note that this pass differentiates the result of an earlier one, through `met`.
 
-        By grad_outs of the earlier one, in which all is linear, nothing is differentiated once
-        more: that is how `torch.autograd.functional.hvp` has a product with a vector.
+        A derivative by grad_outs of the earlier pass does not count, since all is linear in these:
+        `torch.autograd.functional.hvp` computes a product with a vector in this way.
         """
         given = [g() for g in earlier.grad_outs]
         linear = self.inputs and all(any(x is g for g in given) for x in self.inputs)
@@ -91,13 +92,13 @@ class Passes:
     def __init__(self) -> None:
         self._running: list[Pass] = []
         self._any_recorded = False
-        # Results without a graph: their pass, what it went through, and a number below those of all
-        # nodes that are made afterwards.
+        # Results without a graph: their pass, what it went through, and a number that is below the
+        # numbers of all nodes that are made afterwards.
         self._lost: list[tuple[Pass, list[Through], int]] = []
 
     @property
     def running(self) -> Pass | None:
-        """The pass that this thread is in. The engine's own threads work for the last begun."""
+        """The pass that this thread is in; for a thread of the engine, the last that was begun."""
         running, thread = self._running[:], threading.get_ident()
         own = [each for each in running if each.thread == thread]
         return next(reversed(own or running), None)
@@ -116,13 +117,13 @@ class Passes:
         given: Sequence[Any],
         grads: Sequence[Any],
     ) -> None:
-        """The pass that runs has recorded a backward.
+        """Note that the pass which is running has recorded a backward.
 
         Args:
-            counted: whom to tell where the gradient in this place is differentiated.
-            times: how often the Function is differentiated with that.
-            node: that of the Function.
-            given, grads: what it was applied to, and what backward returned.
+            counted: gives, for the place of a gradient, what to tell when that is differentiated.
+            times: how often the Function is differentiated, including this backward.
+            node: the node of the Function.
+            given, grads: what the Function was applied to, and what its backward returned.
         """
         this = self.running or Pass()
         found = {place: unwrapped(g) for place, g in enumerate(grads) if isinstance(g, Tensor)}
@@ -170,7 +171,8 @@ class Passes:
         return run
 
     def _follow_all(self, t_outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """What was recorded of Functions that these inputs lead to, and the outputs hold."""
+        """Call back for each backward that was recorded in the graph of these outputs, if its
+        Function was applied to something that depends on these inputs."""
         tensors = [t for t in t_outputs if isinstance(t, Tensor) and t.grad_fn is not None]
         for node in walk(*tensors).nodes if self._any_recorded and tensors else ():
             for applied, follow in list(metadata_of(node.fn).get(RECORDED, ())):
@@ -178,7 +180,8 @@ class Passes:
                     follow()
 
     def _await(self, this: Pass, t_outputs: Sequence[Any], results: Sequence[Any] | None) -> None:
-        """Notice whoever differentiates the results of a pass; None: they are in `.grad`."""
+        """Notice later passes that differentiate the results of a pass, None if these are in
+        `.grad`."""
         several = (
             results is None or len(results) > 1 or any(t.node is not None for t in this.through)
         )
@@ -210,8 +213,8 @@ class Passes:
 
 
 def _leads_to(inputs: Sequence[Tensor], ends: Sequence[Any]) -> bool:
-    """Whether one of these tensors leads to one of those inputs, which keep their graph alive: up
-    to torch 2.12 the node of a custom Function does not."""
+    """Whether one of these tensors depends on one of those inputs (`ends`). The tensors keep their
+    graph alive, which up to torch 2.12 the node of a custom Function does not."""
     wanted = [end.grad_fn for end in ends if isinstance(end, Tensor) and end.grad_fn is not None]
     if any(x is end for x in inputs for end in ends):
         return True
@@ -229,18 +232,18 @@ def _leads_to(inputs: Sequence[Tensor], ends: Sequence[Any]) -> bool:
 
 
 def _when_met(node: Any, follow: Callable[[], None]) -> None:
-    """Have a pass that runs this node say so."""
+    """Call `follow` when a pass runs this node."""
 
     def met_again(grad_outs: Any) -> None:
         if not is_unheard():
             follow()
 
-    with suppress(Exception):  # a node that takes no hooks
+    with suppress(Exception):  # for a node that takes no hooks
         node.register_prehook(met_again)
 
 
 def _reached(graph: Any, ends: Sequence[Any]) -> dict[Any, int]:
-    """Node of autograd -> the ends to which it leads, the n-th as the n-th bit."""
+    """Dict: a node of autograd -> the ends that it leads to, of which the n-th is the n-th bit."""
     own: dict[Any, int] = {}
     for number, end in enumerate(ends):
         node = graph.node_of(end) if isinstance(end, Tensor) else None

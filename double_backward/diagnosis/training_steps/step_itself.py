@@ -1,10 +1,10 @@
-"""What a training step does outside of custom Functions that cuts, or changes, a gradient it takes.
+"""Finds what a training step does outside of custom Functions that cuts or changes a gradient.
 
-What leaves autograd there is followed, and what is computed of it: where it meets something that
-requires grad, and a pass runs through what comes out, the gradient of that pass lacks a part. That
-is often meant (a target, a running statistic), so that it is told, and convicts of nothing. A
-number, or an array, is known again where it is handed over as it is; what Python or NumPy computes
-of it is not followed.
+A value that leaves autograd there is followed, with all that torch computes from it. Where it meets
+something that requires grad, and a pass runs through the result, the gradient of that pass lacks a
+part. Since that is often meant (a target, a running statistic), it is reported, but is no error. A
+number or an array is recognised where it is passed on unchanged; what Python or NumPy computes from
+it is not followed.
 """
 
 import functools
@@ -59,11 +59,11 @@ ALIASES = {DATA.__get__, torch.Tensor.detach}
 
 @dataclass(frozen=True)
 class Cut:
-    """A step, and a gradient of which it takes a part away, or that it makes another one."""
+    """A step that autograd does not follow, and a gradient that it cuts or changes."""
 
     step: Step
-    gradient: str  # the line that asks for it, "" where that is not known
-    changes: bool = False  # a hook that returns another gradient, with its graph
+    gradient: str  # the line that asks for the gradient, "" where that is not known
+    changes: bool = False  # whether it is a hook that returns another gradient with a graph
 
     @property
     def said(self) -> str:
@@ -75,33 +75,35 @@ class Cut:
         )
 
     def to_dict(self) -> dict[str, str]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         does = "changes" if self.changes else "cuts"
         about = {"kind": self.step.kind, "where": self.step.where, "gradient": self.gradient}
         return {name: str(value) for name, value in about.items()} | {"does": does}
 
 
 class _WatchStep(WatchFn):
-    """Notes which of the steps that lose a graph a gradient of the step would have gone through."""
+    """Notes the operations that lose a graph through which a gradient of the training step would
+    have gone."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lost = WeakTensorKeyDictionary()  # tensor -> the steps that it has come through
-        self.sources = WeakTensorKeyDictionary()  # of what shares its memory: a weak reference
-        self.numbers: dict[int, tuple[Any, Step]] = {}  # id of a float or an array -> it, its step
-        self.arrays: dict[int, tuple[Step, ...]] = {}  # by the address of their numbers
+        self.sources = WeakTensorKeyDictionary()  # alias -> weak reference to its source
+        self.numbers: dict[int, tuple[Any, Step]] = {}  # id of a float or array -> it and its step
+        self.arrays: dict[int, tuple[Step, ...]] = {}  # address of an array's numbers -> its steps
         self.block: Step | None = None  # the no_grad that is open
         self.cuts: dict[Step, Cut] = {}
         self.over = False
-        self.left = False  # when something was compiled
-        self.compiled = False  # whether anything was
+        self.left = False  # whether this mode was left for torch.compile
+        self.compiled = False  # whether anything was compiled
         self.error: Exception | None = None
 
     def __exit__(self, *_: object) -> None:
         mode_left(self)
 
     def leaving(self, compiles: Callable) -> Callable:
-        """torch.compile: what it makes would not be compiled, or otherwise, under a mode."""
+        """`torch.compile`, before which this mode is left: under a mode it would not compile, or
+        would compile something else."""
 
         @functools.wraps(compiles)
         def left(*args, **kwargs):
@@ -126,14 +128,14 @@ class _WatchStep(WatchFn):
 
     @contextmanager
     def kept(self):
-        """What is raised inside is ours, and is told when the step is over."""
+        """Inside, errors are those of this package; they are kept and raised after the step."""
         try:
             yield
         except Exception as error:
             self.error = self.error or error
 
     def steps_of(self, func, args, kwargs, frame):
-        """Those that what this call returns has come through."""
+        """The steps through which the result of this call has come."""
         kind = self.kind(func, args, kwargs, frame)
         if func is set_grad_enabled:
             self.block = self.open[-1] if self.open else None
@@ -176,17 +178,17 @@ class _WatchStep(WatchFn):
         for each in [*made, *written, *sources]:
             if isinstance(each, float):
                 self.numbers[id(each)] = each, steps[0]
-            elif isinstance(each, np.ndarray):  # which is kept, so that no other lies there
+            elif isinstance(each, np.ndarray):  # kept alive, so that no other gets its address
                 self.numbers[id(each)] = each, steps[0]
                 self.arrays[each.ctypes.data] = steps
             elif isinstance(each, Tensor) and each.requires_grad:
                 if not unchanged:
                     self.wait(each.grad_fn, steps)
             elif isinstance(each, Tensor) and (each.is_floating_point() or each.is_complex()):
-                self.lost[each] = steps  # of a mask, or of places, no gradient is lost
+                self.lost[each] = steps  # masks and indices have no gradient to lose
 
     def wait(self, node, steps):
-        """For a pass that runs this node."""
+        """Note a cut for each step when a pass runs this node."""
 
         def met(grad_outs: Any) -> None:
             if not self.over:
@@ -197,7 +199,7 @@ class _WatchStep(WatchFn):
             node.register_prehook(met)
 
     def found(self) -> tuple[Cut, ...] | None:
-        """Its cuts; None where something was compiled."""
+        """The cuts of the training step; None where something was compiled."""
         if self.error is not None:
             said = f"it raised {described(self.error)} while it watched a step"
             raise failure(said) from self.error
@@ -206,7 +208,8 @@ class _WatchStep(WatchFn):
     # Hooks.
 
     def with_hook(self, func, args, kwargs, frame):
-        """The arguments; of what registers a hook, with one that is watched."""
+        """The arguments of a call; if it registers a hook, with the hook replaced by a watched
+        one."""
         if func not in REGISTERS:
             return args, kwargs
         step, args = self.step(REGISTERS[func], frame), list(args)
@@ -217,7 +220,7 @@ class _WatchStep(WatchFn):
         return args, kwargs
 
     def watched(self, hook: Callable, step: Step) -> Callable:
-        """The same hook, whose gradient, before and after, is looked at."""
+        """The same hook, but the gradients before and after it are compared."""
 
         def watching(*given):
             if self.over:
@@ -236,7 +239,7 @@ class _WatchStep(WatchFn):
         return watching
 
     def compare(self, step, before, after):
-        after = after or [g for g, _ in before]  # written into, or as they were
+        after = after or [g for g, _ in before]  # of a hook that returned None
         if len(after) != len(before) or not step.where:
             return
         pairs = [(*b, a) for b, a in zip(before, after, strict=True) if a is not None]
@@ -253,8 +256,8 @@ class _WatchStep(WatchFn):
 
 
 def _written(func, args, kwargs):
-    """What a call may write into, its first argument or the weight of an embedding, and the version
-    that this has before."""
+    """The tensor that a call may write into, its first argument or the weight of an embedding, and
+    its version before the call; a list of none or one."""
     into = args[:1]
     if func is torch.nn.functional.embedding:
         into = args[1:2] or [kwargs["weight"]]
@@ -273,7 +276,7 @@ def _here():
 
 @contextmanager
 def watched_step() -> Iterator["_WatchStep"]:
-    """Inside, a step runs in this thread; afterwards its cuts can be asked for."""
+    """Inside, a training step is watched in this thread; afterwards `found` gives its cuts."""
     watch = _WatchStep()
     hooks = module_hooks_replaced(watch.of_module)
     compiling = replaced(torch, {"compile": watch.leaving})

@@ -1,4 +1,4 @@
-"""A `StepDiagnosis` as text: a headline, a table of the Functions, then what is wrong with them."""
+"""Writes a `StepDiagnosis` as text: a headline, a table of the Functions, and what is wrong."""
 
 from double_backward.compiled import Region
 from double_backward.lessons import lesson_mark
@@ -75,7 +75,7 @@ def _table(rows):
 
 
 def _told(row):
-    """Below the table: what is wrong with a Function and where it was applied, and its notes."""
+    """The lines below the table for a Function: what is wrong, where it was applied, its notes."""
     name, texts = row.name, list(row.notes)
     if not row.ok:
         name += f", applied in {row.called}" if row.called else ""

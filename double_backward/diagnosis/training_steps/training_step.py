@@ -54,19 +54,19 @@ from .orders import Counted, Passes
 from .step_itself import Cut, watched_step
 from .step_report import error_line, text_of
 
-KINDS = 3  # ways of calling one Function that are diagnosed whatever comes; the worst is shown
-SUSPECTS = 30  # further ones that are, since a trial does not find them right
-MOST = 1000  # ways of calling it that are kept
+KINDS = 3  # kinds of calls of one Function that are diagnosed in any case; the worst is shown
+SUSPECTS = 30  # further kinds that are diagnosed if a trial does not find them right
+MOST = 1000  # kinds of calls of one Function that are kept
 WATCHED = 1000  # calls of a Function whose operations are noted
-TOO_LARGE = 1_000_000  # elements; above, what cannot be cut down is not diagnosed
-ROOM = 4 * TOO_LARGE  # for those of all ways of calling one Function
-SEEDS = 20  # that are tried for a Function that draws
-PATIENCE = 2.0  # seconds before it says what it is doing
+TOO_LARGE = 1_000_000  # elements; larger inputs that cannot be cut down are not diagnosed
+ROOM = 4 * TOO_LARGE  # elements that are kept for all kinds of calls of one Function
+SEEDS = 20  # seeds that are tried for a Function that draws
+PATIENCE = 2.0  # seconds before progress is shown
 
 NO_TIME = "the script was stopped, and there was no time for it."
 NEVER, ONCE = "not differentiated", "differentiated once"
 AT_FIRST = "right at first order"
-UP_TO_SECOND = "right up to second order"  # of the step, where a backward applies it
+UP_TO_SECOND = "right up to second order"  # order of the step, if a backward applies it
 
 BY_BACKWARD = "its jvp is wrong, and this step does not come to that: see wrong_in_forward_mode."
 
@@ -75,9 +75,9 @@ NOT_USED = "The step differentiates its gradient for {} fewer than {} times: not
 LESS_THAN_ALL = (
     "not_finite_here",
     "not_used",
-)  # codes of notes in the table, where all else is right
+)  # codes of findings that become notes in the table, where all else is right
 STILL = "{} of {} elements of its inputs are not finite, and were not moved."
-WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # nobody hears it
+WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # nobody sees it
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ class FunctionRow:
     """One custom Function of a step, or one compiled region."""
 
     function: type | Region
-    place: Place  # the class itself; as a string, "package/module.py:12"
-    called: Place | None  # where it was applied, the first time
+    place: Place  # where the class is written; as a string, "package/module.py:12"
+    called: Place | None  # where it was first applied
     calls: int  # how often the step applied it
     order: int  # how often it is differentiated: 3 for the activation behind a loss on u_xx
-    diagnosis: Diagnosis  # to that order, at least to the second, of the worst way of calling it
-    in_backward: bool = False  # applied by backwards only
-    notes: tuple[str, ...] = ()  # what the table has to add: cut down inputs, a reason
+    diagnosis: Diagnosis  # of the worst kind of call, to that order and at least to the second
+    in_backward: bool = False  # whether only backwards apply it
+    notes: tuple[str, ...] = ()  # what the table adds: that inputs were cut down, a reason
 
     @property
     def name(self) -> str:
@@ -108,7 +108,8 @@ class FunctionRow:
 
     @property
     def meant(self) -> bool:
-        """Its first derivative is not that of forward, and `ignore` says that it is meant."""
+        """Whether its gradient is not the derivative of forward, and `ignore` says that it is
+        meant."""
         return bool(self.diagnosis.meant)
 
     @property
@@ -118,12 +119,12 @@ class FunctionRow:
 
     @property
     def _is_torchs_own(self) -> bool:
-        """The first derivative of a compiled region, which is not judged."""
+        """Whether it is a compiled region that is differentiated once, which is not judged."""
         return isinstance(self.function, Region) and self.order == 1
 
     @property
     def said(self) -> str:
-        """The verdict as the table has it; what goes wrong further than the step goes is right."""
+        """The verdict in the table: right, if it is wrong only beyond the order of the step."""
         if self.order == 0 or self._is_torchs_own:
             return ONCE if self.order else NEVER
         if not self.ok or self.diagnosis.ok:
@@ -132,7 +133,7 @@ class FunctionRow:
 
     @property
     def cause(self) -> Finding | None:
-        """What to read first, or None for a Function that is right."""
+        """The finding to read first, or None for a Function that is right."""
         return self.diagnosis.read_first
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,33 +157,34 @@ class FunctionRow:
 
 @dataclass(frozen=True)
 class StepDiagnosis:
-    """The answer of `diagnose_all`; printed, a table."""
+    """The answer of `diagnose_all`. Printed, it is a table."""
 
     rows: list[FunctionRow] = field(default_factory=list)  # worst first
-    error: BaseException | None = None  # what the step raised
-    # What the step does outside of Functions that cuts a gradient it takes, or makes it another
-    # one; None where it was not looked at, since compiled code would be compiled anew.
+    error: BaseException | None = None  # the error that the step raised
+    # What the step does outside of Functions that cuts or changes a gradient that it takes; None
+    # where it was not looked at, since compiled code would be compiled anew.
     itself: tuple[Cut, ...] | None = None
-    unmet: tuple[str, ...] = ()  # what `ignore` names, and the step does not apply
+    unmet: tuple[str, ...] = ()  # names in `ignore` of Functions that the step does not apply
 
     @property
     def ok(self) -> bool:
-        """Whether the step ran to its end, and each custom Function is right as far as it goes.
+        """Whether the step ran to its end, and each custom Function is right to the order to which
+        the step differentiates it.
 
-        A Function that is differentiated three times has to be right three times, one that is
-        differentiated once needs its first derivative only, and one that is not differentiated
-        nothing. A step that raises is judged as if it came to the derivatives for which it had
-        recorded others (`create_graph=True`).
+        A Function that is differentiated three times has to have three right derivatives, one that
+        is differentiated once needs only the first, and one that is not differentiated needs none.
+        A step that raises is judged as if it had taken the next derivative of those that it had
+        recorded (`create_graph=True`).
         """
         return self.error is None and all(row.ok for row in self.rows)
 
     @property
     def order(self) -> int:
-        """How often the step differentiates a Function, at most."""
+        """How often the step differentiates the Function that it differentiates most often."""
         return max((row.order for row in self.rows), default=0)
 
     def __getitem__(self, name: str) -> Diagnosis:
-        """The full text for one Function of the table."""
+        """The full `Diagnosis` of one Function of the table. Raises KeyError for any other name."""
         for row in self.rows:
             if row.name == name:
                 return row.diagnosis
@@ -219,28 +221,29 @@ def diagnose_all(
 ) -> StepDiagnosis:
     """Run `step()` once and `diagnose` every custom Function that it applies.
 
-    Functions in forward and in backward are met, inside modules and libraries, in every thread. The
-    step runs as it would without. Then each Function is called by itself, on copies of the inputs
-    that it had; where they are large, on a part of them, and the table says so. It is judged to the
+    Functions are met in forward and in backward, inside modules and libraries, in every thread. The
+    step runs as it would by itself. Then each Function is called alone, on copies of the inputs
+    that it had; if these are large, on a part of them, and the table says so. It is judged to the
     order to which the step differentiates it.
 
     Args:
-        step: callable without arguments, such as one training step. Called once.
+        step: callable without arguments, such as one training step. It is called once.
         ignore: Functions whose gradient is meant as it is, such as surrogates, as classes or by
             name ("Name" or "module.Name"), and registered operators, themselves or by name
-            ("my::name"): their second derivative is judged as that of what
-            backward returns. The table says which of them the step does not apply.
-        progress: False to say nothing meanwhile. Otherwise, where it takes more than some seconds,
-            a terminal or a notebook shows which Function is looked at.
+            ("my::name"). Their second derivative is judged as that of what backward returns. The
+            table says which of them the step does not apply.
+        progress: False to print nothing meanwhile. Otherwise, if it takes more than two seconds, a
+            terminal or a notebook shows which Function is being diagnosed.
         rtol, atol, timeout: for each Function, as for `diagnose`.
 
     Returns:
-        `StepDiagnosis`: a table, worst first. `["Name"]` gives the full `Diagnosis` of one. Where
-        the step raises an `Exception`, the table has what was met until then, and `error` is it.
+        `StepDiagnosis`: a table with the worst first. `["Name"]` gives the full `Diagnosis` of one
+        Function. If the step raises an `Exception`, the table has what was met until then, and
+        `error` is this exception.
 
     Raises:
-        TypeError, ValueError: `ignore`, `rtol`, `atol` or `timeout` is no such thing. The step has
-            not been called then.
+        TypeError, ValueError: `ignore`, `rtol`, `atol` or `timeout` has a type or a value that is
+            not allowed. The step has not been called then.
     """
     asked(rtol=rtol, atol=atol, timeout=timeout)
     with loud():
@@ -268,10 +271,9 @@ def assert_all_double_backward(
 ) -> None:
     """Raise AssertionError with the table, and the full text of what is wrong, unless all is right.
 
-    Args:
-        step, ignore, rtol, atol, timeout: as for `diagnose_all`.
+    All arguments are those of `diagnose_all`, whose TypeError and ValueError are raised, too.
     """
-    __tracebackhide__ = True  # pytest then shows the test, and the text whole
+    __tracebackhide__ = True  # pytest then shows the test and the whole text
     result = diagnose_all(
         step, ignore=ignore, progress=False, rtol=rtol, atol=atol, timeout=timeout
     )
@@ -285,26 +287,26 @@ def assert_all_double_backward(
 
 @dataclass
 class _Kind:
-    """A way of calling a Function, with the arguments of one such call."""
+    """A kind of call of a Function, with the arguments of one such call."""
 
     function: Any  # the class; one region may have several
-    args: list  # copies; none where they are too large to be kept
-    smaller: list[tuple[list, str]]  # the same cut down, and how; only where they are large
+    args: list  # copies of the arguments; [] if they are too large to be kept
+    smaller: list[tuple[list, str]]  # arguments cut down, and how; only where they are large
     keywords: dict
-    state: State  # what was set then
+    state: State  # what was set at that call
     elements: int
-    parameters: set[int]  # the places of those that are a module's
+    parameters: set[int]  # the places of arguments that are parameters of a module
     origins: dict[int, weakref.ref]  # place -> the tensor itself, which the Function may hold, too
-    any_numbers: tuple = ()  # the kind, whatever the numbers that were handed over
+    any_numbers: tuple = ()  # the kind without the numbers among the arguments
     did: Did | None = None  # what forward did
-    changed: tuple = ()  # by that call, as in `Call`
-    way: int = 0  # what the recorded backward of that call did, too; 0 where there was none yet
-    whole: int = 0  # how often all of it is differentiated, as far as it was not seen which
-    parts: dict[tuple, "_Part"] = field(default_factory=dict)  # what was seen
-    recorded: bool = False  # a first derivative at least, for one more
+    changed: tuple = ()  # what that call changed, as in `Call`
+    way: int = 0  # what that call and its recorded backward did; 0 if that has not run yet
+    whole: int = 0  # how often it is differentiated, where it was not seen which parts are
+    parts: dict[tuple, "_Part"] = field(default_factory=dict)  # the parts that were seen
+    recorded: bool = False  # whether a derivative of it was recorded, so that another may follow
     first: Any = None  # a weak reference to that call
-    last: Any = None  # and to the last one of this kind
-    refused: str = ""  # why they could not be kept
+    last: Any = None  # a weak reference to the last call of this kind
+    refused: str = ""  # why the arguments could not be kept
 
     def differentiated(self, times: int) -> None:
         self.whole = max(self.whole, times)
@@ -322,22 +324,22 @@ class _Kind:
         return max([self.whole, *(part.times for part in self.parts.values())])
 
     def outputs(self, order: int) -> frozenset[int]:
-        """Those whose gradient is differentiated so often, with the first time; {} for all."""
+        """The outputs through which it is differentiated this often or more; empty for all."""
         unseen = self.whole >= order
         return frozenset[int]().union(
             *(part.outputs for part in self.parts.values() if unseen or part.times >= order)
         )
 
     def leaves_out(self, args: Sequence, order: int) -> list[int]:
-        """The inputs, by place, whose gradient is not differentiated so often."""
+        """The places of inputs by which it is differentiated less often than this."""
         if self.whole >= order:
             return []
         used = {part.place for part in self.parts.values() if part.times >= order}
         return [p for p, arg in enumerate(args) if requires_grad(arg) and p not in used]
 
     def by_outputs(self) -> list["_Kind"]:
-        """Itself; and by themselves, to be right once, the outputs that get a gradient only where
-        nothing differentiates it again."""
+        """This kind, and if some outputs get only gradients that are not differentiated again, a
+        kind for these, which have to be right at first order."""
         again, once = self.outputs(2), self.outputs(1)
         if self.order < 2 or not again or once <= again:
             return [self]
@@ -349,23 +351,23 @@ class _Kind:
         return [self, replace(self, whole=0, parts=parts)]
 
     def in_place_of(self, args: Sequence) -> dict[int, Any]:
-        """What stands for the tensors that were handed over, by their id."""
+        """Dict: the id of a tensor that was an argument -> the argument that replaces it."""
         there = ((place, origin()) for place, origin in self.origins.items())
         return {id(tensor): args[place] for place, tensor in there if tensor is not None}
 
     @property
     def is_idle(self) -> bool:
-        """Nobody has differentiated such a call, nor can any more, as under `no_grad`."""
+        """Whether no such call has been differentiated, or can be any more, as under `no_grad`."""
         return self.order == 0 and self.last() is None
 
 
 @dataclass
 class _Part:
-    """Of a Function: the gradient for one input, by some of the outputs."""
+    """The derivative of some outputs of a Function by one input."""
 
     place: int
     outputs: frozenset[int]
-    times: int = 0  # how often it is differentiated, with the first time
+    times: int = 0  # how often it is taken, counting the first derivative
 
     def differentiated(self, times: int) -> None:
         self.times = max(self.times, times)
@@ -379,20 +381,20 @@ class _Uses:
     in_backward: bool = True
     called: Place | None = None
     kinds: dict[tuple, _Kind] = field(default_factory=dict)
-    same: dict[tuple, _Kind] = field(default_factory=dict)  # whatever the numbers, and what it did
-    unkept: Counter[int] = field(default_factory=Counter)  # calls of further kinds, by the way
-    beyond: int = 0  # how often those are differentiated
-    recorded: bool = False  # one of those
-    is_lost: bool = False  # a call of which torch has forgotten the graph
+    same: dict[tuple, _Kind] = field(default_factory=dict)  # by kind without numbers, and steps
+    unkept: Counter[int] = field(default_factory=Counter)  # way -> how many calls were not kept
+    beyond: int = 0  # how often these are differentiated
+    recorded: bool = False  # whether a derivative of one of these was recorded
+    is_lost: bool = False  # whether torch has forgotten the graph of a call
     forward: set[str] = field(default_factory=set)  # as in `Diagnosis.forward_mode`
 
-    last: Any = None  # not looked at
+    last: Any = None  # set as in `_Kind`, and not read
 
     def differentiated(self, times: int) -> None:
         self.beyond = max(self.beyond, times)
 
     def of_this_kind(self, call: Call, way: int = 0) -> "_Kind | _Uses":
-        """What is kept of such calls; itself where there are too many kinds, or it is too late.
+        """The `_Kind` of a call; `self` if there are too many kinds, or its inputs have changed.
 
         Args:
             way: what its backward did, where others of the kind have done something else.
@@ -406,13 +408,13 @@ class _Uses:
             if call.inputs_changed or full:
                 self.unkept[way] += 1
                 return self
-            with torch.inference_mode(False):  # where a copy could not be differentiated
+            with torch.inference_mode(False):  # in which a copy could not be differentiated
                 self.kinds[key] = _kept(plain, room, any_numbers)
         return self.kinds[key]
 
     def has_run(self, call: Call, kind: "_Kind") -> "_Kind | _Uses":
-        """The kind of a call, now that its backward has run: what it did may be new; or what a call
-        with other numbers did, so that these make no difference."""
+        """The kind of a call whose backward has run. What that did may be new; or it may be what a
+        call with other numbers did, so that these make no difference."""
         did = call.did_both
         if did is None or did.steps == kind.way:
             return kind
@@ -432,7 +434,7 @@ class _Uses:
 
     @property
     def others(self) -> int:
-        """How many calls are like none that is kept."""
+        """The number of calls that are like none of those that are kept."""
         ways = {kind.way for kind in self.kinds.values()} - {0}
         return sum(number for way, number in self.unkept.items() if way not in ways)
 
@@ -442,7 +444,7 @@ class _Uses:
 
 
 class Met(Listener):
-    """The custom Functions that are met. Each is kept once for each kind of call."""
+    """Collects the custom Functions that are called, with one call of each kind."""
 
     def __init__(self, ignore: Iterable[Ignored] = ()) -> None:
         self.functions: dict[type | Region, _Uses] = {}
@@ -452,9 +454,10 @@ class Met(Listener):
 
     @contextmanager
     def listening(self, alone: bool = False) -> Iterator[None]:
-        """
+        """Inside, the calls of custom Functions are collected.
+
         Args:
-            alone: to what this thread calls.
+            alone: collect only calls of this thread, and tell no other listener of these.
         """
         rehearsed("diagnose_all()", _diagnoses, "right", "wrong")
         heard = listening_alone(Here(self)) if alone else listening(self)
@@ -467,7 +470,7 @@ class Met(Listener):
         uses = self.functions.setdefault(call.region or call.function, _Uses())
         uses.calls += not call.transformed
         uses.in_backward &= call.in_backward
-        if call.is_lost:  # nobody can be seen to differentiate it again
+        if call.is_lost:  # a second differentiation cannot be seen
             uses.is_lost = True
             uses.differentiated(2)
         if uses.called is None:
@@ -476,7 +479,7 @@ class Met(Listener):
             self._count(call, call)
 
     def _count(self, call: Call, asked: Call) -> None:
-        """As one of its kind, which is that of the call that will be `asked`."""
+        """Count a call as one of the kind of `asked`, the call that will be diagnosed for it."""
         with outside(call):
             uses = self.functions[call.region or call.function]
             self._counted[call] = kind = uses.of_this_kind(asked)
@@ -507,7 +510,8 @@ class Met(Listener):
         return grads
 
     def _count_parts(self, call: Call, grad_outs: Any) -> Callable[[int], Counted]:
-        """Count what the backward that runs is asked for. Gives who counts, by place."""
+        """Count the parts that the running backward is asked for. Returns a function from the place
+        of a gradient to what counts it."""
         counted, wanted = self._counted[call], wanted_here()
         if isinstance(counted, _Uses):
             counted.differentiated(_times(call))
@@ -529,7 +533,7 @@ class Met(Listener):
             uses.forward.update(way for way, gone in ways if gone)
         if call not in self._counted and uses is not None:
             with outside(call):
-                asked = call.plain(every=True)  # where nothing requires grad
+                asked = call.plain(every=True)  # since nothing may require grad
             if _can_be_asked(asked):
                 self._count(call, asked)
         if call in self._counted:
@@ -549,10 +553,10 @@ class Met(Listener):
         within: float | None = None,
         **options: Any,
     ) -> StepDiagnosis:
-        """Each Function that is differentiated `at_least` so often, by itself; `within` so many
-        seconds for all, those that are differentiated most often first."""
+        """Diagnose each Function that is differentiated `at_least` this often; all of them `within`
+        this many seconds, beginning with those that are differentiated most often."""
         end = None if within is None else time.monotonic() + within
-        if error is not None:  # perhaps it did not come to a derivative for which it recorded one
+        if error is not None:  # it may not have come to a derivative of one that it recorded
             for counted in self._counted_ones():
                 counted.differentiated(2 * counted.recorded)
         found = [(f, u) for f, u in self.functions.items() if u.order >= at_least]
@@ -569,11 +573,11 @@ class Met(Listener):
 
 
 class _Progress:
-    """One line that is written over, in a terminal or a notebook; elsewhere nothing."""
+    """Shows progress in one line that is overwritten, in a terminal or a notebook only."""
 
     def __init__(self, wanted: bool) -> None:
         in_notebook = "ipykernel" in type(sys.stdout).__module__
-        self.stream = sys.stdout if in_notebook else sys.stderr  # there stderr looks like an alarm
+        self.stream = sys.stdout if in_notebook else sys.stderr  # where stderr is shown in red
         self.wanted = wanted and (in_notebook or self.stream.isatty())
         self.begun, self.width = time.monotonic(), 0
 
@@ -588,7 +592,8 @@ class _Progress:
 
 
 def _not_seen() -> FunctionRow:
-    """What was compiled while a mode was active: no Function in it could be met."""
+    """A row for code that was compiled while a mode was active, so that no Function was met in
+    it."""
     unknown = Region("what was compiled inside", None, 0)
     said = "no Function in it could be met: call torch.compile before the step, or as that."
     found, note = _not_checked(unknown, said), f"not checked: {said}"
@@ -600,15 +605,14 @@ def _known_by(function):
 
 
 def _can_be_asked(call):
-    """Whether it is the user's, and there is anything to differentiate."""
+    """Whether the Function of a call is the user's, and there is anything to differentiate."""
     own = not is_left_alone(call.function) or call.region is not None
     return own and any(x.numel() for x in call.inputs.values())
 
 
 def _times(call: Call) -> int:
-    """How often a Function is differentiated by what runs now: the transforms of `torch.func` that
-    it is in, or was in (`vjp` and `jacrev` have left theirs), or autograd, and forward mode beside
-    it."""
+    """How often a Function is differentiated now: by the transforms of `torch.func` that are active
+    or were (`vjp` and `jacrev` have left theirs), or by autograd; and by forward mode, too."""
     forward, reverse = levels()
     return max(1, forward + reverse, call.transformed) + (in_forward_mode() and not forward)
 
@@ -619,13 +623,13 @@ def _elements(args: Sequence) -> int:
 
 
 def _key(call: Call, way: int) -> tuple[tuple, tuple]:
-    """What makes its kind, with what its backward did; and the kind whatever its numbers."""
+    """The key of a call's kind, with what its backward did; and the kind without its numbers."""
     kind, any_numbers = regardless(call)
     return (call.function, kind, call.did and call.did.steps, way), any_numbers
 
 
 def _room(kinds: dict[tuple, _Kind]) -> int:
-    """For how many elements there is room."""
+    """How many more elements may be kept."""
     if len(kinds) >= MOST:
         for key in [key for key, kind in kinds.items() if kind.is_idle]:
             del kinds[key]
@@ -633,10 +637,10 @@ def _room(kinds: dict[tuple, _Kind]) -> int:
 
 
 def _kept(call: Call, room: int, any_numbers: tuple) -> _Kind:
-    """Raises nothing: the step is running."""
+    """The `_Kind` of a call. Raises nothing, since the step is running."""
     try:
         kind = _copied(call, room)
-    except Exception as error:  # of a class of tensors
+    except Exception as error:  # raised by a class of tensors
         said = f"its inputs could not be copied: {described(error)}"
         kind = _Kind(call.function, [], [], {}, call.state, 0, set(), {}, refused=said)
     kind.any_numbers, kind.did, kind.first = any_numbers, call.did, weakref.ref(call)
@@ -650,12 +654,12 @@ def _copied(call: Call, room: int) -> _Kind:
     smaller = [] if size <= LARGE else [(part, change_of(args, part)) for part in cut_down(args)]
     own = {p for p, arg in enumerate(args) if isinstance(arg, torch.nn.Parameter)}
     draws = call.state.draws
-    state = call.state.with_draws(draws and draws.own())  # those of all are 40 KB
+    state = call.state.with_draws(draws and draws.own())  # the states of all generators take 40 KB
     origins = {p: weakref.ref(arg) for p, arg in enumerate(args) if isinstance(arg, Tensor)}
     return _Kind(call.function, kept, smaller, dict(call.kwargs), state, size, own, origins)
 
 
-# Each Function by itself.
+# The diagnosis of each Function.
 
 
 def _row(
@@ -684,7 +688,8 @@ def _row(
 def _worst(
     function: type | Region, uses: _Uses, options: dict, end: float | None
 ) -> tuple[Diagnosis, tuple[str, ...]]:
-    """Of the ways in which the step differentiates it, each judged as often as it does that."""
+    """The diagnosis of the worst kind of call, each judged to the order of the step, and its
+    notes."""
     if not isinstance(function, Region) and is_left_alone(function):
         return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
     if uses.is_lost:
@@ -711,7 +716,7 @@ def _worst(
 
         diagnosed, more = each(kinds[:KINDS]), kinds[KINDS:]
         if any(_is_worst(d, k.order) for (d, _), k in zip(diagnosed, kinds, strict=False)):
-            more = []  # nothing that follows can be shown in its place
+            more = []  # no other can be shown in its place
         suspects = [kind for kind in more if uses.forward or not _is_fine(kind)]
         diagnosed += each(suspects[:SUSPECTS])
         kinds = [*kinds[:KINDS], *suspects[:SUSPECTS]]
@@ -736,7 +741,7 @@ def _worst(
 
 
 def _is_fine(kind: _Kind) -> bool:
-    """Whether a trial, which takes less than `diagnose`, finds all that is asked to be right."""
+    """Whether a trial, which is faster than `diagnose`, finds all that is asked to be right."""
     if kind.order > 2 or not kind.args:
         return False
     try:
@@ -753,8 +758,8 @@ def _is_fine(kind: _Kind) -> bool:
 def _as_the_step_goes(
     found: Diagnosis, notes: tuple[str, ...], kind: _Kind, forward: set[str]
 ) -> tuple[Diagnosis, tuple[str, ...]]:
-    """What a second derivative, or forward mode, gets wrong counts where the step goes that way,
-    and there only."""
+    """The diagnosis with a verdict for this step: what is wrong in a second derivative, or in
+    forward mode, counts only if the step takes it."""
     differs = [f for f in found.findings if f.code == "first_derivative_differs"]
     if kind.order == 1 and differs and found.verdict is not Verdict.FIRST_DERIVATIVE_WRONG:
         rest = [replace(f, severity="note") for f in found.findings if f not in differs]
@@ -771,14 +776,14 @@ def _as_the_step_goes(
 
 
 def _with(found, verdict, code, severity):
-    """The same with another verdict, for which this finding stands first."""
+    """The diagnosis with another verdict, and with the finding of this code first."""
     own = [replace(f, severity=severity) for f in found.findings if f.code == code]
     rest = [f for f in found.findings if f.code != code]
     return replace(found, verdict=verdict, findings=[*own, *rest])
 
 
 def _is_right(diagnosis: Diagnosis, order: int) -> bool:
-    """Whether it is right where it is differentiated so often."""
+    """Whether a Function with this diagnosis is right to this order."""
     if order != 1 or diagnosis.ok:
         return order == 0 or diagnosis.ok
     first = diagnosis.first
@@ -797,14 +802,14 @@ def _is_worst(diagnosis: Diagnosis, order: int) -> bool:
 
 
 def _is_still(diagnosis: Diagnosis) -> bool:
-    """Whether nothing but 0 was expected, and not just where a square has its minimum."""
+    """Whether only 0 was expected, in the first derivative and in the second."""
     rows = [diagnosis.first, *diagnosis.settings.values()]
     return all(row is not None and row.zero for row in rows)
 
 
 def _of_region(region: Region, kind: _Kind) -> Diagnosis:
-    """A second derivative through one region by itself, which is called as it was compiled: by what
-    is no parameter, then by all, as a training asks."""
+    """Diagnose one region, called as it was compiled: its second derivative by what is no
+    parameter, and then by all, as in training."""
     if not kind.args:
         text = f"its inputs have {kind.elements:,} elements, too many to keep a copy."
         return _not_checked(region, text)
@@ -841,7 +846,7 @@ def _in_time(region: Region, kind: _Kind, end: float | None) -> Diagnosis:
 
 
 def _left(end: float | None) -> float | None:
-    """Seconds, until a moment; None: there is no such moment."""
+    """The seconds that are left until `end`; None if that is None."""
     return None if end is None else max(0.01, end - time.monotonic())
 
 
@@ -860,7 +865,7 @@ def _diagnose(
         return _not_checked(function, kind.refused), ()
     args = kind.args or kind.smaller[0][0]
     around = Surroundings(function, *args, kind.keywords)
-    held = weakref.ref(around)  # fn is looked through, and holds nothing but what it calls
+    held = weakref.ref(around)  # weak, since `diagnose` looks at what fn holds
 
     def fn(*args):
         others = kind.in_place_of(args)
@@ -876,7 +881,7 @@ def _diagnose(
         with kind.state.as_then():
             outs = applied(function, *handed, **keywords)
         for node in {y.grad_fn for y in outs if isinstance(y, Tensor)} if exchanged else ():
-            if node is not None:  # backward finds what its own forward has found
+            if node is not None:  # so that backward finds what its own forward found
                 node.register_prehook(exchange)
         return tuple(y for i, y in enumerate(outs) if not outputs or i in outputs)
 
@@ -910,21 +915,24 @@ def _diagnose(
 
 
 def _exchange(around: weakref.ref, others: dict, *grad_outs: object) -> bool | None:
-    """Whether any of the others stands now where a tensor is held; None as the hook of a node."""
+    """Put the others in the place of the tensors that the Function holds, and return whether there
+    were any; None as the hook of a node."""
     there: Any = around()
     exchanged = there.exchange(others)
     return None if grad_outs else exchanged
 
 
 def _does_that(fn: Any, args: list, kind: _Kind) -> bool:
-    """Whether forward does with less what it did with all, as far as that is known."""
+    """Whether forward does the same with smaller inputs as it did with all, if that is known."""
     return kind.did is None or any(d.steps == kind.did.steps for d in _done(fn, args))
 
 
 def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
-    """By which it draws what leads it the way that it has gone, in forward and backward; SEEDS
-    where none below does, or where it draws nothing and what it changes leads it another way. None
-    where there is nothing to seed."""
+    """A seed with which forward and backward do what they did at the call; None if none is needed.
+
+    It is SEEDS if there is no smaller one, or if nothing is drawn, but the Function changes
+    something that makes it do something else.
+    """
     if not kind.way:
         return None
     for seed in range(SEEDS):
@@ -939,7 +947,7 @@ def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
 
 
 def _done(fn: Any, args: list, backward: bool = False) -> list[Did]:
-    """What the Function does in forward; with `backward` in both, for a grad_out with a graph and
+    """What the Function does in forward; with `backward`, in both, for a grad_out with a graph and
     for one without."""
     done: list[Did | None] = []
 
@@ -976,9 +984,9 @@ def _not_moved(args):
 def _as_given(
     fn: Callable, args: list, kind: _Kind, outputs: frozenset[int], options: dict[str, Any]
 ) -> Diagnosis:
-    """`diagnose`, which computes in float64 where it can, and needs numbers. What is not found
-    wrong there, and was called in 16 bits or under autocast, is asked by itself in its own
-    precision; what has no finite output or input here, as far as it is finite."""
+    """What `diagnose` finds, which computes in float64 where it can, and needs finite numbers. A
+    Function that is not wrong there, but was called in 16 bits or under autocast, is also tried in
+    its own precision; one whose outputs or inputs are not finite, as far as they are."""
     found = _asked(fn, args, options)
     if not _is_right(found, kind.order):
         found = _as_far_as_it_is_used(found, args, kind, outputs)
@@ -1006,8 +1014,8 @@ def _as_given(
 
 
 def _up_to_phases(found: Diagnosis, fn: Callable, args: list, options: dict[str, Any]) -> Diagnosis:
-    """The same; or "supported", where nothing is wrong once complex eigenvectors are turned so that
-    the largest element of each is real; "not checked", where it is not known that they are such."""
+    """`found`; or "supported" if nothing is wrong once complex eigenvectors are turned so that the
+    largest element of each is real; or "not_checked" if it is not known that they are such."""
     with unless_gone():  # of the Function
         outs = fn(*args)
         surely = turn_of(args, outs)
@@ -1031,8 +1039,8 @@ def _up_to_phases(found: Diagnosis, fn: Callable, args: list, options: dict[str,
 def _as_far_as_it_is_used(
     found: Diagnosis, args: list, kind: _Kind, outputs: frozenset[int]
 ) -> Diagnosis:
-    """The same; or "supported", where what is wrong is the gradient for an input that the step
-    does not take, or does not differentiate."""
+    """`found`; or "supported" if only a gradient is wrong that the step does not take, or does not
+    differentiate."""
     once, again = (kind.leaves_out(args, order) for order in (1, min(2, kind.order)))
     if kind.order > 2 or not again or found.meant:
         return found
@@ -1072,8 +1080,8 @@ def _as_far_as_it_is_finite(
 
 
 def _asked(fn: Any, args: list, options: dict[str, Any]) -> Diagnosis:
-    """What `diagnose` says, which raises nothing; where it has failed itself, that is raised. Its
-    inputs are the tensors that were handed over: those in a list, or in an object, are none."""
+    """What `diagnose` finds. Its inputs are the arguments that are tensors, not those in a list or
+    in an object. Raises `ToolFailure` if `diagnose` has failed itself."""
     places = [place for place, arg in enumerate(args) if isinstance(arg, Tensor)]
     others = [None if isinstance(arg, Tensor) else arg for arg in args]
 
@@ -1096,7 +1104,7 @@ def _not_checked(function, text):
 
 
 def _diagnoses(function: Any, x: Tensor) -> str:
-    """What diagnose_all() says of a step with a Function of ours: its rehearsal."""
+    """What diagnose_all() finds in a step with a Function of this package, as its rehearsal."""
     met = Met()
     with met.listening(alone=True):
         second_derivative(function, x)
