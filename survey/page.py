@@ -119,7 +119,7 @@ def page(rows, numbers):
 
 
 def head(rows, folders):
-    """What was surveyed and why, how a row is read; the counts after that."""
+    """What was surveyed and why, the counts; how a row is read after that."""
     numbers = told(rows)
     some = sum(bool(conditions.sentence(r["arguments"])) for r in table.read_as(rows, WRONG))
     (example,) = (row for row in rows if row["function"] == CALLS[EXAMPLE].function)
@@ -127,16 +127,18 @@ def head(rows, folders):
         "{functions} custom Functions and {operators} registered operators of {packages} published "
         "packages were differentiated twice, with small, realistic inputs, because a wrong second "
         "derivative can pass without an error "
-        "into a gradient penalty, a force loss, a PINN or a Hessian-vector product. A row says of "
-        "one of them whether its second derivative is right, and where it is not, what autograd "
-        "gives, what is right, and the cause:"
+        "into a gradient penalty, a force loss, a PINN or a Hessian-vector product."
     ).format(**numbers)
+    row = (
+        "[Each of them](#every-function-and-operator) has a row, which says whether its second "
+        "derivative is right, and where it is not, what autograd gives, what is right, and the "
+        "cause:"
+    )
     read = (
         "That is: package and Function; what came out, and the cause by its name in `diagnose` "
-        "([a lesson for each](#what-came-out)); the number that autograd gives, and the right "
-        "one, here with another operation after the Function; the line of its source; what a "
-        "user calls to come to it. [All rows](#every-function-and-operator) stand below, by "
-        "package."
+        "([a lesson for each](#what-came-out)); the Hessian between two fixed directions, as "
+        "autograd gives it, and the right number, here with another operation after the Function; "
+        "the line of its source; what a user calls to come to it."
     )
     counts = (
         "**{wrong} of the {counted} that users meet, {wrong_operators} of them operators, give a "
@@ -149,8 +151,8 @@ def head(rows, folders):
         "This is no list of bugs: most of these packages promise first derivatives, and keep "
         "that promise."
     )
-    said = [textwrap.fill(what, 99), line_of(example, folders)]
-    said += [textwrap.fill(words, 99) for words in (read, counts, no_bugs)]
+    said = [textwrap.fill(words, 99) for words in (what, counts, no_bugs, row)]
+    said += [line_of(example, folders), textwrap.fill(read, 99)]
     top = "<!-- Written by `make survey`, not by hand. -->"
     title = "# Published Functions and operators, differentiated twice"
     return "\n\n".join([f"{top}\n{title}", *said])

@@ -32,8 +32,7 @@ def report(each, found, row, rows, folders):
         f"It is the backward of `{row['function']}`, [{row['source']}]({address}).",
         f"```python\n{program(each)}```",
         f"```\ngot {found['got']}\nexpected {found['expected']}\n```",
-        f"{MEANT[each.order]} {found['with']}, {row['package']} {row['version']}: "
-        f"`{install(each, rows)}`.",
+        f"{MEANT[each.order]} {seen_with(each, found, row)}: `{install(each, rows)}`.",
         f"**Where.** {sentence(each.where)}",
         f"**Cause.** {cause(each, row)}",
         cure(found, row, patch_of(each)),
@@ -57,6 +56,13 @@ def program(each):
     *imports, rest = re.split(r"(?m)(?<=\n)\n", lines, maxsplit=1)
     end = BY_BACKWARD if backward else ENDS[each.order]
     return f"{imports[0].rstrip()}\n{DOUBLE}{rest}{end}"
+
+
+def seen_with(each, found, row):
+    """The versions that printed the numbers, and the torch of the wheel where that is another."""
+    package = [f"{row['package']} {row['version']}"] * (row["package"] != "torch")
+    built = [f"its wheel built for torch {each.torch}"] * bool(each.torch)
+    return ", ".join([found["with"], *package, *built])
 
 
 def install(each, rows):

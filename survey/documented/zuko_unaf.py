@@ -3,6 +3,8 @@
 Call: zuko.flows.UNAF(features).log_prob(x)
 Function: zuko:GaussLegendre
 Where: by x, with `torch.autograd.grad`; it is declared `once_differentiable`: .backward() raises
+Why: what a backward that is declared `once_differentiable` returns leads to an error and nowhere
+    else; `torch.autograd.grad` by x takes only ways that lead to x, and does not meet it
 """
 
 import torch
