@@ -19,7 +19,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache, reduce
 from importlib import import_module
 from pkgutil import resolve_name
@@ -73,8 +73,11 @@ NAMES = {  # -> what it is for
     "torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack": "to step out of torch.func",
     "torch._library.autograd.make_autograd_impl": "the Function that stands for an operator",
     "torch._library.custom_ops.CustomOpDef": "a registered operator",
+    "torch._library.custom_ops.OPDEFS": "the same",
     "torch._ops.OpOverload": "the same",
-    "torch._ops.OpOverloadPacket": "the same",
+    "torch._ops.OpOverload.__call__": "where an operator is called",
+    "torch._ops.OpOverloadPacket": "a registered operator",
+    "torch._ops.OpOverloadPacket.__call__": "where an operator is called",
     "torch._remove_batch_dim": "the first of batched gradients",
     "torch.utils._python_dispatch.TorchDispatchMode": "to see each operation",
     "torch.utils.hooks.BackwardHook.__init__": "where the hooks of a module are called",
@@ -189,7 +192,7 @@ try:
     )
     from torch._functorch import autograd_function as transforms
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-    from torch._library.custom_ops import CustomOpDef
+    from torch._library.custom_ops import OPDEFS, CustomOpDef
     from torch._ops import OpOverload, OpOverloadPacket
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import (
@@ -379,7 +382,7 @@ def _closed_over(function: Any) -> dict[str, Any]:
 
 def registered(info: Any) -> tuple[Any, Any]:
     """backward and setup_context of an operator; None where there is none."""
-    return info._backward_fn, info._setup_context_fn
+    return getattr(info, BACKWARD, None), getattr(info, "_setup_context_fn", None)
 
 
 def kernels_of(info: Any) -> list[Any]:
@@ -412,6 +415,35 @@ def returns_of(overload: Any) -> list[Any]:
 def writes(overload: Any) -> bool:
     """Whether an operator that is not torch's own writes into what it is given."""
     return overload._schema.is_mutable and overload.namespace != "aten"
+
+
+def definition_of(overload: Any) -> Any:
+    """What `custom_op` has made of it, which holds what was registered; else None."""
+    return OPDEFS.get(overload._schema.name)
+
+
+@contextmanager
+def of_operators_replaced(wrapper: Callable[[Callable], Callable]) -> Iterator[None]:
+    """Inside, the call of an operator of `torch.ops` is what `wrapper` makes of it."""
+    with ExitStack() as stack:
+        for kind in (OpOverload, OpOverloadPacket):
+            stack.enter_context(replaced(kind, {"__call__": wrapper}))
+        yield
+
+
+def drops_tangent(overload: Any, given: Iterable[Any], returned: Iterable[Any]) -> bool:
+    """Whether an operator that is not torch's own, and was handed a tangent, has returned what
+    could have one and has none, or has written into what it was given."""
+    if overload is None or overload.namespace in ("aten", "prims"):
+        return False
+    if not any(has_tangent(value) for value in given if isinstance(value, Tensor)):
+        return False
+    floating = (y for y in returned if isinstance(y, Tensor) and y.is_floating_point())
+    return writes(overload) or not all(map(has_tangent, floating))
+
+
+def has_tangent(tensor: Tensor) -> bool:
+    return forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def kernel_called(overload: Any, tensors: Iterable[Tensor], args: Any, kwargs: Any) -> Any:

@@ -24,8 +24,10 @@ from torch.autograd import Function
 
 from ._torch import (
     class_of,
+    drops_tangent,
     functions,
     graph_is_kept,
+    in_forward_mode,
     is_anything_replaced,
     is_batched,
     is_followed,
@@ -33,7 +35,9 @@ from ._torch import (
     levels,
     metadata_of,
     of_nodes_replaced,
+    of_operators_replaced,
     outside_batches,
+    overload_of,
     plain,
     replaced,
     temporarily_clear_interpreter_stack,
@@ -48,7 +52,7 @@ from .failures import handed_over, loud
 from .kinds import nested_kind_of, requires_grad
 from .methods import applied, has_setup_context
 from .operations import Operations
-from .operators import as_called, custom_of
+from .operators import as_called, custom_of, flattened, uncalled
 from .rehearsal import rehearsed
 from .surroundings import GENERATORS, State, Surroundings, as_now
 
@@ -354,6 +358,9 @@ class Listener:
     def called(self, call):
         """Called when forward (and setup_context) has run."""
 
+    def tangent_dropped(self, function):
+        """A registered operator, or what stands for it, has lost a tangent in forward mode."""
+
     def differentiated(self, call, grad_outs):
         """Called when backward is about to run, recorded or not."""
 
@@ -380,6 +387,10 @@ class Here(Listener):
     def called(self, call):
         if threading.get_ident() == self.thread:
             self.listener.called(call)
+
+    def tangent_dropped(self, function):
+        if threading.get_ident() == self.thread:
+            self.listener.tangent_dropped(function)
 
     def differentiated(self, call, grad_outs):
         if threading.get_ident() == self.thread:
@@ -471,6 +482,7 @@ def is_left_alone(cls):
 
 def _put_hooks():
     _hooks.enter_context(of_nodes_replaced(_made, _forward_mode, _backward))
+    _hooks.enter_context(of_operators_replaced(_operator))
     _hooks.enter_context(replaced(transforms, {"generate_single_level_function": _generate}))
 
 
@@ -720,6 +732,23 @@ def _forward_mode(method):
         return outs
 
     return apply_jvp
+
+
+def _operator(method):
+    """An operator in forward mode: torch makes no node of it there."""
+
+    @functools.wraps(method)
+    def call(self, /, *args, **kwargs):
+        outs = method(self, *args, **kwargs)
+        if in_forward_mode() and not is_unheard() and not is_traced():
+            with uncompiled(), loud(), _unwatched():
+                given, overload = flattened([*args, *kwargs.values()]), overload_of(self)
+                if drops_tangent(overload, given, flattened(outs)):
+                    for listener in _once_each():
+                        listener.tangent_dropped(uncalled(overload))
+        return outs
+
+    return call
 
 
 def _is_heard(node):

@@ -22,6 +22,7 @@ from ._torch import (
     BACKWARD,
     arguments_of,
     class_of,
+    definition_of,
     kernel_called,
     kernels_of,
     operator_behind,
@@ -32,8 +33,13 @@ from ._torch import (
     writes,
 )
 from .failures import handed_over
-from .places import WRITTEN, undecorated
+from .places import WRITTEN, Place, undecorated
 
+WRITES = "it writes into what it is given, and torch follows no operator that does"
+NO_TANGENT = (
+    "forward mode goes through it, and torch drops the tangent of a registered operator without an "
+    "error: differentiate it by backward"
+)
 LISTS = "lists of tensors"
 ON_CTX = "_double_backward_lists"
 
@@ -93,6 +99,7 @@ class Operator:
 
 
 _stands_for: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
+_uncalled: dict[Any, type] = {}
 _operators: weakref.WeakKeyDictionary[type, Operator] = weakref.WeakKeyDictionary()
 
 
@@ -131,6 +138,18 @@ def as_called(cls: Any, args: Sequence, kwargs: dict) -> tuple[Any, Sequence, di
     if any(map(_is_list, args)):
         keywords[LISTS] = _lists(args)
     return function, flattened(args), keywords
+
+
+def uncalled(overload: Any) -> Any:
+    """What stands for an operator that runs without the Function that torch makes of it, as it does
+    in forward mode."""
+    for made, known in _operators.items():
+        if known.overload is overload and known.is_as_registered():
+            return made
+    operator = Operator(overload, definition_of(overload))
+    made = _function(operator, _Registered) if operator.bodies else _of(operator)
+    _uncalled[overload] = made
+    return made
 
 
 def named(given: Any) -> str | None:
@@ -243,6 +262,11 @@ def _function(operator: Operator, cls: Any) -> type:
     own |= {"backward": staticmethod(backward), WRITTEN: first}
     module = undecorated(first).__module__ or ""  # None of what exec has made
     own |= {"__module__": module, "__qualname__": operator.names[0]}
-    made = type(operator.names[0], (_Registered,), own)
+    return _of(operator, **own)
+
+
+def _of(operator: Operator, **own: Any) -> type:
+    unknown = {WRITTEN: Place("", 0, f"torch.ops.{operator.overload.namespace}"), "__module__": ""}
+    made = type(operator.names[0], (_Registered,), own or unknown)
     _operators[made] = operator
     return made

@@ -97,7 +97,10 @@ def undecorated(function: Any) -> Any:
 def place_of(function: Any) -> Place:
     """Where a class is written, or a function, below its decorators; of a registered operator, its
     backward."""
-    function = undecorated(vars(function).get(WRITTEN, function))
+    written = vars(function).get(WRITTEN, function)
+    if isinstance(written, Place):
+        return written
+    function = undecorated(written)
     try:
         file, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
     except (OSError, TypeError):  # made in a cell that is gone, or by a program

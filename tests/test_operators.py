@@ -1023,6 +1023,44 @@ def test_forward_mode_beside_what_requires_a_gradient_is_not_checked():
     assert (row.outcome, row.text) == (Outcome.NOT_ASKED, "no jvp")
 
 
+def hessian_forward(op):
+    x = torch.tensor([0.5, 1.0], dtype=torch.float64)
+    return lambda: torch.func.jacfwd(torch.func.jacfwd(lambda x: op(x) + x**3))(x)
+
+
+def one_tangent(op):
+    x = torch.tensor([0.5, 1.0], dtype=torch.float64)
+    return lambda: torch.func.jvp(op, (x,), (torch.ones_like(x),))
+
+
+@pytest.mark.parametrize(("way", "order"), [(one_tangent, 1), (hessian_forward, 2)])
+@pytest.mark.parametrize("name", ["sinh", "defined_kept"])
+def test_an_operator_that_forward_mode_goes_through_is_not_checked(way, order, name):
+    """torch makes no Function of it there, and drops its tangent."""
+    op = ROWS[name].op
+    step = way(torch.ops.operators_test.defined_kept if name == "defined_kept" else op)
+    found = diagnose_all(step)
+    (row,) = found.rows
+    assert (row.name, row.verdict, row.order) == (f"{HERE}::{name}", "not_checked", order)
+    assert row.called.file == __file__ and not found.ok and "drops the tangent" in str(found)
+    assert row.place.file in (__file__, "")
+    ignored = [f"{HERE}::{name}"]
+    assert diagnose_all(step, ignore=ignored).ok
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with pytest.warns(UncheckedFunctionWarning, match=f"{HERE}::{name}"), remedy():
+            step()
+        with warnings.catch_warnings(action="error"), remedy(ignore=ignored):
+            step()
+
+
+def test_what_keeps_its_tangent_is_no_concern_of_forward_mode():
+    """Operations of torch, and operators whose kernel is composed of these."""
+    LIBRARY.define("composed(Tensor x) -> Tensor")
+    LIBRARY.impl("composed", torch.sinh, "CompositeImplicitAutograd")
+    for op in (torch.ops.operators_test.composed, torch.ops.aten.sinh, torch.ops.aten.detach):
+        assert diagnose_all(hessian_forward(op)).rows == []
+
+
 # In place: torch takes no backward for an operator that writes into what it is given.
 
 
@@ -1059,6 +1097,10 @@ def test_one_that_writes_in_place_is_named(fn, op):
             second(fn, given)
     with warnings.catch_warnings(action="error"), detect_intermediates(ignore=[op]):
         second(fn, given)
+    step = diagnose_all(lambda: second(fn, given))
+    assert [(row.verdict, row.order) for row in step.rows] == [("not_checked", 1)] and not step.ok
+    assert "torch follows no operator that does" in str(step)
+    assert diagnose_all(lambda: second(fn, given), ignore=[op]).ok
 
 
 rounded = operator("rounded", torch.round, lambda ctx, g: 0 * g)

@@ -46,7 +46,7 @@ from double_backward.failures import loud, raise_if_own
 from double_backward.lessons import lesson_named
 from double_backward.lines import first_line, wrapped
 from double_backward.methods import has_jvp, is_named, is_once_differentiable, loaded, names_of
-from double_backward.operators import custom_of, function_of, writes_in_place
+from double_backward.operators import NO_TANGENT, WRITES, custom_of, function_of, writes_in_place
 from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
 from double_backward.trial import (
@@ -334,8 +334,11 @@ class _Remedy(Listener):
             self.note(self.LOST, call.function, call, IN_BATCH)
             raise SecondDerivativeError(messages.in_batch(call.function))
         if writes_in_place(call.function) and not self.ignores(call.function):
-            reason = "it writes into what it is given, and torch follows no operator that does"
-            self.could_not_check(call.function, call, reason)
+            self.could_not_check(call.function, call, WRITES)
+
+    def tangent_dropped(self, function):
+        if not self.ignores(function):
+            self.could_not_check(function, None, NO_TANGENT)
 
     def warn(self, text):
         """Warn, once for each text since the first block was entered."""

@@ -20,6 +20,7 @@ from double_backward.calls import (
     Call,
     Here,
     Listener,
+    is_in_backward,
     is_left_alone,
     listening,
     listening_alone,
@@ -37,6 +38,7 @@ from double_backward.lines import described, first_line
 from double_backward.methods import applied, matches, names_of, unmet
 from double_backward.names import argument_names
 from double_backward.operations import Did
+from double_backward.operators import NO_TANGENT, WRITES, writes_in_place
 from double_backward.phrases import Phrase
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
@@ -385,10 +387,14 @@ class _Uses:
     unkept: Counter[int] = field(default_factory=Counter)  # way -> how many calls were not kept
     beyond: int = 0  # how often these are differentiated
     recorded: bool = False  # whether a derivative of one of these was recorded
-    is_lost: bool = False  # whether torch has forgotten the graph of a call
+    lost: str = ""  # why torch follows no derivative through a call
     forward: set[str] = field(default_factory=set)  # as in `Diagnosis.forward_mode`
 
     last: Any = None  # set as in `_Kind`, and not read
+
+    def is_lost(self, why: str, times: int) -> None:
+        self.lost = why
+        self.differentiated(times)
 
     def differentiated(self, times: int) -> None:
         self.beyond = max(self.beyond, times)
@@ -471,12 +477,24 @@ class Met(Listener):
         uses.calls += not call.transformed
         uses.in_backward &= call.in_backward
         if call.is_lost:  # a second differentiation cannot be seen
-            uses.is_lost = True
-            uses.differentiated(2)
+            uses.is_lost(IN_BATCH, 2)
+        if writes_in_place(call.function) and not self._ignores(call.function):
+            uses.is_lost(f"{WRITES}.", 1)
         if uses.called is None:
             uses.called = calling()
         if _can_be_asked(call):
             self._count(call, call)
+
+    def tangent_dropped(self, function: type) -> None:
+        uses = self.functions.setdefault(function, _Uses())
+        uses.calls += 1
+        uses.in_backward &= is_in_backward()
+        uses.called = uses.called or calling()
+        if not self._ignores(function):
+            uses.is_lost(f"{NO_TANGENT}.", max(1, sum(levels())))
+
+    def _ignores(self, function: type) -> bool:
+        return any(matches(each, *_known_by(function)) for each in self.ignored)
 
     def _count(self, call: Call, asked: Call) -> None:
         """Count a call as one of the kind of `asked`, the call that will be diagnosed for it."""
@@ -692,8 +710,8 @@ def _worst(
     notes."""
     if not isinstance(function, Region) and is_left_alone(function):
         return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
-    if uses.is_lost:
-        return _not_checked(function, IN_BATCH), ()
+    if uses.lost:
+        return _not_checked(function, uses.lost), ()
     no_notes: tuple[str, ...] = ()
     kinds = [kind for kind in uses.kinds.values() if kind.order or not uses.order]
     kinds = [part for kind in kinds for part in kind.by_outputs()]
