@@ -1,9 +1,9 @@
-"""`python -m double_backward train.py ARGS`: run a script, then say what it differentiates twice.
+"""`python -m double_backward train.py ARGS`: run a script, then diagnose its Functions.
 
-The script runs as `python train.py ARGS` would run it. At its end, or when it raises or is stopped
-by Ctrl-C or SIGTERM, the table of `diagnose_all` goes to stderr, for every custom Function that it
-has differentiated twice or more, or once and not rightly. The exit status is the script's own, or
-with `--strict`, where the script ended well, `NOT_ALL_RIGHT`.
+The script runs as `python train.py ARGS` would run it. When it ends, raises, or is stopped by
+Ctrl-C or SIGTERM, the table of `diagnose_all` is written to stderr, with each custom Function that
+was differentiated twice or more, or once and wrongly. The exit status is the script's own; with
+`--strict` it is `NOT_ALL_RIGHT` if the script ended well and a Function is wrong or not checked.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from double_backward.places import OURS
 
 TWICE = 2
 WITHIN = 2.0  # seconds for the table of a script that is told to stop: it may be killed soon
-NOT_ALL_RIGHT = 3  # the exit status; 1 is an error of the script, 2 a wrong argument
+NOT_ALL_RIGHT = 3  # exit status; 1 is for an error of the script, 2 for a wrong argument
 
 
 def main() -> None:
@@ -44,20 +44,20 @@ def main() -> None:
             _run(options)
     except SystemExit as ending:
         leave = ending.code
-    except BaseException as raised:  # shown as Python would
+    except BaseException as raised:  # shown as Python would show it
         ours = own(raised)
         if ours is not None:
             sys.exit(str(ours))
         error, leave = raised, 1
         sys.excepthook(type(error), error, _of_the_script(error).__traceback__)
-    with suppress(Exception):  # a closed pipe: the script's own end is what counts
+    with suppress(Exception):  # such as a closed pipe: the script's own end counts
         sys.stdout.flush()
     all_right = False
     try:
         result = met.diagnosed(error, at_least=1, within=WITHIN if told else None)
         all_right = result.ok
         _report(options, result)
-    except Exception as raised:  # of ours: it does not take the place of the script's own end
+    except Exception as raised:  # an error of ours does not replace the script's own end
         print(own(raised) or traceback.format_exc(), file=sys.__stderr__)
     if isinstance(error, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -105,7 +105,7 @@ def _options() -> argparse.Namespace:
     if not options.m and not os.path.exists(options.script):
         parser.error(f"there is no file {options.script}")
     if options.json:
-        options.json = os.path.abspath(options.json)  # the script may go elsewhere
+        options.json = os.path.abspath(options.json)  # the script may change its folder
         try:
             open(options.json, "a").close()
         except OSError as error:  # now, not when hours of training are over
@@ -115,9 +115,9 @@ def _options() -> argparse.Namespace:
 
 @contextmanager
 def _terminating() -> Iterator[list[int]]:
-    """Inside, SIGTERM ends the script as `sys.exit` does, so that the table comes; unless somebody
-    has other plans with it. A second one, or one to what is forked, ends all at once. Gives a list
-    in which it stands then."""
+    """Inside, SIGTERM ends the script as `sys.exit` does, so that the table is written, unless
+    there is another handler. A second SIGTERM, or one to a forked process, ends that process at
+    once. Yields a list to which the number of the signal is appended."""
     told: list[int] = []
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield told
@@ -126,7 +126,7 @@ def _terminating() -> Iterator[list[int]]:
     def handler(number: int, frame: FrameType | None) -> None:
         told.append(number)
         put_back()
-        sys.exit(128 + number)  # what a shell says of it
+        sys.exit(128 + number)  # the exit status that a shell gives
 
     def put_back() -> None:
         if signal.getsignal(signal.SIGTERM) is handler:
@@ -142,10 +142,10 @@ def _terminating() -> Iterator[list[int]]:
 
 
 def _run(options: argparse.Namespace) -> None:
-    """SCRIPT as Python runs it: as `__main__`, with its arguments and its `sys.path`."""
+    """Run SCRIPT as Python does: as `__main__`, with its arguments and its `sys.path`."""
     name, path = options.script, os.path.abspath(options.script)
     sys.argv[:] = [name, *options.args]
-    main = sys.modules["__main__"] = ModuleType("__main__")  # stays: what is diagnosed may need it
+    main = sys.modules["__main__"] = ModuleType("__main__")  # stays for the diagnosis
     if options.m:
         runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # what `python -m` calls
     elif pkgutil.get_importer(name):  # a folder or a zip file
@@ -174,7 +174,7 @@ def _inside(options: argparse.Namespace) -> str:
 
 
 def _of_the_script(error: BaseException) -> BaseException:
-    """The error as it was without us: no frame of this package, here or in what it came from."""
+    """The error without the frames of this package, in it and in the errors that led to it."""
     chain: list[BaseException] = [error]
     for each in chain:
         following = (each.__cause__, each.__context__)
@@ -193,7 +193,7 @@ def _without_ours(way: TracebackType | None) -> TracebackType | None:
 
 
 def _report(options: argparse.Namespace, result: StepDiagnosis) -> None:
-    """Of what is differentiated once, that which is wrong."""
+    """Write the table. A Function that is differentiated once is in it only if it is wrong."""
     for name in result.unmet:
         told = f"--ignore {name}: the script applies no custom Function of this name."
         print(f"\ndouble_backward: {told}", file=sys.__stderr__)

@@ -1,13 +1,13 @@
-"""Every private hook of torch that the tool uses, and whether this torch has it.
+"""Every private hook of torch that the tool uses, and whether this version of torch has it.
 
-All of them are in torch 2.9 to 2.15. A new torch that has moved one is told in words, by
-`python -m double_backward._torch` and where the tool is imported:
+All of them are in torch 2.9 to 2.15. If a new version has moved one, a sentence says so when the
+tool is imported, and so does `python -m double_backward._torch`:
 
     engine          `torch.autograd.grad` and `backward` enter the engine in one place
-    nodes           the class of a custom node, what it saved, what it is given
+    nodes           the class of a custom node, what it saved, what it gets
     versions        how often a tensor was written into, and putting that back
     transforms      what `torch.func` wraps, and at which level
-    operators       the Function that `torch.library` makes of one, and what was registered
+    operators       the Function that `torch.library` makes of an operator, what was registered
     dynamo          code that is not compiled
     dispatch        each operation as it runs, and nested containers
 """
@@ -33,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 
 TESTED = "2.9 to 2.15"
 EDITED = "modified by an inplace operation"  # what torch says of a saved tensor that changed
-NAMES = {  # -> what it is for
+NAMES = {  # private name -> what it is used for
     "torch.autograd._engine_run_backward": "where every pass of the engine begins",
     "torch.autograd._is_checkpoint_valid": "what a checkpoint asks before it refuses",
     "torch.autograd.forward_ad._current_level": "whether forward mode is on",
@@ -83,8 +83,8 @@ NAMES = {  # -> what it is for
     "torch.utils.hooks.BackwardHook.__init__": "where the hooks of a module are called",
     "torch.utils._pytree.tree_flatten": "tensors in nested containers",
 }
-INSTEAD_OF = "_double_backward_instead_of"  # an attribute of what `replaced` puts there
-OF_A_NODE = {  # of a custom Function -> what it is for
+INSTEAD_OF = "_double_backward_instead_of"  # attribute of a replacement that `replaced` makes
+OF_A_NODE = {  # attribute of a custom node -> what it is used for
     "_forward_cls": "its class",
     "_input_metadata": "the shapes of its grad_outs",
     "_sequence_nr": "which of two was made first",
@@ -93,7 +93,7 @@ OF_A_NODE = {  # of a custom Function -> what it is for
 
 
 def missing() -> list[str]:
-    """What this torch does not have, a sentence each; [] if all is there."""
+    """A sentence for each hook that this version of torch does not have; [] if it has all."""
     lost = _names_that_are_gone()
     out: Any = _Small.apply(torch.ones(1, requires_grad=True))  # up to 2.12 its node dies with it
     node = out.grad_fn
@@ -118,14 +118,14 @@ def _said_of(lost: list[tuple[str, str]]) -> list[str]:
 
 
 def hooks() -> list[Any]:
-    """What the private names stand for now: another object where one has been replaced by somebody
-    else, None where one is gone."""
+    """The objects that the private names stand for now. One that other code has replaced is another
+    object than before; one that is gone is None."""
     there = [getattr(owner, "__dict__", {}).get(name) for owner, name in _owners()]
     return [vars(Function)["apply"], *map(_behind_ours, there)]
 
 
 def _behind_ours(hook: Any) -> Any:
-    """What stood there before `replaced`."""
+    """The hook that was there before `replaced`."""
     while hasattr(hook, INSTEAD_OF):
         hook = getattr(hook, INSTEAD_OF)
     return hook
@@ -133,7 +133,8 @@ def _behind_ours(hook: Any) -> Any:
 
 @cache
 def _owners() -> list[tuple[Any, str]]:
-    """(module or class, attribute) of each of the names; None for what is gone itself."""
+    """(module or class, attribute) for each of the names; None for a module or class that is
+    gone."""
     parts = [name.rpartition(".") for name in NAMES]
     return [(_there(owner), name) for owner, _, name in parts]
 
@@ -159,7 +160,7 @@ def _operators_are_known() -> bool:
 
 
 class _Small(Function):
-    is_ours = True  # whoever listens has failed already
+    is_ours = True  # so that no listener is told of it
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -211,7 +212,7 @@ except ImportError as error:
 
 
 def engine_replaced(by: Callable[[Callable], Callable]) -> AbstractContextManager[None]:
-    """Inside, each pass goes through `by(engine)` instead; in every thread."""
+    """Inside, each backward pass, in every thread, calls `by(engine)` instead of the engine."""
     return replaced(torch.autograd, {"_engine_run_backward": by})
 
 
@@ -223,8 +224,8 @@ def checkpoints_allowed() -> AbstractContextManager[None]:
 def of_nodes_replaced(
     made: Callable, jvp: Callable | None, apply: Callable
 ) -> AbstractContextManager[None]:
-    """Inside, `made` stands around the making of a node, `jvp` around forward mode through it, and
-    `apply` around its backward; in every thread."""
+    """Inside, in every thread, `made` wraps the making of a node, `jvp` forward mode through it,
+    and `apply` its backward."""
     node = functions.BackwardCFunction
     by = {"__init__": made, "apply": apply} | ({"apply_jvp": jvp} if jvp else {})
     if hasattr(node, "apply_boxed"):
@@ -233,13 +234,14 @@ def of_nodes_replaced(
 
 
 class _Replaced:
-    """What stands around one attribute, the innermost first, whoever comes and goes in between."""
+    """The wrappers around one attribute, the innermost first, which may be added and removed in any
+    order."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = owner, name
         self.is_own = name in vars(owner)
         self.before = self.now = getattr(owner, name)
-        self.around: list[list[Callable]] = []  # of one each, so that two that are equal are two
+        self.around: list[list[Callable]] = []  # lists of one, to tell equal wrappers apart
 
         @functools.wraps(self.before)
         def hook(*args: Any, **kwargs: Any) -> Any:
@@ -254,26 +256,26 @@ class _Replaced:
         for (by,) in self.around:
             self.now = not_for_dynamo(by(self.now))
         if self.around or vars(self.owner).get(self.name) is not self.hook:
-            return  # in the second case somebody has put something else there since
+            return  # in the second case other code has replaced the hook since
         if self.is_own:
             setattr(self.owner, self.name, self.before)
         else:
             delattr(self.owner, self.name)
 
 
-_attributes: dict[tuple[int, str], _Replaced] = {}  # of these owners, by id, which live for ever
+_attributes: dict[tuple[int, str], _Replaced] = {}  # by (id of owner, name); owners live for ever
 _replacing = threading.RLock()
 
 
 def is_anything_replaced() -> bool:
-    """Whether torch is now another than it was imported."""
+    """Whether anything of torch is replaced now."""
     return bool(_attributes)
 
 
 @contextmanager
 def replaced(owner: Any, by: dict[str, Callable[[Callable], Callable]]) -> Iterator[None]:
-    """Inside, each attribute of a module or class is what `by[name]` makes of what it was; in every
-    thread. Whoever else does so, and ends sooner or later than this, is not touched."""
+    """Inside, in every thread, each attribute of a module or class is `by[name](attribute)`. Blocks
+    that replace the same attribute may end in any order."""
     places, wrappers = [(id(owner), name) for name in by], [[wrapper] for wrapper in by.values()]
     with _replacing:
         for place, name, wrapper in zip(places, by, wrappers, strict=True):
@@ -294,13 +296,13 @@ def replaced(owner: Any, by: dict[str, Callable[[Callable], Callable]]) -> Itera
 
 
 def graph_is_kept() -> bool:
-    """Whether the pass that runs leaves the graph for another one (`retain_graph=True`)."""
+    """Whether the pass that is running keeps the graph for another one (`retain_graph=True`)."""
     return torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 def wanted_here() -> list[bool]:
-    """Of the node whose backward runs, for each tensor that it was applied to: whether the pass
-    asks for its gradient. [] outside of backward."""
+    """For each tensor to which the node whose backward is running was applied: whether the pass
+    needs its gradient. [] outside of backward."""
     node = torch._C._current_autograd_node()
     following = [next_node for next_node, _ in node.next_functions] if node is not None else []
     return [each is not None and _will_run(each) for each in following]
@@ -309,12 +311,12 @@ def wanted_here() -> list[bool]:
 def _will_run(node: Any) -> bool:
     try:
         return torch._C._will_engine_execute_node(node)
-    except RuntimeError:  # a leaf, by which the pass was told to differentiate
+    except RuntimeError:  # a leaf that the pass was told to differentiate by
         return True
 
 
 def saves_by_hooks() -> bool:
-    """Whether what is saved now goes through `saved_tensors_hooks`, as in a checkpoint."""
+    """Whether tensors that are saved now go through `saved_tensors_hooks`, as in a checkpoint."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
@@ -334,7 +336,7 @@ def module_hooks_replaced(by: Callable[[Callable], Callable]) -> AbstractContext
 
 
 def class_of(node: Any) -> Any:
-    """The `torch.autograd.Function` of a node, None of an operation of torch."""
+    """The `torch.autograd.Function` of a node; None for an operation of torch."""
     return getattr(node, "_forward_cls", None)
 
 
@@ -344,33 +346,33 @@ def metadata_of(node: Any) -> dict:
 
 
 def grad_outs_of(node: Any) -> tuple:
-    """Something with shape, dtype and device for each gradient that a node is given."""
+    """An object with shape, dtype and device for each gradient that a node gets."""
     return getattr(node, "_input_metadata", ())
 
 
 def number_of(node: Any) -> int:
-    """Larger for what was made later."""
+    """The number of a node, which is larger for nodes that were made later in the same thread."""
     return node._sequence_nr()
 
 
 @cache
 def saved_attributes(node_type: type) -> list[str]:
-    """The attributes with what an operation of torch saved."""
+    """The attributes that hold what an operation of torch saved."""
     return list(filter(_says_what_is_saved, dir(node_type)))
 
 
 # Registered operators.
 
-BACKWARD = "_backward_fn"  # the attribute of what is registered
+BACKWARD = "_backward_fn"  # the attribute that holds the backward that was registered
 
 
 def operator_behind(cls: Any) -> tuple[Any, Any] | None:
-    """The overload of a registered operator, and what holds that which was registered for it, of
-    the Function that `torch.library` has made of these; None of any other class."""
+    """The overload of a registered operator, and the object with what was registered for it, from
+    the Function that `torch.library` has made of these; None for any other class."""
     if cls.__module__ != "torch._library.autograd":
         return None
     held = _closed_over(cls.backward)
-    while "op" not in held and "orig_backward" in held:  # that of lists of tensors is around it
+    while "op" not in held and "orig_backward" in held:  # one for lists of tensors wraps it
         held = _closed_over(held["orig_backward"])
     return (held["op"], held["info"]) if {"op", "info"} <= held.keys() else None
 
@@ -381,20 +383,20 @@ def _closed_over(function: Any) -> dict[str, Any]:
 
 
 def registered(info: Any) -> tuple[Any, Any]:
-    """backward and setup_context of an operator; None where there is none."""
+    """The backward and the setup_context of an operator, None for one that it does not have."""
     return getattr(info, BACKWARD, None), getattr(info, "_setup_context_fn", None)
 
 
 def kernels_of(info: Any) -> list[Any]:
-    """Its body in Python, for each kind of device, as far as torch tells."""
+    """The Python bodies of an operator, one for each kind of device, as far as torch has them."""
     wrapped = getattr(info, "_backend_fns", {}).values()
     inside = [_closed_over(inspect.unwrap(each)).get("fn") for each in wrapped]
     return [each for each in (getattr(info, "_init_fn", None), *inside) if callable(each)]
 
 
 def overload_of(given: Any) -> Any:
-    """The overload that a registered operator stands for, `torch.ops.my.op` or what `custom_op` has
-    given; None of anything else."""
+    """The overload of a registered operator, given as `torch.ops.my.op` or as what `custom_op`
+    returns; None for anything else."""
     if isinstance(given, CustomOpDef):
         return given._opoverload
     if isinstance(given, OpOverloadPacket):
@@ -403,17 +405,18 @@ def overload_of(given: Any) -> Any:
 
 
 def arguments_of(overload: Any) -> list[Any]:
-    """Of its schema, each with a name, a default value, and whether it is a keyword."""
+    """The arguments in its schema: each has a name, a default value, and whether it is a
+    keyword."""
     return list(overload._schema.arguments)
 
 
 def returns_of(overload: Any) -> list[Any]:
-    """Of its schema, each with a type."""
+    """The results in its schema: each has a type."""
     return list(overload._schema.returns)
 
 
 def writes(overload: Any) -> bool:
-    """Whether an operator that is not torch's own writes into what it is given."""
+    """Whether an operator that is not torch's own writes into its arguments."""
     return overload._schema.is_mutable and overload.namespace != "aten"
 
 
@@ -447,8 +450,8 @@ def has_tangent(tensor: Tensor) -> bool:
 
 
 def kernel_called(overload: Any, tensors: Iterable[Tensor], args: Any, kwargs: Any) -> Any:
-    """What the kernel of an operator returns: what is below autograd in torch's order, but not cut
-    off from it, so that what it does is recorded where grad mode is on."""
+    """Call the kernel of an operator, which torch dispatches to below autograd, in such a way that
+    what it does is recorded where grad mode is on."""
     keys = reduce(operator.or_, map(torch._C._dispatch_keys, tensors))
     return overload.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs)
 
@@ -457,7 +460,7 @@ def kernel_called(overload: Any, tensors: Iterable[Tensor], args: Any, kwargs: A
 
 
 def version(tensor: Tensor) -> int | None:
-    """How often it was written into; None where nobody counts."""
+    """How often a tensor was written into; None for an inference tensor, which does not count."""
     return None if tensor.is_inference() else tensor._version
 
 
@@ -466,7 +469,7 @@ def set_version(tensor: Tensor, count: int) -> None:
 
 
 def base_of(tensor: Tensor) -> Tensor | None:
-    """What it is a view of."""
+    """The tensor of which this is a view, or None."""
     return tensor._base
 
 
@@ -476,12 +479,12 @@ def element_count(tensor: Tensor) -> int:
 
 
 def as_plain_tensors() -> AbstractContextManager[None]:
-    """Inside, a subclass of Tensor is not asked what an operation does."""
+    """Inside, `__torch_function__` of subclasses of Tensor is not called."""
     return torch._C.DisableTorchFunctionSubclass()
 
 
 def unusual(tensor: Tensor) -> str:
-    """What it is, in words, where its elements cannot be moved one by one; else ""."""
+    """A description of a tensor whose elements cannot be moved one by one; "" for any other."""
     if tensor.device.type == "meta":
         return "a tensor on the meta device, which has no numbers"
     if tensor.is_nested:
@@ -500,11 +503,11 @@ def _has_memory(tensor: Tensor) -> bool:
         return False
 
 
-# What is set for all that runs.
+# Settings for all that runs.
 
 
 def autocast_now() -> tuple[tuple[str, torch.dtype], ...]:
-    """(device type, dtype) for each device for which it is on."""
+    """(device type, dtype) for each device for which autocast is on."""
     if not torch._C._is_any_autocast_enabled():
         return ()
     devices = filter(torch.is_autocast_enabled, torch._C._autocast_supported_devices())
@@ -529,9 +532,9 @@ def forward_mode() -> AbstractContextManager:
 
 @cache
 def load_formulas() -> None:
-    """Those that torch imports with the first tangent, by way of what it calls deprecated itself:
-    no reader should be warned of that. The compiler comes with the first tangent that is 0; here,
-    so that its second or two are not taken for a call of fn."""
+    """Import the formulas that torch imports with the first tangent, without its own deprecation
+    warnings; and the compiler, which torch imports with the first tangent that is 0, so that its
+    second or two do not count as time of fn."""
     with warnings.catch_warnings(), suppress(ImportError):
         warnings.simplefilter("ignore")
         import_module("torch._decomp.decompositions_for_jvp")
@@ -545,14 +548,15 @@ def levels() -> tuple[int, int]:
 
 
 class NoNumbers(Exception):
-    """A batch of gradients inside a transform of another kind: nobody can look into it."""
+    """A batch of gradients inside a transform of another kind, whose numbers cannot be read."""
 
 
 def plain(value: Any) -> Any:
-    """The tensor behind `torch.func`'s wrappers; anything else as it is. May raise `NoNumbers`."""
+    """A copy of the tensor inside the wrappers of `torch.func`, of a batch the first; a value that
+    is no tensor is returned as it is. May raise `NoNumbers`."""
     if not isinstance(value, Tensor):
         return value
-    dims = []  # all wrappers off first: with their levels over, or cleared, no operation takes one
+    dims = []  # first remove all wrappers: no operation takes one whose level is over
     while is_functorch_wrapped_tensor(value):
         dims += [maybe_get_bdim(value)] if is_batchedtensor(value) else []
         value = get_unwrapped(value)
@@ -567,14 +571,14 @@ def plain(value: Any) -> Any:
 
 
 def unwrapped(tensor: Tensor) -> Tensor:
-    """What `torch.func` has wrapped, all of a batch; its level may be over."""
+    """The tensor inside the wrappers of `torch.func`, a whole batch; their levels may be over."""
     while is_functorch_wrapped_tensor(tensor):
         tensor = get_unwrapped(tensor)
     return tensor
 
 
 def is_followed(value: Any) -> bool:
-    """Whether a gradient by it is asked for, at one of the levels of `torch.func` or outside."""
+    """Whether a tensor requires grad, at one of the levels of `torch.func` or outside."""
     if not isinstance(value, Tensor):
         return False
     while not value.requires_grad and is_functorch_wrapped_tensor(value):
@@ -583,12 +587,12 @@ def is_followed(value: Any) -> bool:
 
 
 def is_batched(value: Any) -> bool:
-    """Whether it stands for the gradients that `is_grads_batched` hands over."""
+    """Whether a tensor is a batch of gradients from `is_grads_batched`."""
     return isinstance(value, Tensor) and torch._C._dispatch_keys(value).has("Batched")
 
 
 def unbatched(value: Any) -> Any:
-    """The first of the gradients that `is_grads_batched` hands over; anything else as it is."""
+    """The first gradient of a batch from `is_grads_batched`; any other value as it is."""
     if not isinstance(value, Tensor):
         return value
     for level in range(1, 4):
@@ -599,7 +603,7 @@ def unbatched(value: Any) -> Any:
 
 
 def behind_vmap(function: Any) -> Any:
-    """The Function of which `torch.vmap` has made this class; any other as it is."""
+    """The Function from which `torch.vmap` has made this class; any other class as it is."""
     while function.__name__.startswith("Vmapped"):
         cells = getattr(function.forward, "__closure__", None) or ()
         inside = (cell.cell_contents for cell in cells)
@@ -624,7 +628,7 @@ def outside_batches() -> Iterator[None]:
 
 
 def mode_left(mode: TorchFunctionMode) -> bool:
-    """Take a mode away from wherever it stands in this thread; False where it is not there."""
+    """Remove a mode from this thread's stack of modes; False if it is not on it."""
     above = []
     while torch._C._len_torch_function_stack():
         top = torch._C._pop_torch_function_stack()
@@ -642,14 +646,14 @@ def mode_left(mode: TorchFunctionMode) -> bool:
 
 
 def not_for_dynamo(hook: Any) -> Any:
-    """`hook`, which Dynamo, where it runs the code around it, does not try to compile."""
+    """`hook`, marked so that Dynamo does not try to compile it."""
     strategy = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT)
     set_code_exec_strategy(hook.__code__, strategy)
     return hook
 
 
 class uncompiled:
-    """Inside, Dynamo leaves alone what this thread runs."""
+    """Inside, Dynamo compiles nothing that this thread runs."""
 
     @not_for_dynamo
     def __enter__(self) -> None:
@@ -663,8 +667,8 @@ class uncompiled:
 class Watching(TorchDispatchMode):
     """Sees each operation as it runs.
 
-    What `before` and `after` raise does not come out of the code that is watched, whose author
-    might catch it: it is kept in `error`.
+    An error of `before` or `after` is kept in `error`, and not raised inside the code that is
+    watched, which might catch it.
     """
 
     error: Exception | None = None
@@ -673,7 +677,7 @@ class Watching(TorchDispatchMode):
         """Called before each operation."""
 
     def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
-        """Called after it; what this returns takes the place of its result."""
+        """Called after each operation; returns what takes the place of its result."""
         return result
 
 
@@ -687,7 +691,7 @@ def _watched(
         except Exception as error:
             self.error = self.error or error
         if operation is torch.ops.aten._efficientzerotensor.default:
-            operation = torch.ops.aten.zeros.default  # such zeros end Python inside a mode
+            operation = torch.ops.aten.zeros.default  # inside a mode, the former ends the process
         result = operation(*args, **kwargs)
         try:
             return self.after(operation, args, kwargs, result)
@@ -696,26 +700,27 @@ def _watched(
             return result
 
 
-# Given afterwards: what a class brings along is wrapped by torch, in what imports Dynamo.
+# This is set afterwards, since torch wraps what it finds in the body of a class, in code that
+# imports Dynamo.
 Watching.__torch_dispatch__ = not_for_dynamo(_watched)  # type: ignore[method-assign]
 
 
 def has_compiled() -> bool:
-    """Whether `torch.compile` has been called: what it has made is compiled anew where a mode is
-    active that was not there before."""
+    """Whether `torch.compile` has been called. Compiled code would be compiled anew under a mode
+    that was not active before."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     made = getattr(dynamo, "cached_backends", {None: dynamo}).values()
     return any(backend is not None for backend in made)  # None: of `set_stance`
 
 
 def is_traced() -> bool:
-    """Whether what runs has no numbers: it is being compiled, or traced."""
+    """Whether the code that runs has no numbers, since it is being compiled or traced."""
     fake = torch._C._TorchDispatchModeKey.FAKE
     return torch.compiler.is_compiling() or torch._C._get_dispatch_mode(fake) is not None
 
 
 def written_by(operation: Any, args: tuple, kwargs: dict) -> list[Any]:
-    """What an operation writes into, of the arguments that it is given."""
+    """The arguments that an operation writes into."""
     about = [
         a.alias_info is not None and a.alias_info.is_write for a in operation._schema.arguments
     ]
@@ -724,7 +729,7 @@ def written_by(operation: Any, args: tuple, kwargs: dict) -> list[Any]:
 
 
 def returns_a_view(operation: Any) -> bool:
-    """Whether what an operation returns is in the memory of what it got."""
+    """Whether the result of an operation shares memory with an argument."""
     return any(r.alias_info is not None for r in operation._schema.returns)
 
 

@@ -1,4 +1,4 @@
-"""What a verb can be asked; anything else is one sentence at the call, before something runs."""
+"""Checks the arguments of the public functions: a wrong one raises before anything is run."""
 
 from collections.abc import Callable, Iterable
 from math import inf
@@ -14,7 +14,7 @@ Ignored = type | str | Callable[..., Any]  # a Function, a name, a registered op
 
 
 def asked(*, order: Any = 2, rtol: Any = None, atol: Any = 0.0, timeout: Any = None) -> None:
-    """Raise TypeError, or ValueError, unless a verb takes this."""
+    """Raise TypeError or ValueError, with one sentence, unless these values are allowed."""
     _check("order", order, Integral, lambda n: 2 <= n <= HIGHEST, f"2 or {HIGHEST}")
     size = "a finite number, 0 or more"
     if rtol is not None:
@@ -33,8 +33,8 @@ def _check(name: str, given: Any, kind: type, is_right: Callable[[Any], bool], t
 
 
 def listed(ignore: Iterable[Ignored]) -> tuple[type | str, ...]:
-    """What `ignore=` is given, registered operators by their names. A string alone would be a list
-    of letters."""
+    """The entries of `ignore=`, with registered operators replaced by their names. Raises TypeError
+    for anything else, such as a single string, which would be a list of letters."""
     is_one = isinstance(ignore, (str, type)) or named(ignore) is not None
     is_list = isinstance(ignore, Iterable) and not is_one
     found: list[type | str] = []

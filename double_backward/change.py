@@ -1,8 +1,8 @@
-"""A Function's gradients once more, with one thing done otherwise; what that cures is the cause.
+"""Computes a Function's gradients again with one thing changed; what that cures is the cause.
 
-`keep_again`, `differentiate_forward`, `set_up_again` take (call, inputs, grad_outs) and give
-{place: gradient}, which autograd can differentiate. That is a proposal: it is used only where it
-has been compared with the Function itself.
+`keep_again`, `differentiate_forward`, `set_up_again` take (call, inputs, grad_outs) and return
+{place: gradient}, which autograd can differentiate. The result is used only after it has been
+compared with that of the Function itself.
 """
 
 import inspect
@@ -25,8 +25,8 @@ from .methods import (
 )
 from .operators import flattened
 
-# Of what is kept: its place, a number in saved_tensors or a name on ctx; and which one it is of
-# what is together there, in a list, say.
+# Where something is kept: its place, a number in saved_tensors or a name on ctx; and its number
+# among the things in that place, which may be a list.
 Where = tuple[int | str, int]
 OWN = (
     "needs_input_grad", "handed_over", "saved_tensors", "non_differentiable", "outputs",
@@ -37,8 +37,8 @@ OWN = (
 class Notepad:
     """Stands in for ctx: keeps what it is given as it is, with its graph.
 
-    `handed_over` is what forward was called with, in which what it keeps may lie, `outputs` what it
-    returned.
+    `handed_over` holds the arguments of forward, among which may be what it keeps; `outputs` holds
+    what it returned.
     """
 
     is_ours = True
@@ -52,7 +52,8 @@ class Notepad:
 
     @classmethod
     def of(cls, ctx, read):
-        """With what a node keeps, each thing as `read(where, value)` gives it."""
+        """A notepad with what a node keeps, where each value is replaced by `read(where,
+        value)`."""
         notepad = cls(ctx.needs_input_grad)
         saved = enumerate(ctx.saved_tensors)
         notepad.saved_tensors = tuple(t if t is None else read((i, 0), t) for i, t in saved)
@@ -82,7 +83,7 @@ class Notepad:
 
     @property
     def attributes(self):
-        """What forward has hung on it, by name."""
+        """Dict: the name of an attribute that forward has set -> its value."""
         return {name: value for name, value in vars(self).items() if name not in OWN}
 
     def kept(self, place):
@@ -98,11 +99,11 @@ class Notepad:
 def keep_again(call, inputs, grad_outs, decorated=False):
     """Call forward once more under autograd, and backward with what it keeps now.
 
-    Of a backward declared `once_differentiable` what is under the decorator is called; and under
-    all others, such as `torch.no_grad()`.
+    backward is called without its decorators: `once_differentiable`, and others such as
+    `torch.no_grad()`.
 
     Args:
-        decorated: leave other decorators of backward as they are.
+        decorated: take off `once_differentiable` alone.
     """
     with torch.enable_grad():
         ctx, outs = forward_again(call, inputs)
@@ -111,8 +112,8 @@ def keep_again(call, inputs, grad_outs, decorated=False):
 
 
 def set_up_again(call, inputs, grad_outs, decorated=False):
-    """Call setup_context once more under autograd, with the outputs as the Function gives them:
-    their graph is its own backward. So forward may leave torch, as a kernel does.
+    """Call setup_context once more under autograd, with the outputs of the Function, whose graph is
+    its own backward. So forward may leave torch, as a kernel does.
 
     Args:
         decorated: as for `keep_again`.
@@ -124,10 +125,10 @@ def set_up_again(call, inputs, grad_outs, decorated=False):
 
 
 def forward_again(call, inputs, apply=None):
-    """What forward keeps, in the place of ctx, and its outputs, a tuple.
+    """Call forward once more; return a `Notepad` with what it keeps, and its outputs, a tuple.
 
     Args:
-        apply: gives the outputs in the place of a forward that has a setup_context.
+        apply: called in the place of forward, if there is a setup_context.
     """
     args, kwargs = call.arguments(inputs)
     ctx = Notepad(tuple(place in call.inputs for place in range(len(args))), args)
@@ -144,7 +145,7 @@ def forward_again(call, inputs, apply=None):
 
 
 def backward_again(call, inputs, grad_outs, ctx, decorated=True):
-    """What backward, without its guard, returns with what `ctx` keeps, by place."""
+    """Call backward, without its guard, with `ctx`; return the gradients by place."""
     function = call.function
     backward = getattr(function, backward_method(function))
     backward = without_guard(backward) if decorated else inspect.unwrap(backward)
@@ -172,21 +173,21 @@ def differentiate_forward(call, inputs, grad_outs):
 
 
 def fitting(grad, x):
-    """What autograd makes of a gradient for x: the shape and dtype of x."""
+    """A gradient for x in the shape and dtype of x, as autograd converts it."""
     if grad.shape != x.shape:
         grad = grad.sum_to_size(x.shape)
     return grad.to(x.dtype)
 
 
 def ways_of(function):
-    """Those in which its gradients can be had once more, the plainest first."""
+    """The ways in which a Function's gradients can be computed again, the simplest first."""
     more = [set_up_again] if has_setup_context(function) else []
     return [keep_again, differentiate_forward, *more]
 
 
 @contextmanager
 def unguarded(classes):
-    """Inside, backward without `once_differentiable`."""
+    """Inside, the backwards of these classes run without `once_differentiable`."""
     with ExitStack() as stack:
         for cls in dict.fromkeys(classes):
             if is_once_differentiable(cls):
@@ -195,10 +196,10 @@ def unguarded(classes):
 
 
 def reading(function, read):
-    """For a while, backward is given each thing that was kept as `read(where, value)` gives it."""
+    """Inside, backward gets `read(where, value)` for each value that was kept."""
 
     def reads(backward):
-        @wraps(backward)  # which tells of a guard
+        @wraps(backward)  # by which a guard is recognised
         def run(ctx, *grad_outs):
             return handed_over(backward, Notepad.of(ctx, read), *grad_outs)
 

@@ -1,9 +1,9 @@
-"""Compiled regions: what `torch.compile` made of a function, met as one node of the graph.
+"""Compiled regions: what `torch.compile` makes of a function, which is one node of the graph.
 
 With AOTAutograd (the default backend and "aot_eager") a region is a Function of torch's own,
 `CompiledFunction`; with the backend "eager" each custom Function in it becomes an `ApplyTemplate`.
-Both keep results and intermediates and give them back without a graph, so that they are judged as
-any other Function is, in the dtype that they were compiled for.
+Both keep results and intermediates, which come back without a graph. They are judged like any other
+Function, in the dtype for which they were compiled.
 """
 
 import inspect
@@ -31,12 +31,12 @@ NOT_COMPILED = Phrase(
 
 @dataclass(frozen=True)
 class Region:
-    """What was compiled.
+    """A compiled region, described by what was compiled.
 
     Attributes:
-        name: of the function, or of the module's class.
+        name: the name of the function, or of the module's class.
         file, line: where it is defined; None and 0 for a built-in function.
-        module: the same, "package.module"; "" if it is not known.
+        module: the Python module in which it is defined, "package.module"; "" if it is not known.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Region:
 
     @property
     def of(self) -> str:
-        """What was compiled, and where it stands."""
+        """The name of what was compiled, and where it is defined."""
         return f"{self.name} ({self.file}, line {self.line})" if self.file else self.name
 
     def __str__(self) -> str:
@@ -59,15 +59,15 @@ def is_region(function: Any) -> bool:
 
 
 def is_inside_region(function: Any) -> bool:
-    """Whether this class is a part of what stands for a region, and no region itself."""
+    """Whether this class is an inner part of a region's class, and does not stand for a region."""
     return function.__module__.startswith(CLASSES["CompiledFunction"]) and not is_region(function)
 
 
 def region_here() -> Region:
     """The region that is being called in this thread.
 
-    Its frame is that of the function which was compiled, right outside the one with which Dynamo
-    calls the code that it has made.
+    It is found by the frame of the function that was compiled, which is right outside the frame in
+    which Dynamo calls the code that it has made.
     """
     frame, outside = sys._getframe(1), False
     while frame is not None:
@@ -95,7 +95,7 @@ def _of_frame(frame: Any) -> Region:
 
 @contextmanager
 def as_written() -> Iterator[None]:
-    """Inside, in all threads, compiled functions run as they were written, and stay compiled."""
+    """Inside, in all threads, compiled functions run as they were written; they stay compiled."""
     see_to_it(1)
     try:
         yield
@@ -107,8 +107,11 @@ _lock, _depth, _stance = threading.RLock(), 0, None
 
 
 def see_to_it(more: int = 0) -> None:
-    """For so many blocks more. Nothing is compiled before Dynamo has been imported, which takes
-    seconds: whoever meets a region asks for it again."""
+    """Set the stance of `as_written`, for `more` open blocks, or put it back when none is open.
+
+    Nothing is set before Dynamo has been imported, which takes seconds and without which nothing is
+    compiled: code that meets a region calls this again.
+    """
     global _depth, _stance
     with _lock, uncompiled():  # inside a region the stance cannot be set
         _depth += more

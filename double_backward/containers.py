@@ -1,7 +1,7 @@
-"""What an argument holds and a call may change in place, made anew: the same things in other hands.
+"""Copies the containers among the arguments of a call, which the call may change in place.
 
-A Function may take a key out of a dict that it is handed, or append to a list. The call that is met
-remembers what it was handed before that, and each call that is made again gets it anew.
+A Function may take a key out of a dict that it gets, or append to a list. The call that is met
+remembers what it got before that, and each call that is made again gets a new copy.
 """
 
 import array
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-MOST = 20_000  # things that are looked at; beyond, nothing is made anew
+MOST = 20_000  # objects; if there are more, nothing is copied
 SIMPLE_CTYPES: tuple[Any, ...] = ctypes.Array, ctypes.Structure, ctypes.Union, ctypes.c_int.__base__
 BUFFERS = bytearray, array.array, memoryview, *SIMPLE_CTYPES, io.StringIO, io.BytesIO
 _PLAIN = {
@@ -29,13 +29,13 @@ _PLAIN = {
 def anew(
     args: Sequence, kwargs: Mapping[str, Any], others: Mapping[int, Any] | None = None
 ) -> tuple[Sequence, Mapping[str, Any]]:
-    """The same arguments with the containers among them made anew, and those inside these, however
-    deep: lists, dicts, sets, deques, tuples that hold any, dataclasses, and what holds characters
-    or bytes. Themselves where there are none.
+    """The same arguments, in which containers and those inside them, at any depth, are copied:
+    lists, dicts, sets, deques, tuples that hold any of these, dataclasses, and objects that hold
+    characters or bytes. The arguments themselves if there are none.
 
-    Tensors, arrays and all other objects are the same ones, but those in whose place others are to
-    stand in these containers, by id. Nothing of the user's runs: a subclass is made by the methods
-    of what it derives from. What cannot be made so is the same one, too.
+    Tensors, arrays and all other objects are not copied; `others` (id -> object) replaces some of
+    them in the containers. No code of the user's runs: an instance of a subclass is made by the
+    methods of the class from which it derives. An object that cannot be made so is not copied.
     """
     if all(map(_is_plain, args)) and all(map(_is_plain, kwargs.values())):
         return args, kwargs
@@ -55,11 +55,11 @@ class _TooMany(Exception):
 
 
 class _Copy:
-    """Copies of all that is reached through containers; what is met twice is copied once."""
+    """Copies all that is reached through containers; an object that is met twice is copied once."""
 
     def __init__(self, others: Mapping[int, Any]) -> None:
         self.others = others
-        self.made: dict[int, tuple[Any, Any]] = {}  # with what they are of, lest an id be used anew
+        self.made: dict[int, tuple[Any, Any]] = {}  # id -> the object, kept alive, and its copy
 
     def of(self, value: Any) -> Any:
         if _is_plain(value):
@@ -69,7 +69,7 @@ class _Copy:
         if len(self.made) >= MOST:
             raise _TooMany
         self.made[id(value)] = value, value
-        with suppress(TypeError, ValueError, AttributeError):  # of a class that is made otherwise
+        with suppress(TypeError, ValueError, AttributeError):  # of a class made in another way
             return self._of(value)
         return value
 
@@ -104,7 +104,7 @@ def _identical(a: Any, b: Any) -> bool:
 
 
 def slots_of(cls: type) -> list[Any]:
-    """The slots that a class and those it derives from declare, the nearest first."""
+    """The slots that a class and its bases declare, the nearest first."""
     declared = [vars(c).values() for c in cls.__mro__ if "__slots__" in vars(c)]
     return [s for slots in declared for s in slots if isinstance(s, types.MemberDescriptorType)]
 
@@ -131,10 +131,10 @@ def _buffer(value: Any) -> Any:
 
 
 def contents(value: Any) -> Any:
-    """What one of `BUFFERS` holds, as something to be compared."""
+    """The contents of one of `BUFFERS`, as a value that can be compared."""
     if isinstance(value, (io.StringIO, io.BytesIO)):
         kind: Any = io.StringIO if isinstance(value, io.StringIO) else io.BytesIO
-        return None if value.closed else kind.__getstate__(value)[:-1]  # but its attributes
+        return None if value.closed else kind.__getstate__(value)[:-1]  # without its attributes
     return memoryview(value).tobytes()
 
 
@@ -168,14 +168,15 @@ def _fill_set(kind: Any, new: Any, value: Any, of: Callable) -> None:
 
 
 def _fill_nothing(kind: Any, new: Any, value: Any, of: Callable) -> None:
-    """All is in its attributes."""
+    """Do nothing: all contents are in attributes."""
 
 
 def _made_by(kind: Any, fill: Callable) -> tuple[Callable, Callable]:
     return functools.partial(_empty, kind), functools.partial(fill, kind)
 
 
-# Kind -> what makes an empty one of the same class, and what fills it; the nearest kind first.
+# Kind -> a function that makes an empty object of the same class, and one that fills it. A subclass
+# comes before its base.
 _MAKING: dict[Any, tuple[Callable, Callable]] = {
     collections.defaultdict: (_empty_defaultdict, functools.partial(_fill_dict, dict)),
     collections.OrderedDict: _made_by(collections.OrderedDict, _fill_dict),

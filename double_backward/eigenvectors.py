@@ -1,8 +1,8 @@
-"""Complex eigenvectors, whose phases are the solver's choice: turned so that this shows nowhere.
+"""Turns complex eigenvectors, whose phases are the solver's choice, so that the choice is fixed.
 
-Of a complex eigenvector any multiple by a number of size 1 is one as well, and so is a pair of left
-and right singular vectors. A backward may leave out what comes by the phase, and torch's own does;
-what depends on no phase is judged.
+A complex eigenvector times any number of size 1 is an eigenvector as well, and the same holds for a
+pair of left and right singular vectors. A backward may leave out what depends on the phase, and
+torch's own does; all that does not depend on it is judged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,10 +26,10 @@ COLUMNS, ROWS = -2, -1  # the dimension along which a vector lies
 
 
 class Turn:
-    """Outputs of a call, with the largest element of each eigenvector real.
+    """Turns outputs of a call so that the largest element of each eigenvector is real.
 
-    What is computed together is turned together: left and right vectors of a decomposition keep
-    their product.
+    Vectors that are computed together are turned together: the left and right vectors of a
+    decomposition keep their product.
 
     Attributes:
         sides: number of the output -> the dimension along which its eigenvectors lie.
@@ -49,7 +49,7 @@ class Turn:
         return turned
 
     def before(self, outs: Sequence, u: Any) -> list:
-        """The gradients for the outputs, where u are those for what is made of them."""
+        """The gradients for the outputs, where u holds those for the turned outputs."""
         own = [y if not isinstance(y, Tensor) or y.requires_grad else y.detach().requires_grad_()
                for y in outs]  # fmt: skip
         with torch.enable_grad():
@@ -77,14 +77,14 @@ def _other(side: int) -> int:
 
 
 def _phases(y: Tensor, side: int) -> Tensor:
-    """By what each vector is multiplied, as if it were a column."""
+    """The factor for each vector, for one that is a column."""
     largest = y.gather(side, y.detach().abs().argmax(side, keepdim=True)).squeeze(side)
     found = largest.conj() / largest.abs()
     return found if side == COLUMNS else found.conj()
 
 
 def _of_rows(phases: Tensor) -> Tensor:
-    """Rows are conjugate: U diag(S) V^H stays as it is."""
+    """The factors for vectors that are rows: conjugate, so that U diag(S) V^H stays as it is."""
     return phases.conj().unsqueeze(-1)
 
 
@@ -103,8 +103,8 @@ def turn_of(inputs: Iterable, outs: Sequence) -> Turn | None:
 
 
 def turn_of_units(outs: Sequence) -> Turn | None:
-    """The same of outputs of which no more is known than that they are columns of norm 1 in square
-    matrices."""
+    """How to turn outputs that are square matrices with columns of norm 1, if no more is known of
+    them."""
     sides = {
         number: COLUMNS
         for number, y in enumerate(outs)
@@ -121,8 +121,8 @@ def _may_hold_vectors(y: Any) -> bool:
 
 
 def _matrices(x: Tensor) -> list[Tensor]:
-    """Those of which a decomposition of x may have eigenvectors; of what is a multiple of 1, none:
-    each vector is one."""
+    """The matrices whose eigenvectors a decomposition of x may return. A multiple of the identity
+    is left out, since each vector is an eigenvector of it."""
     usual = x.layout is torch.strided and not x.is_nested
     if not usual or not (x.is_floating_point() or x.is_complex()) or x.dim() < 2:
         return []

@@ -1,12 +1,11 @@
-"""Whose failure an error is: that of the code which was handed in, or this package's own.
+"""Tells whether an error is one of the user's code, or of this package ("ours").
 
-Code that was handed in is called by `handed_over` alone, where the call itself can raise (a wrong
-number of arguments, a callable written in C). An error whose innermost line is anywhere else in
-this package is ours, and nothing that is wrong with what was handed in; so is a name that torch
-lacks where this package has called torch. What a line of ours raises by a `raise` is meant, and
-says what it has to. `loud` stands around whatever is ours alone: a verb, a
-rehearsal, each hook that torch calls. `unless_gone` stands where an error of what was handed in may
-be dropped: a name that torch lacks may not.
+Where a call of the user's code can itself raise (a wrong number of arguments, a callable written in
+C), it is made by `handed_over`. An error whose innermost line is anywhere else in this package is
+ours; so is a name that torch lacks where this package has called torch. An error from a `raise` in
+this package is meant, and is left as it is. `loud` wraps all that is ours alone: a public function,
+a rehearsal, each hook that torch calls. `unless_gone` is used where an error of the user's code may
+be dropped; one about a name that torch lacks may not.
 """
 
 import os
@@ -27,17 +26,17 @@ OF_THE_MACHINE = MemoryError, RecursionError, torch.OutOfMemoryError
 
 
 class ToolFailure(RuntimeError):
-    """This package itself has failed, and says nothing of what it was given."""
+    """This package itself has failed, so that nothing is known of the user's code."""
 
 
 def handed_over(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Call what the user has handed in: an error that is raised by this line is not ours."""
+    """Call the user's code: an error that is raised by the line of the call is not ours."""
     return function(*args, **kwargs)
 
 
 def by_itself(function: Callable[[], T]) -> T:
-    """What it returns, called in a thread of its own: there no autocast, transform, mode or hook of
-    the caller's is active. What it raises is raised here."""
+    """Call a function in a new thread, in which no autocast, transform, mode or hook of the caller
+    is active, and return its result. An error is raised here."""
     found: list[Any] = []
 
     def go() -> None:
@@ -56,14 +55,14 @@ def by_itself(function: Callable[[], T]) -> T:
 
 
 def own(error: BaseException) -> ToolFailure | None:
-    """What to say in the place of an error of ours, by the line that has raised it; else None."""
+    """`ToolFailure` in the place of an error of ours, by the line that has raised it; else None."""
     if isinstance(error, ToolFailure):
         return error
     way = error.__traceback__
     on_purpose = type(error).__module__.startswith("double_backward")
     if way is None or on_purpose or isinstance(error, OF_THE_MACHINE):
         return None
-    if not isinstance(error, Exception):  # Ctrl-C may come anywhere
+    if not isinstance(error, Exception):  # Ctrl-C may come at any line
         return None
     ways = [way]
     while ways[-1].tb_next is not None:
@@ -89,7 +88,7 @@ def _is_gone_from_torch(error: BaseException) -> bool:
 
 
 def _is_said(way: TracebackType) -> bool:
-    """Whether a `raise` stands there, as for what a verb cannot be asked, or an assertion."""
+    """Whether the error comes from a `raise` statement, or from an assertion."""
     return way.tb_frame.f_code.co_code[way.tb_lasti] == opmap["RAISE_VARARGS"]
 
 
@@ -98,7 +97,7 @@ def _is_in_torch(way: TracebackType) -> bool:
 
 
 def raise_if_own(error: BaseException) -> None:
-    """Raise `ToolFailure` in the place of an error of ours, so that nobody else is blamed."""
+    """Raise `ToolFailure` in the place of an error of ours, so that no other code is blamed."""
     ours = own(error)
     if ours is not None:
         raise ours from (None if ours is error else error)
@@ -117,8 +116,8 @@ class loud(AbstractContextManager[None]):
 
 
 class unless_gone(AbstractContextManager[None]):
-    """Inside, an `Exception` ends the block and is dropped, but for a name that torch lacks where
-    we ask for it, which is a `ToolFailure`."""
+    """Inside, an `Exception` ends the block and is dropped, except for a name that torch lacks and
+    this package needs, which is a `ToolFailure`."""
 
     def __exit__(self, _: Any, error: BaseException | None, way: Any) -> bool:
         if error is not None:
@@ -133,10 +132,10 @@ def raise_if_gone(error: BaseException) -> None:
 
 
 def failure(what: str) -> ToolFailure:
-    """The one error that is raised where this package fails, with what can be done.
+    """The error to raise where this package fails, which says what can be done.
 
     Args:
-        what: has happened, as it stands behind "because".
+        what: what has happened, as words that can follow "because".
     """
     try:
         lost = " ".join(by_itself(missing))

@@ -1,4 +1,4 @@
-"""The lines that we print: how long they are, and what an error says in one."""
+"""The lines that the tool prints: how they are wrapped, and an error as one line."""
 
 import re
 import textwrap
@@ -8,14 +8,14 @@ from .phrases import translation
 from .places import raised_in
 
 WIDTH = 88  # of all that is printed
-WIDE = "\u2e80-\u9fff\uff00-\uff60"  # Chinese: two columns each, and a line may end behind any
-# What stays together: a word, or one Chinese sign, with the marks before and behind it.
+WIDE = "\u2e80-\u9fff\uff00-\uff60"  # Chinese: two columns each; a line may end after any
+# What stays together: a word, or one Chinese character, with the punctuation around it.
 TOGETHER = re.compile(rf"\s+|[（“]*(?:[^\s{WIDE}“]+|[{WIDE}])[，。：；？！）”、…]*")
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """Lines of at most `WIDTH`, all but the first indented, less so for a long word; only one that
-    is longer than a line is broken."""
+    """The text in lines of at most `WIDTH`, of which all but the first are indented, or less so if
+    a word is long. Only a word that is longer than a line is broken."""
     if re.search(f"[{WIDE}]", text):
         return _wrapped_chinese(text, indent)
     longest = max(map(len, text.split()), default=0)
@@ -33,24 +33,24 @@ def _wrapped_chinese(text, indent):
 
 
 def translated(text: str, indent: str) -> list[str]:
-    """Lines that say the same in the reader's language, all of them indented; none for English."""
+    """The text in the reader's language, in indented lines; none for English."""
     said = translation(text)
     return wrapped(indent + said, indent) if said else []
 
 
 def columns(text: str) -> int:
-    """How wide it is in a terminal."""
+    """The width of a text in a terminal, in columns."""
     return len(text) + len(re.findall(f"[{WIDE}]", text))
 
 
 def first_line(error: Any) -> str:
-    """What an error says, in one line, with its type where that says more."""
+    """The first line of an error, with its type unless that is RuntimeError."""
     line = (message_of(error).strip().splitlines() or [""])[0]
     return line if type(error) is RuntimeError else f"{type(error).__name__}: {line}"
 
 
 def described(error: Exception) -> str:
-    """All that an error says, with its type and its place."""
+    """The whole text of an error, with its type and its place."""
     place = raised_in(error)
     return f"{type(error).__name__}: {message_of(error)}{f' (in {place})' if place else ''}."
 
@@ -58,5 +58,5 @@ def described(error: Exception) -> str:
 def message_of(error: Any) -> str:
     try:
         return str(error)
-    except Exception:  # of the error's own __str__
+    except Exception:  # raised by the error's own __str__
         return ""

@@ -1,4 +1,4 @@
-"""What a Function is called and declares, and its methods, each of them wrapped for a while."""
+"""The names of a Function and what it declares; its methods, and how to wrap one for a while."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -16,41 +16,41 @@ _GUARD = once_differentiable(lambda ctx: None).__code__
 
 
 def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """What torch's own `apply` gives, whatever the class has in its place, or a registered
-    operator; a tuple."""
+    """Call torch's own `apply`, whatever the class has in its place, or a registered operator;
+    return a flat tuple."""
     return flattened(applied_as_is(function, *args, **kwargs))
 
 
 def applied_as_is(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """The same, as setup_context gets it."""
+    """`applied`, with the result as setup_context gets it."""
     below = function.__mro__[function.__mro__.index(Function) - 1]
     apply = function.apply if operator_of(function) else super(below, function).apply
     return handed_over(apply, *args, **kwargs)
 
 
 def has_setup_context(function: type) -> bool:
-    """Whether its forward takes no ctx."""
+    """Whether a Function has a setup_context, so that its forward takes no ctx."""
     return function.setup_context is not Function.setup_context  # type: ignore[attr-defined]
 
 
 def has_jvp(function: type) -> bool:
-    """Whether forward mode goes through it."""
+    """Whether a Function has a jvp, so that forward mode goes through it."""
     return function.jvp is not Function.jvp  # type: ignore[attr-defined]
 
 
 def backward_method(function: Any) -> str:
-    """The name under which its backward is written: "backward" or "vjp"."""
+    """The name of the method that is a Function's backward: "backward" or "vjp"."""
     return "backward" if function.backward is not Function.backward else "vjp"
 
 
 def is_once_differentiable(function: Any) -> bool:
-    """Whether its backward is decorated with `once_differentiable`."""
+    """Whether a Function's backward is decorated with `once_differentiable`."""
     backward = getattr(function, "backward", None)
     return without_guard(backward) is not backward
 
 
 def without_guard(backward: Any) -> Any:
-    """A backward without `once_differentiable`; other decorators may stand around that."""
+    """A backward without `once_differentiable`, even if other decorators are around that."""
     inner = backward
     while inner is not None:
         if getattr(inner, "__code__", None) is _GUARD:
@@ -60,8 +60,8 @@ def without_guard(backward: Any) -> Any:
 
 
 def names_of(function: Any) -> tuple[str, ...]:
-    """What it may be called: "Name" and "module.Name", inside a function also "f.<locals>.Name"; a
-    registered operator "my::name"."""
+    """The names that a user may use for a Function: "Name" and "module.Name", inside a function
+    also "f.<locals>.Name"; for a registered operator "my::name"."""
     operator = operator_of(function)
     if operator is not None:
         return operator.names
@@ -70,7 +70,7 @@ def names_of(function: Any) -> tuple[str, ...]:
 
 
 def full_name(function: Any) -> str:
-    """ "module.Name", and "my::name" of a registered operator."""
+    """The name "module.Name" of a Function, or "my::name" of a registered operator."""
     return names_of(function)[0 if operator_of(function) else -1]
 
 
@@ -80,8 +80,8 @@ def is_named(function: Any, names: Collection[type | str]) -> bool:
 
 
 def matches(each: type | str, names: Collection[str], place: Place | None) -> bool:
-    """Whether this stands for the Function of these names that is written there, also where each
-    call makes the class anew."""
+    """Whether an entry of `ignore=` stands for the Function with these names and this place, even
+    if each call makes the class anew."""
     if isinstance(each, str):
         return each in names
     return each.__name__ in names and place_of(each) == place
@@ -90,13 +90,13 @@ def matches(each: type | str, names: Collection[str], place: Place | None) -> bo
 def unmet(
     ignore: Iterable[type | str], met: Collection[tuple[Collection[str], Place | None]]
 ) -> tuple[str, ...]:
-    """The names of those that are none of the Functions that were met."""
+    """The names of the entries of `ignore=` that stand for no Function that was met."""
     left = [each for each in ignore if not any(matches(each, *function) for function in met)]
     return tuple(each if isinstance(each, str) else each.__name__ for each in left)
 
 
 def loaded() -> Iterator[type]:
-    """All classes of Functions that there are now."""
+    """All classes of Functions that exist now."""
     found = list[type](Function.__subclasses__())
     for each in found:  # it grows
         found += type.__subclasses__(each)
@@ -105,7 +105,7 @@ def loaded() -> Iterator[type]:
 
 @contextmanager
 def around(cls: Any, method: str, wrapper: Callable) -> Iterator[None]:
-    """For a while, `cls.method` is `wrapper(method)`; of a registered operator, its backward."""
+    """Inside, `cls.method` is `wrapper(method)`; so is the backward of a registered operator."""
     own, before = method in vars(cls), inspect.getattr_static(cls, method)
     operator = operator_of(cls)
     setattr(cls, method, staticmethod(wrapper(getattr(cls, method))))

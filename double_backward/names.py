@@ -1,4 +1,4 @@
-"""The reader's names for what a Function gets and keeps: from its signature, and from the variables
+"""The reader's names for what a Function gets and keeps, from its signature and from its variables
 while it runs. Nothing is read from its source.
 """
 
@@ -21,7 +21,7 @@ METHODS = FunctionType, staticmethod, classmethod
 
 
 def argument_names(function: type[Function]) -> list[str]:
-    """The parameters of forward without ctx; empty where they cannot be known."""
+    """The names of forward's parameters without ctx; empty if they are not known."""
     known = operators.argument_names(function)
     if known is not None:
         return known
@@ -35,7 +35,7 @@ def argument_names(function: type[Function]) -> list[str]:
 
 
 def call_names(fn: Callable, count: int) -> list[str]:
-    """The names of the first `count` arguments of fn; empty where it has none for them."""
+    """The names of the first `count` arguments of fn; empty if it has no names for them."""
     function, known = getattr(fn, "__self__", None), operators.argument_names(fn)
     if known is not None:
         names = known
@@ -54,25 +54,25 @@ def call_names(fn: Callable, count: int) -> list[str]:
 class Save(NamedTuple):
     """One call of save_for_backward."""
 
-    names: tuple[str, ...]  # of the variable that each tensor is, else ""
-    code: CodeType  # the function that calls it
+    names: tuple[str, ...]  # for each tensor, the name of a variable that holds it, else ""
+    code: CodeType  # the function that makes the call
     place: Place  # the line of the call
 
     def is_in(self, function: type) -> bool:
-        """Whether it stands in a method of the class itself, not of one that it inherits from."""
+        """Whether the call is in a method of the class itself, not of one of its bases."""
         methods = (value for value in vars(function).values() if isinstance(value, METHODS))
         plain = (inspect.unwrap(m if isinstance(m, FunctionType) else m.__func__) for m in methods)
         return any(getattr(method, "__code__", None) is self.code for method in plain)
 
     @property
     def told(self) -> str:
-        """ "Base.forward, package/module.py:12"."""
+        """The function and the place, "Base.forward, package/module.py:12"."""
         return f"{self.code.co_qualname.split('<locals>.')[-1]}, {self.place}"
 
 
 @contextmanager
 def saves_noted() -> Iterator[dict[Any, Save]]:
-    """ctx -> its last save, filled while forwards run."""
+    """Dict: ctx -> its last `Save`, filled while forwards run inside."""
     found: dict[Any, Save] = {}
     plain = FunctionCtx.save_for_backward
 
@@ -88,7 +88,7 @@ def saves_noted() -> Iterator[dict[Any, Save]]:
 
 
 def _save(frame: FrameType, tensors: tuple) -> Save:
-    """Names of the innermost frame first; a helper may be handed a tuple of them."""
+    """A `Save` with the names in the innermost frame first: a helper may get a tuple of tensors."""
     names: dict[int, str] = {}
     way: FrameType | None = frame
     while way is not None and not way.f_code.co_filename.startswith((OURS, TORCH)):

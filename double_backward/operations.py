@@ -1,8 +1,8 @@
-"""What a Function did at one call: its operations in order, on what, and what of it had a graph.
+"""Notes what a Function did at one call: its operations in order, on what, and what had a graph.
 
-Two calls of a Function that did the same are right or wrong together, also where their sizes or
-numbers differ: which path it takes, what it keeps, and whether autograd follows that, all shows.
-What shows nowhere is what NumPy or a kernel computes in between.
+Two calls of a Function that did the same are right or wrong together, even if their sizes or
+numbers differ: the notes show which path it takes, what it keeps, and whether autograd follows
+that. They do not show what NumPy or a kernel computes in between.
 """
 
 import functools
@@ -18,20 +18,21 @@ from torch.overrides import TorchFunctionMode
 from ._torch import Watching
 
 NUMBERS = int, float, complex
-SMALL = 3  # integers up to here are dimensions and powers as often as sizes
+SMALL = 3  # integers up to this are as often dimensions and powers as sizes
 VALUES = torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 
 
 class Did(NamedTuple):
-    """What a call did, as two numbers to be compared.
+    """What a call did, as two hashes to be compared.
 
     Attributes:
-        steps: which operations, on what; numbers among their arguments as far as they are 0, 1,
-            -1, small integers, or not finite, and no sizes of the call's own tensors.
-        exactly: the same with all numbers but those sizes.
-        reads: True if something was decided, or a size made, by the values of tensors.
-        kept: in turn, where something lies that forward returned or kept, and the number of the
-            operation that made it; a dict would need four times the memory for each call.
+        steps: a hash of the operations and of what they used; of the numbers among their arguments,
+            only 0, 1, -1, small integers and those that are not finite, and no sizes of the call's
+            own tensors.
+        exactly: the same with all numbers except those sizes.
+        reads: True if values of tensors decided something, or a size.
+        kept: by turns, the address of something that forward returned or kept, and the number of
+            the operation that made it; a dict would need four times the memory for each call.
     """
 
     steps: int
@@ -41,11 +42,11 @@ class Did(NamedTuple):
 
 
 class Operations(Watching):
-    """Notes what runs inside.
+    """Notes the operations that run inside.
 
     Args:
         given: the arguments of the call.
-        grad_outs, before: of a backward: what it is given, and what its forward did.
+        grad_outs, before: for a backward, its grad_outs, and the `Did` of its forward.
     """
 
     def __init__(self, given: Iterable, grad_outs: Iterable = (), before: Did | None = None):
@@ -71,7 +72,7 @@ class Operations(Watching):
             self.is_paused = before
 
     def applied(self, function: Any, kind: Any) -> None:
-        """A Function has been applied, in this kind of call."""
+        """Note that a Function has been applied, in this kind of call."""
         self.steps += [function.__qualname__, kind]
 
     def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
@@ -90,8 +91,8 @@ class Operations(Watching):
         return result
 
     def did(self, result: Any, ctx: Any = None) -> Did | None:
-        """What was noted, with what was returned, and what forward has kept on ctx; None where that
-        could not be followed."""
+        """The `Did` of what was noted, of the result, and of what forward has kept on ctx; None if
+        that could not be followed."""
         if self.error is not None:
             return None
         try:
@@ -110,7 +111,7 @@ class Operations(Watching):
     def _note(self, value: Any) -> None:
         note = self.steps.append
         if isinstance(value, Tensor):
-            # In forward nothing is recorded, and what is a view says of itself what its base is.
+            # In forward nothing is recorded, and a view has the requires_grad of its base.
             follows = self.in_backward and value.requires_grad
             note((self.made.get(_place(value)), follows, value.dim(), value.dtype))
         elif isinstance(value, (list, tuple)):
@@ -133,7 +134,7 @@ class Operations(Watching):
 
 
 def _place(tensor: Tensor) -> int:
-    """Where it begins in memory; 0 of one that has none."""
+    """The address of a tensor's first element; 0 for a tensor without memory."""
     try:
         return tensor.data_ptr()
     except RuntimeError:  # sparse, batched, a subclass
@@ -149,19 +150,19 @@ def _tensors(values: Iterable) -> Iterable[Tensor]:
 
 
 def _roughly(number: Any) -> Any:
-    """What of a number can tell one way to compute from another: 0 switches a part off."""
+    """The part of a number that can select how something is computed: 0 switches a term off."""
     if type(number) is int:
         return number if abs(number) <= SMALL else int
     special = number in (0, 1, -1) or not math.isfinite(abs(number))
     return repr(number) if special else type(number)
 
 
-# What hands values to Python past what `Operations` sees.
+# These give values to Python without an operation that `Operations` sees.
 READING = "numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "untyped_storage"
 
 
 class _Reading(TorchFunctionMode):
-    """Notes whether values are handed to Python otherwise."""
+    """Notes whether values are given to Python by one of `READING`."""
 
     found = False
 
@@ -171,7 +172,7 @@ class _Reading(TorchFunctionMode):
 
 
 def reads_values(call: Callable) -> bool:
-    """Whether what is called decides by the values of tensors, or may do so."""
+    """Whether a callable branches on the values of tensors, or may do so."""
     with Operations(()) as operations, _Reading() as reading:
         call()
     return operations.reads or reading.found

@@ -1,13 +1,12 @@
-"""Registered operators (`torch.library`), each as the Function that its author might have written.
+"""Represents registered operators (`torch.library`) as Functions that their authors might write.
 
-Of what `register_autograd` is given torch makes a Function of its own, in a file of its own, named
-`GeneratedBackwardFor_…`. `function_of` gives what stands for it wherever a Function is named,
-looked at or called again: under the operator's name, with its setup_context and its backward. Its
-forward is the operator's kernel, which autograd can record, and to apply it is to call the
-operator.
+From what `register_autograd` gets, torch makes a Function in a file of its own, which is named
+`GeneratedBackwardFor_…`. `function_of` replaces it by a class of ours wherever a Function is named,
+looked at or called again. This class has the operator's name, its setup_context and its backward;
+its forward is the operator's kernel, which autograd can record, and its apply calls the operator.
 
-Each of the tensors in a list counts as an argument, as torch hands them over; among the keywords of
-a call, `LISTS` says how many each argument has, or None for one that is no such list.
+Each of the tensors in a list counts as an argument, as it does for torch. Among the keywords of a
+call, `LISTS` says how many tensors each argument has, or None for one that is no such list.
 """
 
 import weakref
@@ -45,11 +44,11 @@ ON_CTX = "_double_backward_lists"
 
 
 class Operator:
-    """What is known of one.
+    """What is known of a registered operator.
 
     Attributes:
-        overload: as in `torch.ops.my.sinh.default`.
-        backward, setup_context: as they were registered; None where there is none.
+        overload: the overload, such as `torch.ops.my.sinh.default`.
+        backward, setup_context: the registered functions; None where there is none.
     """
 
     def __init__(self, overload: Any, info: Any) -> None:
@@ -60,14 +59,14 @@ class Operator:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """ "my::sinh", as its author writes it; then as torch's errors do."""
+        """The name "my::sinh", as its author writes it; then as torch's errors write it."""
         name: str = self.overload.name()
         plain, _, other = name.partition(".")
         return (name, plain) if other else (name, f"{name}.default")
 
     @property
     def has_keywords(self) -> bool:
-        """Whether some arguments are handed over by name alone."""
+        """Whether the operator has keyword-only arguments."""
         return any(a.kwarg_only for a in arguments_of(self.overload))
 
     def is_as_registered(self) -> bool:
@@ -76,7 +75,7 @@ class Operator:
 
     @contextmanager
     def with_backward(self, wrapper: Callable) -> Iterator[None]:
-        """For a while, torch calls `wrapper(backward)` in the place of its backward."""
+        """Inside, torch calls `wrapper(backward)` in the place of the backward."""
         before = registered(self._info)[0]
         self._exchanged += 1
         if before is not None:
@@ -88,7 +87,7 @@ class Operator:
             self._exchanged -= 1
 
     def set_up(self, ctx: Any, args: tuple, output: Any, keywords: dict[str, Any]) -> None:
-        """Call its setup_context as torch does: with the arguments that have their default, too."""
+        """Call setup_context as torch does: also with the arguments that have their default."""
         if self.setup_context is None:
             return
         rest = arguments_of(self.overload)[len(args) :]
@@ -104,13 +103,13 @@ _operators: weakref.WeakKeyDictionary[type, Operator] = weakref.WeakKeyDictionar
 
 
 def operator_of(function: Any) -> Operator | None:
-    """The operator for which this stands; None for a Function that somebody has written."""
+    """The operator that this class represents; None for a Function that a user has written."""
     return _operators.get(function)
 
 
 def function_of(cls: Any) -> Any:
-    """What stands for an operator, in the place of the class that torch has made; any other class
-    as it is, and None."""
+    """The class that represents an operator, for the class that torch has made of it; any other
+    class, and None, as it is."""
     behind = None if cls is None else operator_behind(cls)
     if behind is None:
         return cls
@@ -121,13 +120,13 @@ def function_of(cls: Any) -> Any:
 
 
 def custom_of(node: Any) -> Any:
-    """The Function of a node, None of an operation of torch."""
+    """The Function of a node; None for an operation of torch."""
     return function_of(class_of(node))
 
 
 def as_called(cls: Any, args: Sequence, kwargs: dict) -> tuple[Any, Sequence, dict[str, Any]]:
-    """The Function, its arguments and keywords in a call of the forward of a class that torch has
-    made, without ctx; those of any other as they are."""
+    """The Function, arguments and keywords, without ctx, for a call of the forward of a class that
+    torch has made of an operator; for any other class, they are returned as they are."""
     function = function_of(cls)
     if function is cls:
         return cls, args, kwargs
@@ -153,21 +152,21 @@ def uncalled(overload: Any) -> Any:
 
 
 def named(given: Any) -> str | None:
-    """The name of a registered operator, "my::sinh"; None of anything else."""
+    """The name of a registered operator, "my::sinh"; None for anything else."""
     overload = overload_of(given)
     return None if overload is None else overload.name()
 
 
 def writes_in_place(given: Any) -> bool:
-    """Whether an operator, or what stands for one, writes into what it is given: for such a one
-    torch takes no backward."""
+    """Whether an operator, or the class that represents one, writes into its arguments; torch
+    accepts no backward for such an operator."""
     overload = _overload(given)
     return overload is not None and writes(overload)
 
 
 def argument_names(given: Any) -> list[str] | None:
-    """The names of the arguments of an operator, or of what stands for one, [] where some are
-    tensors in a list; None of anything else."""
+    """The names of the arguments of an operator, or of the class that represents one; [] if some
+    are lists of tensors; None for anything else."""
     overload = _overload(given)
     if overload is None:
         return None
@@ -180,7 +179,7 @@ def _overload(given: Any) -> Any:
 
 
 def flattened(values: Any) -> tuple:
-    """Each of several values, and of the tensors in a list; one value alone in a tuple."""
+    """A flat tuple of the values, or of a single value, with lists of tensors taken apart."""
     several = values if isinstance(values, (tuple, list)) else (values,)
     parts = (v if _is_list(v) else (v,) for v in several)
     return tuple(each for part in parts for each in part)
@@ -195,7 +194,7 @@ def _lists(values: Sequence) -> tuple[int | None, ...]:
 
 
 def _gathered(values: Sequence, lists: tuple[int | None, ...] | None) -> tuple:
-    """The same with their lists."""
+    """The values, with the lists of tensors put together again."""
     if lists is None:
         return tuple(values)
     left = iter(values)
@@ -203,13 +202,13 @@ def _gathered(values: Sequence, lists: tuple[int | None, ...] | None) -> tuple:
 
 
 def _has_lists(overload: Any) -> bool:
-    """Whether it takes or returns a list of tensors."""
+    """Whether an operator takes or returns a list of tensors."""
     values = *arguments_of(overload), *returns_of(overload)
     return any("List[Tensor]" in str(value.type) for value in values)
 
 
 class _Registered(Function):
-    """What stands for an operator."""
+    """Base of the classes that represent operators."""
 
     @classmethod
     def apply(cls, *args: Any, **keywords: Any) -> Any:
@@ -232,7 +231,7 @@ class _Registered(Function):
 
 
 def _of_lists(backward: Callable) -> Callable:
-    """The same, of tensors that each count as an argument, or as an output."""
+    """A backward that takes and returns flat tuples, for one that takes and returns lists."""
 
     def flat(ctx: Any, *grads: Any) -> tuple:
         lists, outputs = getattr(ctx, ON_CTX, (None, None))

@@ -1,7 +1,7 @@
-"""What is said, in English; and with COURSE_LANGUAGE=zh_CN in Chinese, too, from a catalogue.
+"""The texts of the tool in English and, with COURSE_LANGUAGE=zh_CN, also in Chinese.
 
-A `Phrase` is English text that knows its template and what was filled in: the templates are the
-entries of zh_CN.mo beside this file, which `make translations` writes.
+A `Phrase` is English text that knows its template and the values filled in. The templates are the
+entries of the catalogue zh_CN.mo beside this file, which `make translations` writes.
 """
 
 import gettext
@@ -12,12 +12,12 @@ from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
-FOLDERS = [Path(__file__).parent]  # with catalogues: whoever else uses phrases adds its own
+FOLDERS = [Path(__file__).parent]  # of catalogues; other users of phrases add theirs
 HAN, FULL_WIDTH = "[\u4e00-\u9fff]", "[，。：；？！（）“”、…]"
 
 
 class Phrase(str):
-    """A text to read, whatever its language: a template, in English, with values in its {}."""
+    """A text that can be translated: a template in English, with values filled into its {}."""
 
     template: str
     values: tuple[Any, ...]
@@ -30,7 +30,7 @@ class Phrase(str):
         return phrase
 
     def capitalised(self) -> "Phrase":
-        """The same at the beginning of a sentence."""
+        """The phrase with a capital letter, for the beginning of a sentence."""
         phrase = str.__new__(Phrase, self[:1].upper() + self[1:])
         phrase.__dict__ = self.__dict__
         return phrase
@@ -43,12 +43,14 @@ def joined(template: str, parts: Iterable[str]) -> str:
 
 
 def language() -> str:
-    """ "zh_CN", or "" for English: by the variable, so that a notebook can name its own."""
+    """The reader's language, "zh_CN", or "" for English. It is read from the environment each time,
+    so that a notebook can set it."""
     return os.environ.get("COURSE_LANGUAGE", "")
 
 
 def translation(text: str, into: str | None = None) -> str:
-    """The text in the language, None: that of the variable; "" where it has no translation."""
+    """The text in the language `into`, or in the reader's if that is None; "" if it has no
+    translation."""
     known = text and _known(language() if into is None else into, tuple(FOLDERS))
     if not known:
         return ""
@@ -62,7 +64,7 @@ def translation(text: str, into: str | None = None) -> str:
 
 
 def in_language(text: Any, into: str | None = None) -> Any:
-    """The same in the language; as it is, where it has no translation or is no text."""
+    """The text in the language; unchanged if it has no translation, or is no text."""
     return (translation(text, into) or text) if isinstance(text, str) else text
 
 
@@ -73,7 +75,7 @@ class _Unknown(gettext.NullTranslations):
 
 @cache
 def _known(language, folders):
-    """The translations that these folders have; None where they have no such language."""
+    """The translations that these folders have; None if they have none into this language."""
     known: gettext.NullTranslations = _Unknown()
     for catalogue in [folder / f"{language}.mo" for folder in folders]:
         if catalogue.exists():
@@ -85,6 +87,7 @@ def _known(language, folders):
 
 
 def _set(text):
-    """Spaces as Chinese is set: none beside its own signs, one beside Latin letters and numbers."""
+    """Set spaces as in Chinese: none beside Chinese characters and punctuation, and one between
+    these and Latin letters or numbers."""
     text = re.sub(rf"(?<={FULL_WIDTH}) +| +(?={FULL_WIDTH})|(?<={HAN}) +(?={HAN})", "", text)
     return re.sub(rf"(?<={HAN})(?=[A-Za-z0-9`(])|(?<=[A-Za-z0-9`)])(?={HAN})", " ", text)

@@ -1,5 +1,5 @@
-"""Places in code: whose they are (the reader's, a package's, torch's, ours), which of them runs or
-raises, and how to say it shortly."""
+"""Places in code: whose they are (the reader's, a package's, torch's, ours), which of them is
+running or raises, and a short text for them."""
 
 import inspect
 import linecache
@@ -22,17 +22,17 @@ OURS = str(Path(__file__).parent) + os.sep
 TORCH = str(Path(torch.__file__).parent) + os.sep
 PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
 INSTALLED = {"site-packages", "dist-packages"}
-WRITTEN = "_double_backward_written"  # of a class that is made: what it is made of
+WRITTEN = "_double_backward_written"  # attribute of a generated class: the function it is made of
 
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a file. As a string `package/module.py:12`, the same wherever it is installed."""
+    """A line of a file. As a string, it is `package/module.py:12` wherever that is installed."""
 
     file: str  # absolute where there is one; "" if it is not known
     line: int  # 0 if it is not known
     module: str = ""  # "package.module", "__main__"
-    function: str = ""  # in which it stands
+    function: str = ""  # the function that contains the line
 
     def __str__(self) -> str:
         return (short(self.file) or self.module) + (f":{self.line}" if self.line else "")
@@ -41,20 +41,21 @@ class Place:
         return {"file": self.file or None, "line": self.line or None, "module": self.module}
 
     def said(self, with_file: bool | None = None) -> str:
-        """ "backward, line 7", with the file; None: with that of an installed package."""
+        """The text "backward, line 7", with the file if asked for; None: only in an installed
+        package."""
         with_file = _is_installed(self.file) if with_file is None else with_file
         told = with_file and not _is_cell(self.file)
         of = Phrase(" of {}", short(self.file)) if told else ""
         return Phrase("{}, line {}{}", self.function, self.line, of)
 
     def quoted(self, with_file: bool | None = None) -> str:
-        """ "backward, line 7: `return g * x`"."""
+        """The text "backward, line 7: `return g * x`"."""
         text = linecache.getline(self.file, self.line).strip()
         return Phrase("{}: `{}`", self.said(with_file), text) if text else self.said(with_file)
 
 
 def short(file: str) -> str:
-    """From the package on, or from the working folder."""
+    """A path that begins at the package, or in the working folder."""
     path = Path(file)
     if _is_cell(file):
         return "<notebook>" if "ipy" in file else file
@@ -68,25 +69,26 @@ def short(file: str) -> str:
 
 
 def _is_cell(file):
-    """What is in no file of a name: a notebook's cell, exec."""
+    """Whether code is in no named file: in a notebook's cell, or in exec."""
     return file.startswith("<") or Path(file).parent.name.startswith("ipykernel_")
 
 
 @lru_cache(maxsize=1000)
 def _is_installed(file: str) -> bool:
-    """Below the standard library, often."""
+    """Whether a file belongs to an installed package; these are often below the standard
+    library."""
     return bool(INSTALLED & set(Path(file).parts))
 
 
 def is_own(file: str) -> bool:
-    """True for a file that is no part of torch, of Python or of this package."""
+    """Whether a file is no part of torch, of Python or of this package."""
     if file.startswith((OURS, TORCH)) or file.endswith(".pyx"):
         return False
     return _is_installed(file) or not file.startswith(PYTHON)
 
 
 def undecorated(function: Any) -> Any:
-    """What is called in the end: below decorators, by a `partial`, by an object."""
+    """The function that is finally called: below decorators, by a `partial`, by an object."""
     while inner := getattr(function, "func", None) or getattr(function, "__wrapped__", None):
         function = inner
     is_object = not (inspect.isroutine(function) or isinstance(function, type))
@@ -95,8 +97,8 @@ def undecorated(function: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def place_of(function: Any) -> Place:
-    """Where a class is written, or a function, below its decorators; of a registered operator, its
-    backward."""
+    """The place where a class is written, or a function below its decorators; for a registered
+    operator, that of its backward."""
     written = vars(function).get(WRITTEN, function)
     if isinstance(written, Place):
         return written
@@ -112,13 +114,13 @@ def place_of(function: Any) -> Place:
 
 
 def place_in(frame: FrameType) -> Place:
-    """The line that runs in a frame."""
+    """The line that is running in a frame."""
     code, module = frame.f_code, frame.f_globals.get("__name__", "")
     return Place(code.co_filename, frame.f_lineno, module, code.co_name)
 
 
 def calling() -> Place | None:
-    """The innermost line that is running now and is neither ours nor torch's."""
+    """The innermost line that is running now and is neither in this package nor in torch."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH)):
         frame = frame.f_back
@@ -128,11 +130,11 @@ def calling() -> Place | None:
 def line_of_code(
     frame: FrameType | None, own: Callable[[str], bool] = is_own, home: str = ""
 ) -> str:
-    """The innermost line that runs in backward: "backward, line 7: `return g * x`".
+    """The innermost line that is running in backward: "backward, line 7: `return g * x`".
 
-    A line outside installed packages comes first, unless the innermost is in `home`, the file of
-    that backward; what called us is no part of backward. Of one that is not in `home` its file is
-    said, and what led there.
+    A line outside installed packages is preferred, unless the innermost one is in `home`, the file
+    of that backward. Frames that called this package do not count. For a line that is not in
+    `home`, the text also names its file, and the line in `home` that led there.
     """
     found: list[Place] = []
     while frame and not frame.f_code.co_filename.startswith(OURS):
@@ -166,19 +168,20 @@ def _decorator_of(frame: FrameType, own: Callable[[str], bool]) -> Place | None:
 
 
 def innermost(way: Iterable[Place]) -> Place | None:
-    """The last of these, outermost first, that is the reader's own, else a package's."""
+    """The last of these places, outermost first, that is in the reader's code, or else in a
+    package."""
     own = [place for place in way if is_own(place.file)]
     own = [place for place in own if not _is_installed(place.file)] or own
     return own[-1] if own else None
 
 
 def innermost_of(stack: traceback.StackSummary) -> str:
-    """ "backward, line 7", or ""."""
+    """The text for the innermost place in a stack, "backward, line 7", or ""."""
     place = innermost(Place(f.filename, f.lineno or 0, function=f.name) for f in stack)
     return place.said() if place else ""
 
 
 def raised_in(error: Exception) -> str:
-    """The innermost place in the reader's code in the way of an error, else in a package's; "" if
-    it is in torch, in Python or here."""
+    """The innermost place in the traceback of an error that is in the reader's code, or else in a
+    package; "" if all are in torch, in Python or in this package."""
     return innermost_of(traceback.extract_tb(error.__traceback__))

@@ -1,9 +1,9 @@
-"""`pytest --double-backward=detect`: every test, and its fixtures, in `detect_intermediates()`.
+"""`pytest --double-backward=detect` runs each test and its fixtures in `detect_intermediates()`.
 
-The same for good: `double_backward = "detect"` among pytest's settings; with
-`double_backward_strict = true` a Function that could not be checked fails the test, too. pytest
-finds the plugin by its entry point and is no dependency. Without option and setting it does
-nothing, and torch is not imported.
+The setting `double_backward = "detect"` of pytest does the same permanently. With the setting
+`double_backward_strict = true`, a Function that could not be checked fails the test, too. pytest
+finds the plugin by its entry point and is no dependency. Without the option and the setting, the
+plugin does nothing, and torch is not imported.
 """
 
 import os
@@ -27,12 +27,12 @@ WAYS: dict[str, Callable[[pytest.Config], AbstractContextManager[None]]] = {
         ignore=config.getini("double_backward_ignore")
     ),
 }
-# Of these nothing is known. Outcome, as `noting` has it -> what it says of a Function.
+# Outcomes of `noting` that leave a Function unchecked -> the words for them.
 BLIND = {"not checked": "could not be checked", "left alone": "was left alone"}
 Notes = dict[str, dict[str, str]]
 INSIDE = pytest.StashKey[ExitStack]()
-NOTES = pytest.StashKey[Notes]()  # as `noting` has them: of one test, and of all
-RUN = pytest.StashKey[Notes]()  # kind -> what was met of it, with ""; see `_noted`
+NOTES = pytest.StashKey[Notes]()  # the dict of `noting`, for one test and for all
+RUN = pytest.StashKey[Notes]()  # kind -> {what was met: ""}; see `_noted`
 MARKER = 'double_backward(way): "detect", "recompute" or "off", for this test alone'
 
 
@@ -73,10 +73,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     inside, way = ExitStack(), _way(item)
     item.stash[INSIDE], item.stash[NOTES] = inside, {}
     if way != "off":
-        from double_backward.remedies import noting  # torch, only where it is asked for
+        from double_backward.remedies import noting  # imports torch, which is needed only here
         from double_backward.remedies.known import forget
 
-        forget()  # what another test has called: no test hangs on the order
+        forget()  # so that no test depends on what others have called
         for notes in (item.stash[NOTES], item.config.stash[NOTES]):
             inside.enter_context(noting(notes))
     _noted(item.config, "way", way)
@@ -85,7 +85,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    _fail_if_blind(item)  # in a fixture, or in the test, which has passed
+    _fail_if_blind(item)  # for Functions in a fixture, or in a test that has passed
 
 
 @pytest.hookimpl(specname="pytest_runtest_teardown", trylast=True)
@@ -95,7 +95,7 @@ def pytest_after_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    item.stash.get(NOTES, {}).clear()  # what has failed, or was skipped, need not fail twice
+    item.stash.get(NOTES, {}).clear()  # a test that has failed, or was skipped, does not fail again
     yield
     if INSIDE in item.stash:
         item.stash[INSIDE].close()
@@ -125,14 +125,14 @@ def _way(item: pytest.Item) -> str:
     return str(given)
 
 
-# Whether a name in double_backward_ignore is misspelt: no Function has it that was applied, or is
-# loaded at the end. That is an error where each test of the project has run. Elsewhere the Function
-# may be in a module that was not imported, so that it is only said.
+# A name in double_backward_ignore may be misspelt: no Function has it that was applied, or is
+# loaded at the end. That is an error if all tests of the project have run. If not, the Function
+# may be in a module that was not imported, so that the summary only says it.
 
 
 def _noted(config: pytest.Config, kind: str, what: str) -> None:
-    """Of a run are noted each "way" that a test was run in, each name that is "known" in
-    double_backward_ignore, each "file" of tests, and what was "left out"."""
+    """Note something about the run: a "way" in which a test was run, a name in
+    double_backward_ignore that is "known", a "file" of tests, or what was "left out"."""
     config.stash[RUN].setdefault(kind, {})[what] = ""
 
 
@@ -146,7 +146,7 @@ def _look_for_ignored(config: pytest.Config) -> None:
 
 
 def _unknown(config: pytest.Config) -> list[str]:
-    """Those names of the setting that nobody has seen yet, where a test was run that needs them."""
+    """The names of the setting that were not met yet, if a test was run that needs them."""
     run, names = config.stash[RUN], config.getini("double_backward_ignore")
     wanted = names if {"detect", "recompute"} & run.get("way", {}).keys() else []
     return [name for name in dict.fromkeys(wanted) if name not in run.get("known", {})]
@@ -177,7 +177,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def _left_out(config: pytest.Config) -> str:
-    """Why the run was not one of all tests, or ""."""
+    """The reason why the run was not one of all tests, or ""."""
     run = config.stash[RUN]
     for reason in run.get("left out", {}):
         return reason
@@ -188,7 +188,7 @@ def _left_out(config: pytest.Config) -> str:
 
 
 def _test_files(config: pytest.Config) -> Iterator[str]:
-    """What pytest would look at, where it is called without arguments."""
+    """The files of tests that pytest would collect if it were called without arguments."""
     patterns, apart = config.getini("python_files"), config.getini("norecursedirs")
     root = str(config.rootpath)
     folders = [f for path in config.getini("testpaths") for f in glob(os.path.join(root, path))]
@@ -206,7 +206,7 @@ def _test_files(config: pytest.Config) -> Iterator[str]:
             yield from (os.path.join(folder, name) for name in tests)
 
 
-# What is said at the end. A worker of pytest-xdist hands over what it has noted.
+# The summary at the end. A worker of pytest-xdist passes its notes on.
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,9 +1,9 @@
-"""Before a verb says anything of anybody's Function, it goes its whole way with two of our own.
+"""Tests each public function of the tool with two Functions of ours before it judges any other.
 
-One Function is right and one is silently wrong. A torch that calls Functions in another way than
-this package knows would leave it blind, and blind looks like "right"; so a verb that does not end
-as it must with these two raises. Each way is gone once in a process, and once more where a hook of
-torch that we use has been replaced since.
+One Function is right and one is silently wrong. With a version of torch that calls Functions in
+another way than this package expects, it would see no Function, which looks like "right". So a
+public function that does not give the expected result for these two raises. This rehearsal is done
+once in a process, and again if a hook of torch that the tool uses has been replaced since.
 """
 
 import contextvars
@@ -20,38 +20,38 @@ from torch.autograd import Function
 from ._torch import hooks, missing
 from .failures import ToolFailure, by_itself, failure
 
-_passed: dict[str, list[Any]] = {}  # what was rehearsed -> the hooks of torch, as they were then
+_passed: dict[str, list[Any]] = {}  # what was rehearsed -> the hooks of torch at that time
 _attempts = itertools.count()
 _one_at_a_time = threading.Lock()
 _rehearsing: contextvars.ContextVar[bool] = contextvars.ContextVar("rehearsing", default=False)
 
 
 def rehearsed(what: str, way: Callable[[type, Tensor], str], *expected: str) -> None:
-    """Go the way of a verb with a right Function and with a wrong one, unless that was done.
+    """Rehearse a public function with a right Function and with a wrong one, unless that was done.
 
-    In a thread of its own, where nothing of the caller's is active: no autocast, no transform, no
-    mode, no hooks on saved tensors.
+    This runs in a new thread, in which nothing of the caller's is active: no autocast, no
+    transform, no mode, no hooks on saved tensors.
 
     Args:
-        what: the verb, "detect_intermediates()".
-        way: from a Function and its input, of shape (2,), float64, to what came out, in a word.
-        expected: what comes out for the right one and for the wrong one.
+        what: the name of what is rehearsed, "detect_intermediates()".
+        way: takes a Function and its input, of shape (2,), float64; returns the result in words.
+        expected: the result for the right Function, and for the wrong one.
 
     Raises:
-        ToolFailure: where something else comes out, or a private hook of torch is gone.
+        ToolFailure: the result is another one, or a private hook of torch is gone.
     """
     if _rehearsing.get():
         return
     now = hooks()
     if _has_passed(what, now):
         return
-    with _one_at_a_time:  # two that draw, seed or set something would meet
+    with _one_at_a_time:  # two at once would both draw, seed or set something
         if not _has_passed(what, now):
             try:
                 _rehearse(what, way, expected)
             except ToolFailure:
                 raise
-            except Exception as error:  # there is nothing here that is not ours
+            except Exception as error:  # all code here is ours
                 said = f"{type(error).__name__}: {error}"
                 raise failure(f"the rehearsal of {what} raised {said}") from error
             _passed[what] = now
@@ -80,14 +80,14 @@ def _rehearse(what: str, way: Callable[[type, Tensor], str], expected: tuple[str
 
 
 def _gone(way: Callable[[type, Tensor], str], function: type) -> str:
-    """To the end, without another rehearsal on the way."""
+    """The result of `way`, without another rehearsal inside it."""
     _rehearsing.set(True)
     x = torch.tensor([0.5, 1.0], dtype=torch.float64, device="cpu", requires_grad=True)
     return way(function, x)
 
 
 def _made() -> tuple[type, type]:
-    """A right Function and a wrong one, that no earlier trial has met: a kind of their own."""
+    """A new right Function and a new wrong one, which no earlier trial has met."""
     number = next(_attempts)
 
     class RightRehearsal(Function):
@@ -118,7 +118,7 @@ def _made() -> tuple[type, type]:
 
 
 def second_derivative(function: Any, x: Tensor) -> Tensor:
-    """Of `function(x)**2`, whose error would be silent."""
+    """The second derivative of `function(x)**2`, whose error would be silent."""
     with torch.enable_grad():
         (first,) = torch.autograd.grad((function.apply(x) ** 2).sum(), x, create_graph=True)
         return torch.autograd.grad(first.sum(), x)[0]

@@ -1,11 +1,12 @@
-"""How much of the change of what backward returns comes through each thing that is kept.
+"""Measures how much of the change of what backward returns comes through each thing that is kept.
 
 Along a line the inputs change what forward keeps, and that changes what backward returns. To first
-order these changes add up: what a thing brings is what is gone where it alone stands still. So its
-share is what backward takes from it itself: of two things of which one was made from the other each
-has its own, however it came to be. What is left where all of them stand still comes from elsewhere.
+order these changes add up: the share of a thing is the change that is missing if it alone stands
+still. This is what backward takes from the thing itself: if one of two things was made from the
+other, each has its own share. The change that is left if all of them stand still comes from
+elsewhere.
 
-By tangents, exactly; where they end, by differences, except for `missed`.
+Shares are computed by tangents, exactly; where these are lost, by differences, except in `missed`.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,15 +24,15 @@ from .check import Expected, Line, ask
 from .differences import LAST, Slope, close, flat, slope
 from .failures import raise_if_own
 
-ANOTHER = "what another call keeps leads elsewhere"  # as a key that is looked up by its identity
-Part = Callable[[Where], bool]  # which of all that is kept is meant
+ANOTHER = "what another call keeps leads elsewhere"  # such as a key that is looked up by its id
+Part = Callable[[Where], bool]  # whether a thing that is kept belongs to the part
 Key = TypeVar("Key")
 
 
 def taken(expected: Expected, function: Any, part: Part) -> Slope:
-    """How G changes along the line by a part of what a Function keeps, in all its calls, while all
-    else stands still. Raises what the callable or its backward raises at the point, and
-    `tangents.Lost` where that cannot be asked.
+    """How G changes along the line if, of all that is kept, only a part of what a Function keeps
+    changes, in all its calls. Raises what the callable or its backward raises at the point, and
+    `tangents.Lost` where that cannot be measured.
 
     Args:
         expected: what was measured of one call of the Function.
@@ -51,7 +52,7 @@ def taken(expected: Expected, function: Any, part: Part) -> Slope:
 
 
 def taken_elsewhere(expected: Expected, function: Any) -> Slope:
-    """The same by what it does not keep, as by what forward leaves outside ctx."""
+    """How G changes by what the Function does not keep, such as what forward leaves outside ctx."""
     line = expected.line
 
     def followed():
@@ -75,14 +76,14 @@ def moves(change: Slope) -> bool | None:
 def missed(
     line: Line, v: Tensor, parts: Mapping[Key, tuple[Any, Part]], dtype: torch.dtype
 ) -> tuple[float, dict[Key, float]]:
-    """The change of <v, G> along a line; and of that, less what autograd says of it, how much comes
-    through each part of what a Function keeps, in all its calls. grad_out is a constant.
+    """The change of <v, G> along a line; and how much of it autograd misses through each part of
+    what Functions keep, in all their calls. grad_out is a constant.
 
-    0 for what backward does not use, and for what autograd follows.
+    A part that backward does not use, or that autograd follows, has 0.
 
     Args:
         v: flat, like G, float64.
-        parts: classes, and which of the tensors that they keep.
+        parts: a key -> a class, and which of the tensors that it keeps belong to the part.
         dtype: the precision in which the callable computes.
 
     Raises:
@@ -117,7 +118,8 @@ def missed(
 
 
 def _change(expected, followed, at):
-    """By tangents, or else by differences of `at(h)`."""
+    """The change that `followed` gives by tangents or, if these are lost, that of `at(h)` by
+    differences."""
     if expected.exact:
         try:
             change, size = followed()
@@ -132,7 +134,7 @@ def _change(expected, followed, at):
     def or_nan(h):
         try:
             return at(h) if h else here
-        except Exception as error:  # of the callable, outside its domain
+        except Exception as error:  # raised by the callable, outside its domain
             raise_if_own(error)
             return torch.full_like(here, torch.nan)
 
@@ -140,13 +142,13 @@ def _change(expected, followed, at):
 
 
 def _followed(line, function=None, read=None):
-    """G, and its change by tangents, where what is kept is read otherwise."""
+    """G and its change by tangents, where backward gets what `read` makes of what is kept."""
     with _reading(function, read):
         return tangents.changes(line.subject, line.x(), _u(line), line.d, line.given)
 
 
 def _without(line, function, part):
-    """The change of G as it is, and where a part of what is kept stands still."""
+    """The change of G, and the change that is left if a part of what is kept stands still."""
     still = _standing(line, function, part)
     whole, rest = _followed(line), _followed(line, function, still)
     if not close(whole.g, rest.g):
@@ -155,8 +157,8 @@ def _without(line, function, part):
 
 
 def _standing(line, function, part):
-    """What `reading` takes, so that a part stands still; what is no tensor may hold such, and is
-    that of another call."""
+    """A `read` for `reading` with which a part stands still. A value that is no tensor, and may
+    hold some, is replaced by that of another call."""
     here = _kept(line, function)
 
     def read(where, own):
@@ -168,12 +170,12 @@ def _standing(line, function, part):
 
 
 def _plain(value):
-    """Without tangent and graph."""
+    """A tensor without its tangent and its graph."""
     return forward_ad.unpack_dual(value).primal.detach()
 
 
 def _kept(line, function, h=0.0):
-    """What backward is given of what is kept, at a point of the line."""
+    """Copies of what backward gets of the things that are kept, at a point of the line."""
     found = {}
 
     def noting(where, value):
@@ -186,7 +188,7 @@ def _kept(line, function, h=0.0):
 
 
 def _g(line, function=None, read=None, h=0.0):
-    """G, flat, recorded, since some backwards look."""
+    """G, flat. It is recorded, since some backwards look at grad mode."""
     with torch.enable_grad(), _reading(function, read):
         return flat(line.subject.backward(line.x(h), _u(line)))
 

@@ -1,8 +1,8 @@
-"""What a Function, or fn, may read or change besides its arguments, taken and put back.
+"""Records what a Function, or fn, may read or change besides its arguments, and puts it back.
 
-When one is called again to see what it does, nobody else may notice: not the random generators, not
-running statistics, not the gradients that a backward of its own collects, nor any memory that it
-writes into past the version counters (`.data[...] =`, a NumPy view, a kernel).
+When one is called again to see what it does, no trace may be left: in random generators, in running
+statistics, in the gradients that a backward of its own collects, or in memory into which it writes
+past the version counters (`.data[...] =`, a NumPy view, a kernel).
 """
 
 import array
@@ -37,24 +37,24 @@ from ._torch import (
 )
 from .containers import BUFFERS, SIMPLE_CTYPES, slots_of
 
-MOST = 20_000  # objects looked at
-RUNNERS = ("_pytest", "pluggy", "unittest", "logging")  # their objects compute nothing
+MOST = 20_000  # objects that are looked at
+RUNNERS = ("_pytest", "pluggy", "unittest", "logging")  # packages whose objects compute nothing
 OF_MODULES = "_modules", "_parameters", "_buffers"  # attributes of a module that hold its parts
-# Packages whose functions are not followed, beside the standard library.
+# Packages whose functions are not followed, besides the standard library.
 NOT_THE_USERS = ("torch", "numpy", "scipy", "sympy", "mpmath", "double_backward")
-EMPTY = types.CellType()  # what a function closes over and is not bound yet
+EMPTY = types.CellType()  # equal to the cell of a variable that is not bound yet
 
 
 class Source(NamedTuple):
     """A random generator."""
 
-    get: Callable[[], Any]  # its state
-    put: Callable[[Any], Any]
-    same: Callable[[Any, Any], bool] = operator.eq  # two states
+    get: Callable[[], Any]  # returns its state
+    put: Callable[[Any], Any]  # sets its state
+    same: Callable[[Any, Any], bool] = operator.eq  # compares two states
 
 
 def _same_state(a, b):
-    """Of NumPy's generators, in which arrays lie."""
+    """Whether two states of NumPy's generators, which contain arrays, are the same."""
     if isinstance(a, dict):
         return all(_same_state(a[key], b[key]) for key in a)
     if isinstance(a, (tuple, list)):
@@ -63,7 +63,7 @@ def _same_state(a, b):
 
 
 def _same_tensors(a, b):
-    return len(a) == len(b) and all(map(torch.equal, a, b))  # CUDA may have begun
+    return len(a) == len(b) and all(map(torch.equal, a, b))  # CUDA may have been initialised
 
 
 FOR_ALL = (
@@ -86,11 +86,11 @@ class Draws:
 
     @classmethod
     def now(cls, own=()):
-        """Those that all share, and others."""
+        """The generators that all code shares, and those in `own`, with their states now."""
         return cls(tuple((each, each.get()) for each in (*FOR_ALL, *own)))
 
     def used(self):
-        """Those from which something has been drawn since."""
+        """The generators from which something has been drawn since."""
         return Draws(tuple((s, then) for s, then in self.states if not s.same(then, s.get())))
 
     def are_as_now(self):
@@ -100,7 +100,7 @@ class Draws:
         return Draws.now([source for source, _ in self.own().states])
 
     def own(self):
-        """Those that not all share."""
+        """The generators that not all code shares."""
         return Draws(tuple(each for each in self.states if each[0] not in FOR_ALL))
 
     def put_back(self):
@@ -110,16 +110,16 @@ class Draws:
 
 @dataclass(frozen=True)
 class State:
-    """What was set for all that runs, at one moment, and the random generators if somebody draws
-    from there on.
+    """The settings for all that runs, at one moment, and the random generators if they are needed.
 
     Attributes:
-        key: equal for two moments at which the same was set: autocast of each device, and what
-            `SETTINGS` has.
+        key: equal for two moments with the same settings: autocast of each device, and those in
+            `SETTINGS`.
+        draws: the generators with their states; None if these are not recorded.
     """
 
     key: tuple
-    draws: Draws | None = None  # 40 KB
+    draws: Draws | None = None  # takes 40 KB
 
     @classmethod
     def now(cls, draws=True, own=()):
@@ -127,7 +127,7 @@ class State:
 
     @property
     def autocast(self):
-        """(device type, dtype) for each device for which it was on."""
+        """(device type, dtype) for each device for which autocast was on."""
         return self.key[0]
 
     def with_draws(self, draws):
@@ -135,12 +135,12 @@ class State:
 
     @contextmanager
     def drawn_again(self, draws=True):
-        """Inside, the generators go on from where they were; afterwards they are as if nothing had
-        been called. Gives the `Draws` at the start.
+        """Inside, the generators continue from their recorded states; afterwards they are as if
+        nothing had been called. Yields the `Draws` at the start.
 
         Args:
-            draws: False if what is called is not known to draw. The generators are then left alone
-                where other threads are alive: those may be drawing, and there is one for all.
+            draws: False if the code that is called is not known to draw. Then the generators are
+                left alone while other threads are alive, which share them and may be drawing.
         """
         now = Draws.now() if self.draws is None else self.draws.of_the_same_now()
         if self.draws is not None:
@@ -153,8 +153,8 @@ class State:
 
     @contextmanager
     def as_then(self):
-        """Inside, all is set as it was then, and nobody packs what is saved: what hooks of saved
-        tensors do with it is done to the caller's own tensors, and not by the Function."""
+        """Inside, all settings are as they were then, and no hook packs saved tensors: such hooks
+        are the caller's, and not part of the Function."""
         now, then, grad = _set_now(), self.key, torch.is_grad_enabled()
         mode = torch.inference_mode(False)  # which switches grad mode on
         with mode, torch.set_grad_enabled(grad), no_packing(), ExitStack() as stack:
@@ -165,7 +165,7 @@ class State:
             yield
 
 
-# What may be set besides autocast -> how it is set.
+# A function that returns a setting (besides autocast) -> the function that sets it.
 SETTINGS: dict[Callable[[], Any], Callable[[Any], Any]] = {
     torch.get_default_dtype: torch.set_default_dtype,
     torch.is_autocast_cache_enabled: torch.set_autocast_cache_enabled,
@@ -179,7 +179,7 @@ SETTINGS: dict[Callable[[], Any], Callable[[Any], Any]] = {
 
 
 def _set_now():
-    """Autocast, (device type, dtype) where it is on; and the others, in the order of SETTINGS."""
+    """The settings now: (device type, dtype) where autocast is on; and those of SETTINGS."""
     return autocast_now(), tuple([get() for get in SETTINGS])
 
 
@@ -202,7 +202,7 @@ def _autocast_as(then, now):
 
 
 def no_packing():
-    """Inside, tensors are saved as they are."""
+    """Inside, no hook packs saved tensors."""
     if not has_saving_hooks():
         return nullcontext()
     return torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
@@ -222,19 +222,19 @@ def _uses_cuda():
 
 
 class Surroundings:
-    """What can be reached from `roots`, to be put back after each time that it may be changed.
+    """All that can be reached from `roots`, which is put back each time that it may be changed.
 
-    Tensors, their memory and their gradients, buffers of modules, NumPy arrays, lists, dicts, sets,
-    attributes, slots, bytes and characters in memory, generators of random numbers; through
-    closures, defaults, methods, the classes of objects and the globals that a function names.
-    `functools.lru_cache`s are replaced by empty ones.
+    These are tensors, their memory and their gradients, buffers of modules, NumPy arrays, lists,
+    dicts, sets, attributes, slots, bytes and characters in memory, and generators of random
+    numbers. They are reached through closures, defaults, methods, the classes of objects and the
+    globals that a function names. `functools.lru_cache`s are replaced by empty ones.
 
     Attributes:
-        held: what can be reached, by name: that of a variable, an attribute, a key; "" without one.
+        held: list of (name, object). A name is that of a variable, an attribute or a key, or "".
         changed: True if anything has had to be put back.
-        drew: True if whoever uses this has seen random numbers drawn.
-        edited: the names of the tensors and arrays among that.
-        beyond: what is there that cannot be put back, in words; "" if there is nothing.
+        drew: True if the user of this object has seen that random numbers were drawn.
+        edited: the names of the tensors and arrays that have had to be put back.
+        beyond: a sentence about something that cannot be put back; "" if there is nothing.
     """
 
     def __init__(self, *roots):
@@ -245,29 +245,29 @@ class Surroundings:
 
     @property
     def sources(self):
-        """Each random generator among that."""
+        """A `Source` for each random generator that can be reached."""
         return [_generator(thing) for _, thing in self.held if isinstance(thing, GENERATORS)]
 
     def looked_at(self, objects=True):
-        """Itself, after what is there now was taken."""
-        if self._kept is None:  # once: between two uses everything is as it was
+        """Record all that can be reached, as it is now; return self."""
+        if self._kept is None:  # only once, since all is put back after each use
             found = [thing for name, thing in self.held if objects or _is_value(name, thing)]
             self._kept = [*_memory(self.held), *itertools.chain(*map(_kept, found))]
             self._empty = {id(c): _emptied(c) for c in found if isinstance(c, _CACHED)}
         return self
 
     def changes(self):
-        """What is another now than when it was looked at, as it was then; for `as_now`. Not what
-        was drawn, which `Draws` notes."""
+        """What has changed since it was recorded, as it was then, in a form for `as_now`. States of
+        generators are not included: `Draws` has these."""
         others = [each for each in self._kept if not isinstance(each, _OfGenerator)]
         return tuple([each for each in others if not each.same(each.before, each.now())])
 
     @contextmanager
     def unchanged(self, objects=True):
-        """
+        """Inside, anything may be changed; it is put back afterwards.
+
         Args:
-            objects: False to leave lists, dicts, attributes as they become, but for the hooks of
-                modules.
+            objects: False to put back no lists, dicts and attributes, except the hooks of modules.
         """
         self.looked_at(objects)
         if self._empty:
@@ -281,21 +281,22 @@ class Surroundings:
                     self.edited += [each.name] if each.name else []
 
     def exchange(self, others):
-        """Inside `unchanged`: in the place of tensors others, by id, wherever they are held. Gives
-        whether any is."""
+        """Inside `unchanged`: replace tensors by others (id -> tensor) wherever they are held, and
+        return whether any is held."""
         if self._ids is None:
             self._ids = {id(thing) for _, thing in self.held}
         others = {key: other for key, other in others.items() if key in self._ids}
         if others:
-            for _, thing in reversed(self.held):  # what is in it first
+            for _, thing in reversed(self.held):  # the parts of a tuple come before it
                 if type(thing) is tuple and any(id(part) in others for part in thing):
                     others[id(thing)] = tuple([others.get(id(part), part) for part in thing])
             self._replace(others)
         return bool(others)
 
     def write(self, changes, others):
-        """Inside `unchanged`: what `changes` has given, as it was then; with others in the place of
-        tensors, by id. Memory is written by itself: no transform of torch.func may see that."""
+        """Inside `unchanged`: write what `changes` has returned, as it was then, with tensors
+        replaced by others (id -> tensor). No transform of torch.func may see that memory is
+        written."""
         with temporarily_clear_interpreter_stack():
             for each in changes:
                 each.write(each.before)
@@ -309,18 +310,18 @@ class Surroundings:
 
 
 def _is_value(name, thing):
-    """Whether it holds numbers, or hooks, rather than objects."""
+    """Whether a thing holds numbers, or hooks, and not other objects."""
     return isinstance(thing, (torch.Tensor, *GENERATORS)) or name.endswith("hooks")
 
 
 def held_by(*roots: object) -> list[tuple[str, Any]]:
-    """(name, object) for all that can be reached from `roots`, the nearest first."""
+    """A list of (name, object) for all that can be reached from `roots`, the nearest first."""
     return _reachable(roots)[0]
 
 
 @contextmanager
 def as_now(changes):
-    """Afterwards what `Surroundings.changes` has given is as it is now."""
+    """In the end, put what `Surroundings.changes` has returned back to what it is now."""
     now = [(each, _own(each.now())) for each in changes]
     try:
         yield
@@ -330,7 +331,7 @@ def as_now(changes):
 
 
 def _own(value):
-    """A copy of what may be live memory."""
+    """A copy of a value that may be memory in use; any other value as it is."""
     if isinstance(value, torch.Tensor) and value.dtype is torch.uint8:
         return value.clone()
     return value.copy() if isinstance(value, np.ndarray) else value
@@ -360,11 +361,11 @@ class SideEffects:
 
 @contextmanager
 def undisturbed(fn: Callable) -> Iterator[SideEffects]:
-    """Put back what a call of fn may change.
+    """Inside, fn may be called; afterwards all that this may change is put back.
 
-    Gradients, generators, the default dtype, grad mode, anomaly mode, warning filters, the number
-    of torch's threads; of what fn holds the tensors, arrays, generators and hooks of modules. Gives
-    what was met; it is filled at the end.
+    That is gradients, generators, the default dtype, grad mode, anomaly mode, warning filters, the
+    number of torch's threads, and the tensors, arrays, generators and hooks of modules that fn
+    holds. Yields `SideEffects`, which are filled at the end.
     """
     default, draws = torch.get_default_dtype(), Draws.now()
     anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
@@ -389,7 +390,7 @@ def undisturbed(fn: Callable) -> Iterator[SideEffects]:
 
 
 def _reachable(roots):
-    """A list of (name, object), and what is beyond reach."""
+    """A list of (name, object), and a sentence about something that cannot be put back, or ""."""
     found: dict[int, tuple[str, object]] = {}
     todo, beyond = collections.deque(("", root) for root in roots), ""
     while todo:
@@ -406,7 +407,7 @@ def _reachable(roots):
 
 
 def _joined(name, part):
-    """A path of names without the dicts in which a module has its parts."""
+    """A path of names, without those of the dicts in which a module holds its parts."""
     return ".".join(n for n in (name, str(part)) if n and n not in OF_MODULES)
 
 
@@ -439,8 +440,8 @@ def is_the_users(name):
 
 
 def _cannot_be_put_back(thing):
-    """Why not, of what is there to be used up or written into: an iterator whose state nobody can
-    set (a generator, `itertools.count()`), a file."""
+    """The reason why a thing cannot be put back, or "". Such things are iterators whose state
+    cannot be set (a generator, `itertools.count()`), and files."""
     kind = type(thing).__name__
     if isinstance(thing, io.IOBase):
         known = isinstance(thing, BUFFERS) or thing in (sys.stdin, sys.stdout, sys.stderr)
@@ -456,7 +457,7 @@ def _cannot_be_put_back(thing):
 
 
 def _parts(thing):
-    """[(name, part)] of what it consists of besides what it binds."""
+    """A list of (name, part) for the parts of a thing, without those that it binds to names."""
     if isinstance(thing, types.FunctionType):
         return _unnamed(*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
     if isinstance(thing, types.MethodType):
@@ -480,44 +481,45 @@ def _unnamed(*parts: object) -> list[tuple[str, object]]:
 
 
 def _inside(value):
-    """The function of a static method or a class method; anything else as it is."""
+    """The function of a static method or a class method; any other value as it is."""
     return value.__func__ if isinstance(value, _METHODS) else value
 
 
-# What is there now, and how to put it back.
+# The recorded things, and how they are put back.
 
 
 class _Kept:
     """Something as it was.
 
     Args:
-        before: what was there.
-        now: gives what is there.
-        write: puts it back, given `before`.
-        same: whether the two are the same.
-        name: of what counts as edited then.
+        before: the value that was there.
+        now: returns the value that is there now.
+        write: puts a value back.
+        same: compares two values.
+        name: a name for `edited`, or "".
     """
 
     def __init__(self, before, now, write, same, name=""):
         self.before, self.now, self.write, self.same, self.name = before, now, write, same, name
 
     def put_back(self):
-        """Whether it had to be."""
+        """Put the value back; return whether that was necessary."""
         if self.same(self.before, self.now()):
             return False
         self.write(self.before)
         return True
 
     def replace(self, others):
-        """In the place of an object that it holds another one; `others` has them by id."""
+        """Replace the objects that it holds by others (id -> object)."""
 
 
 class _Bindings(_Kept):
     """Names, keys or slots, and the objects that they are bound to.
 
     Args:
-        now: gives them as a dict.
-        put, drop: bind one, given its key and the object; take one away, given its key.
+        now: returns the bindings as a dict.
+        put: binds a key to an object.
+        drop: removes a key.
         ordered: whether their order counts.
     """
 
@@ -551,7 +553,7 @@ def _identical(a, b):
 
 
 def _kept(thing):
-    """`_Kept` for each part of it that can be changed, but memory."""
+    """`_Kept` for each part of a thing that can be changed, except memory."""
     if isinstance(thing, torch.Tensor) and not is_lazy(thing):
         yield from _of_tensor(thing)
     elif isinstance(thing, GENERATORS):
@@ -565,7 +567,7 @@ def _kept(thing):
 
 
 def _of_buffer(thing):
-    """What it holds of bytes or characters, and for a stream, where it is."""
+    """`_Kept` for the bytes or characters that a thing holds, and for the position of a stream."""
     kind: Any
     if isinstance(thing, (io.StringIO, io.BytesIO)) and not thing.closed:
         kind = io.StringIO if isinstance(thing, io.StringIO) else io.BytesIO
@@ -583,7 +585,8 @@ def _of_buffer(thing):
 
 
 def _refill(kind, thing, before):
-    """In place where it is of the same length: somebody may look at its memory."""
+    """Fill a buffer again, in place if it has the same length, since other code may use its
+    memory."""
     held = before if kind is bytearray else array.array(thing.typecode, before)
     kind.__setitem__(thing, slice(None), held)
 
@@ -601,7 +604,7 @@ class _OfGenerator(_Kept):
 
 
 class _Elements(_Kept):
-    """Those of a list, a set or a deque."""
+    """The elements of a list, a set or a deque."""
 
     def __init__(self, thing, kind):
         def write(before):
@@ -622,7 +625,7 @@ def _memory(held):
     for name, thing in held:
         for block in _blocks(thing):
             blocks.setdefault((block.device, block.data_ptr(), block.numel()), (name, block))
-            name = ""  # the gradient
+            name = ""  # the next block is the gradient
     found = [_array(name, thing) for name, thing in held if isinstance(thing, np.ndarray)]
     found += [
         _Kept(block.clone(), lambda block=block: block, block.copy_, torch.equal, name)
@@ -633,7 +636,7 @@ def _memory(held):
 
 
 def _blocks(thing):
-    """The bytes of a tensor, and of its gradient, as tensors that share them."""
+    """The bytes of a tensor, and of its gradient, as tensors that share their memory."""
     if not isinstance(thing, torch.Tensor) or is_lazy(thing) or thing.device.type == "meta":
         return []
     if thing.layout is not torch.strided or is_functorch_wrapped_tensor(thing):
@@ -660,7 +663,7 @@ def _same_bytes(a, b):
 
 
 def _bindings(thing):
-    """What `thing` binds."""
+    """`_Bindings` for each set of names, keys or slots of a thing."""
     if isinstance(thing, type):
         put, drop = (partial(f, thing) for f in (type.__setattr__, type.__delattr__))
         return [_Bindings(partial(_class_attributes, thing), put, drop)]
@@ -676,7 +679,8 @@ def _bindings(thing):
 
 
 def _of_dict(d):
-    """By the methods of its own kind: those of a subclass may do more."""
+    """`_Bindings` of a dict, by the methods of dict or OrderedDict: those of a subclass may do
+    more."""
     kind = collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict
     put, drop = partial(kind.__setitem__, d), partial(kind.__delitem__, d)
     return _Bindings(lambda: dict(kind.items(d)), put, drop, ordered=True)
@@ -693,9 +697,10 @@ def _of_cells(function):
 
 
 def _globals_named(function):
-    """Those globals whose names stand in its code; the same of the user's modules among them."""
+    """`_Bindings` for the globals that a function names, and for attributes of the user's modules
+    that it names."""
     names, spaces, found = names_in(function.__code__), [function.__globals__], []
-    for space in spaces:  # it grows
+    for space in spaces:  # the list grows
         now = partial(_of_these, names, space)
         found.append(_Bindings(now, space.__setitem__, space.__delitem__))
         modules = [m for m in found[-1].before.values() if isinstance(m, types.ModuleType)]
@@ -705,7 +710,7 @@ def _globals_named(function):
 
 
 def names_in(code):
-    """All names in code and in what is defined inside it, those of attributes, too."""
+    """All names in code and in functions defined inside it, including names of attributes."""
     inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
     return set(code.co_names).union(*map(names_in, inside))
 
@@ -715,7 +720,7 @@ def _of_these(names, space):
 
 
 def _slots(thing):
-    """Name -> what is in the slot, of an object whose class declares any."""
+    """Dict: the name of a slot -> what is in it, for an object whose class declares slots."""
     found: dict[str, object] = {}
     for slot in slots_of(type(thing)):
         with suppress(AttributeError):  # nothing is in it
@@ -724,17 +729,17 @@ def _slots(thing):
 
 
 def _class_attributes(cls):
-    """Those that are no methods: among these a hook comes and goes."""
+    """The attributes of a class without its methods, among which hooks come and go."""
     return {
         name: value
         for name, value in vars(cls).items()
         if not isinstance(value, (*_METHODS, types.FunctionType))
-        and not getattr(type(value), "is_ours", False)  # objects answer what they like
+        and not getattr(type(value), "is_ours", False)  # an object may have any attribute
         or isinstance(value, _METHODS)
         and isinstance(value.__func__, _CACHED)
     }
 
 
 def _emptied(cached):
-    """The same function with a cache of its own."""
+    """The same function with a new, empty cache."""
     return functools.lru_cache(**cached.cache_parameters())(cached.__wrapped__)

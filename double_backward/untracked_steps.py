@@ -1,6 +1,6 @@
-"""What a backward, or fn, does where autograd does not follow: seen while it runs, with the line.
+"""Finds the steps of a backward, or of fn, that autograd does not follow, with their lines.
 
-Observed by running, never read from the text of a Function.
+They are observed while the code runs, and never read from its text.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from .operators import writes_in_place
 from .phrases import Phrase, joined
 from .places import OURS, TORCH, is_own, line_of_code
 
-DETACHING = {  # and how they are told
+DETACHING = {  # kind of step -> its name in the report
     "detach": ".detach()",
     "data": ".data",
     "no_grad": Phrase("torch.no_grad() or the like"),
@@ -31,7 +31,7 @@ DETACHING = {  # and how they are told
     "mutates": Phrase("an operator that writes into what it is given (mutates_args)"),
 }
 LEAVING = {"item": ".item()", "tolist": ".tolist()", "float": "float()", "numpy": "NumPy"}
-HOOKS = {  # what they return takes the place of a gradient
+HOOKS = {  # their results take the place of a gradient
     "hook": Phrase("a hook on a tensor"),
     "module_hook": Phrase("a backward hook of a module"),
     "post_hook": Phrase("a hook after a gradient is accumulated"),
@@ -55,7 +55,7 @@ class Step:
 
 
 def told(steps: Iterable[Step]) -> str:
-    """What they are and where, each once."""
+    """The steps and their lines as text, each once."""
     return joined("{}; {}", dict.fromkeys(map(_told, steps)))
 
 
@@ -67,14 +67,14 @@ class Watch(TorchFunctionMode):
     """Notes the steps that lose a graph.
 
     Args:
-        own: the files whose lines are told.
+        own: whether a file is one whose lines are reported.
     """
 
     def __init__(self, own: Callable[[str], bool] = is_own):
         super().__init__()
         self.own = own
         self.steps: list[Step] = []
-        self.running: list[tuple[str, str]] = []  # the classes whose backward runs, and their files
+        self.running: list[tuple[str, str]] = []  # (class, file) of running backwards
         self.cut_off: set[int] = set()  # the memory of what was detached
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -86,10 +86,10 @@ class Watch(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def kind(self, func: Any, args: tuple, kwargs: dict, frame: Any) -> str | None:
-        """Which step this call is, or None for one that autograd sees or that loses nothing."""
+        """The kind of step that this call is, or None if autograd follows it or nothing is lost."""
         if torch.is_inference_mode_enabled():
             return "inference"
-        if not torch.is_grad_enabled():  # inside the forward of another Function, for one
+        if not torch.is_grad_enabled():  # such as inside the forward of another Function
             return None
         if func is set_grad_enabled:
             return None if args[0] or _puts_back(frame) else "no_grad"
@@ -113,7 +113,7 @@ class Watch(TorchFunctionMode):
         self.steps.append(Step(kind, line_of_code(frame, self.own, home), function))
 
     def made_anew(self, new):
-        """Variable and nn.Parameter, of which no mode hears."""
+        """`__new__` of Variable and nn.Parameter, for which no mode is called."""
 
         def watching(cls, *args, **kwargs):
             data = args[0] if args else kwargs.get("data")
@@ -125,7 +125,7 @@ class Watch(TorchFunctionMode):
         return watching
 
     def engine(self, run):
-        """The engine, in which `.backward()` inside backward is a step; `grad` is seen above."""
+        """The engine, which notes `.backward()` inside backward; `kind` sees `autograd.grad`."""
 
         def watching(tensors, grads, retain_graph, create_graph, inputs, *args, **kwargs):
             seen = kwargs.get("accumulate_grad") and self.running and torch.is_grad_enabled()
@@ -137,10 +137,10 @@ class Watch(TorchFunctionMode):
 
 
 class WatchFn(Watch):
-    """The same while fn runs, a model or a loss, and the hooks that it puts on tensors.
+    """Notes the steps of fn, a model or a loss, and the hooks that it puts on tensors.
 
-    Much of what fn does outside of autograd loses nothing: a buffer, a number for the log. A
-    `no_grad` counts where something that requires grad is used inside it.
+    Much of what fn does outside of autograd loses nothing: a buffer, a number for the log. So a
+    `no_grad` counts only if something that requires grad is used inside it.
     """
 
     def __init__(self) -> None:
@@ -162,12 +162,12 @@ class WatchFn(Watch):
 
 
 def _puts_back(frame):
-    """Whether it is the end of a `with torch.enable_grad()`, inside torch.no_grad()."""
+    """Whether a call only puts grad mode back, as at the end of a `with torch.enable_grad()`."""
     return frame.f_code.co_name == "__exit__" and frame.f_code.co_filename.startswith(TORCH)
 
 
 def _before_engine(frame, home):
-    """The frame that called .backward(): behind torch's own, and what of ours stands between."""
+    """The frame that called .backward(), outside the frames of torch and of this package."""
     while frame and frame.f_code.co_filename.startswith((OURS, TORCH)):
         if frame.f_code.co_filename == home:
             break
@@ -176,7 +176,7 @@ def _before_engine(frame, home):
 
 
 def address_of(tensor: Tensor) -> int:
-    """The address of its numbers; 0 for a sparse tensor, and for one that has none."""
+    """The address of a tensor's numbers; 0 for a sparse tensor, and for one without memory."""
     try:
         return tensor.data_ptr()
     except RuntimeError:
@@ -185,7 +185,7 @@ def address_of(tensor: Tensor) -> int:
 
 @contextmanager
 def beyond_modes(watch: Watch) -> Iterator[None]:
-    """Inside, it is also told of that which no mode hears of: the engine, and what is made anew."""
+    """Inside, a watch also notes what no mode is called for: the engine, and new Variables."""
     with ExitStack() as stack:
         stack.enter_context(engine_replaced(watch.engine))
         for made in (torch.autograd.Variable, torch.nn.Parameter):
@@ -195,7 +195,7 @@ def beyond_modes(watch: Watch) -> Iterator[None]:
 
 @contextmanager
 def watched_fn() -> Iterator[list[Step]]:
-    """List of `Step`, filled while fn runs inside; of its backwards nothing is told."""
+    """A list of `Step`, filled while fn runs inside; steps of backwards are not noted."""
     watch = WatchFn()
     with beyond_modes(watch), watch:
         yield watch.steps
@@ -211,7 +211,7 @@ class _CreateGraph(TorchFunctionMode):
 
 
 def with_create_graph(function: Callable) -> Callable:
-    """The same function, in which each `torch.autograd.grad` is recorded."""
+    """The same function, in which each `torch.autograd.grad` has create_graph=True."""
 
     def run(*args, **kwargs):
         with _CreateGraph():
@@ -222,7 +222,7 @@ def with_create_graph(function: Callable) -> Callable:
 
 @contextmanager
 def watched(classes: Iterable[Any]) -> Iterator[list[Step]]:
-    """List of `Step`, filled while backward methods of these Functions run."""
+    """A list of `Step`, filled while backwards of these Functions run inside."""
     watch = Watch()
 
     def wrapper_of(cls):

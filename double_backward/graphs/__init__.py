@@ -33,7 +33,7 @@ class Drawing:
         outline: str, the graph in words.
         dot: str, the picture in the DOT language, or None where nothing is drawn.
         svg: str, the picture, or None where there is none; the outline then says why.
-        steps: list of (sentence, titles of elements in the SVG), a step for each operation that a
+        steps: list of (sentence, titles of elements in the SVG), one for each operation that a
             backward pass went through; empty from `draw`.
     """
 
@@ -49,11 +49,11 @@ class Drawing:
         """Write the picture to a file.
 
         Args:
-            path: ends in .svg, or in .png where Graphviz's own `dot` is installed.
+            path: a path that ends in .svg, or in .png if Graphviz's own `dot` is installed.
 
         Raises:
-            ValueError: another ending, or there is no picture: the outline says why.
-            LayoutError: for .png, no `dot` that can write one.
+            ValueError: the path has another ending, or there is no picture; the outline says why.
+            LayoutError: the path ends in .png, and there is no `dot` that can write one.
         """
         path = Path(path)
         ending = path.suffix.lower()
@@ -79,21 +79,22 @@ def draw(*unnamed: Values, legend: bool = True, **named: Values) -> Drawing:
 
     With a gradient and `out` among them, the custom Functions are run once more on copies, to see
     which paths are missing: where one keeps a tensor that changes with its inputs and gets it back
-    without a graph, the path that should leave it is drawn in red. Where that can be measured, it
-    carries what the input lacks: what a pass that starts at the gradient with ones would bring back
-    to it through this thing that is kept. What comes back, and all that is lacked, is what should
-    come back. Paths are all that is seen: a backward that ignores the gradient of an output, or
-    returns a wrong number, has them all, and is for `diagnose`.
+    without a graph, the path that should leave it is drawn in red. Where it can be measured, the
+    number on this path is what the input lacks: what a pass that starts at the gradient with ones
+    would bring back to the input through what is kept. What comes back plus all that is lacking is
+    what should come back. The picture shows only paths: a backward that ignores the gradient of an
+    output, or returns a wrong number, has all its paths; use `diagnose` to find that.
 
     Args:
-        legend: whether the picture says what its looks mean.
+        *unnamed: not drawn; a note in the outline asks for names.
+        legend: whether the picture explains its colours and lines.
         **named: tensors of any shape and dtype, or lists or tuples of them. The names appear in the
             picture. `out` is the result of the forward pass, names that start with `grad` are
-            gradients; with `out` given, each operation is put to the pass that made it.
+            gradients; with `out` given, each operation is drawn in the pass that made it.
 
     Returns:
-        `Drawing`. Where nothing can be drawn its outline is a sentence that says why; nothing is
-        raised.
+        `Drawing`. Where nothing can be drawn, its outline is a sentence that says why, and nothing
+        is raised.
     """
     tensors, notes = _tensors(named, unnamed, "draw")
     return _drawing(Sketch(tensors), notes, legend)
@@ -107,18 +108,18 @@ def draw_backward(
 ) -> Drawing:
     """Run one backward pass and draw the graph with the numbers that came back.
 
-    The pass starts at the first tensor named and ends at the others. An arrow carries what the
-    operation below sent back along it, a tensor what came back to it in all. The graph is retained
-    and no `.grad` changes.
+    The pass starts at the first tensor named and ends at the others. The number on an arrow is what
+    the operation below sent back along it; the number on a tensor is all that came back to it. The
+    graph is retained, and no `.grad` changes.
 
     Args:
-        **named: as for `draw`.
-        grad_outputs: what the pass starts with, a tensor of the shape of the first; ones without
-            it. A linear pass: ten times that gives ten times every number.
-        legend: whether the picture says what its looks mean.
+        *unnamed, **named: as for `draw`.
+        grad_outputs: the gradient that the pass starts with, a tensor of the shape of the first;
+            None for ones. The pass is linear: ten times that gives ten times every number.
+        legend: whether the picture explains its colours and lines.
 
     Returns:
-        `Drawing`, as from `draw`. Where the pass raises, the outline says so with torch's words.
+        `Drawing`, as from `draw`. If the pass raises, the outline quotes torch's error.
     """
     tensors, notes = _tensors(named, unnamed, "draw_backward")
     sketch = Sketch(tensors, grad_outputs)

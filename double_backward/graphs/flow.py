@@ -1,4 +1,4 @@
-"""What one backward pass hands from operation to operation, recorded while it runs."""
+"""Records what one backward pass hands from operation to operation while it runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Grads = tuple[Tensor | None, ...]
 
 @dataclass
 class Flow:
-    """The gradients of one backward pass; None stands for a gradient that nothing sent.
+    """The gradients of one backward pass; None stands for a gradient that no operation sent.
 
     Attributes:
         arrived: by (autograd node, output number), what arrived for that output.
@@ -67,7 +67,8 @@ def record(
 
 
 def _recorder(into: dict[Edge, Tensor | None], node: Node) -> Callable[..., None]:
-    """A hook of a node: torch calls it with the gradients, for `sent` those it got as well."""
+    """A hook of a node, which torch calls with the gradients (for `sent`, also with those that the
+    node got)."""
 
     def keep(grads: Grads, *_: Grads) -> None:
         for number, grad in enumerate(grads):
@@ -77,8 +78,8 @@ def _recorder(into: dict[Edge, Tensor | None], node: Node) -> Callable[..., None
 
 
 def number_words(grad: Tensor | None) -> str:
-    """The elements of a gradient, as few as say it: "0.5", "1, 2", "1, 2, 3, ..."; "0" for one that
-    nothing sent, since that is what autograd takes it for."""
+    """The elements of a gradient as short text: "0.5", "1, 2", "1, 2, 3, ..."; "0" for a gradient
+    that no operation sent, since autograd takes it for 0."""
     if grad is None:
         return "0"
     if grad.device.type == "meta" or grad.layout is not torch.strided:

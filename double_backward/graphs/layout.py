@@ -1,11 +1,11 @@
-"""DOT text to SVG, with or without Graphviz on the machine.
+"""Turns DOT text into SVG, with or without Graphviz on the machine.
 
-A real `dot` on the PATH is used where there is one. Elsewhere the wheel `pygraphviz`, which brings
-Graphviz along, draws in a child process: its warnings would land in the cell, and it can crash.
+If there is a real `dot` on the PATH, it is used. Otherwise the wheel `pygraphviz`, which contains
+Graphviz, draws in a child process, since its warnings would appear in the cell, and it can crash.
 
-Run as a program, this file answers like `dot`, as far as the library `graphviz` (and with it
-torchviz) calls it, so that a small script named `dot` can stand in for the program. Run it by its
-path: `python -m` would import the package around it, and with it torch.
+Run as a program, this file behaves like `dot`, as far as the library `graphviz` (and with it
+torchviz) needs, so that a small script named `dot` can replace the program. Run it by its path:
+`python -m` would import the package around it, and with it torch.
 """
 
 import argparse
@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SECONDS = 10  # a picture that takes longer is given up
-# Every script named `dot` that hands over to this file holds this word. `scripts/dot` does because
-# its module is called so: pip writes "from dot_stand_in import main" into the script.
+# Every script named `dot` that calls this file contains this word. `scripts/dot` does since its
+# module has this name: pip writes "from dot_stand_in import main" into the script.
 STAND_IN = "dot_stand_in"
-# Set for whatever `dot` is started from here: if that is a stand-in after all, it must draw itself
-# instead of starting the next one, and so on without end.
+# Set for any `dot` that is started from here: if that is a stand-in after all, it must draw by
+# itself and not start the next one, and so on without end.
 STARTED = "LESSONS_SRC_STARTED_DOT"
 _never_freed: list[object] = []
 
@@ -49,7 +49,7 @@ def to_svg(dot_text: str) -> str:
 
 
 def to_png(dot_text: str) -> bytes:
-    """The same as pixels; raises as `to_svg`, also where this Graphviz writes no PNG."""
+    """Lay out a graph and return a PNG; raises as `to_svg`, also if this Graphviz writes no PNG."""
     picture = _laid_out(dot_text, "png")
     if not picture.startswith(b"\x89PNG"):
         raise LayoutError("No picture: this Graphviz writes no PNG. Save it as .svg.")
@@ -58,7 +58,7 @@ def to_png(dot_text: str) -> bytes:
 
 def _laid_out(dot_text: str, picture_format: str) -> bytes:
     program = find_dot()
-    # By its path: nothing else is imported; -P keeps this folder off sys.path.
+    # Run by its path, this file imports nothing else; -P keeps its folder off sys.path.
     command = [program] if program else [sys.executable, "-P", __file__]
     try:
         done = subprocess.run(
@@ -79,7 +79,7 @@ def _laid_out(dot_text: str, picture_format: str) -> bytes:
 
 
 def find_dot() -> str | None:
-    """Path of the first real `dot` on the PATH, or None. Stand-ins are told by `STAND_IN`."""
+    """The path of the first real `dot` on the PATH, or None. `STAND_IN` shows what is none."""
     endings = os.environ.get("PATHEXT", ".EXE").split(os.pathsep) if os.name == "nt" else [""]
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         for ending in endings:
@@ -91,7 +91,7 @@ def find_dot() -> str | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Answer like `dot`: read DOT from the files given or from stdin, write what -T asks for.
+    """Behave like `dot`: read DOT from the files given or from stdin, write what -T asks for.
 
     Returns:
         int, the exit code.

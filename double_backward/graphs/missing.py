@@ -1,14 +1,14 @@
-"""The paths that should leave what a Function keeps, and do not.
+"""Finds the paths that should leave what a Function keeps, and do not.
 
-A Function that keeps a tensor of its own making gets it back without a graph: whatever its backward
-computes from it is a constant to autograd. Which paths are missing is measured. First, the Function
-is tried by itself, beside its inputs: does what its backward returns change by this thing alone? By
-a mask it does not. Then the reader's backward pass is run once more, node by node, with those
-tensors as leaves that require grad: the edges that only this second graph has are the missing ones,
-and what comes back along them would have come to the reader's input.
+A Function that keeps a tensor of its own making gets it back without a graph: all that its backward
+computes from it is a constant for autograd. Which paths are missing is measured. First, the
+Function is tried by itself, near its inputs: does what its backward returns change with this tensor
+alone? With a mask it does not. Then the reader's backward pass is run once more, node by node, with
+those tensors as leaves that require grad. The edges that only this second graph has are the missing
+ones, and what comes back along them should have come to the reader's input.
 
-Nothing of the reader's is written: Functions get copies, and no hook and no `.grad` is touched.
-Where something cannot be asked, nothing is claimed of it.
+Nothing of the reader's is changed: Functions get copies, and no hook and no `.grad` is touched.
+Where something cannot be measured, nothing is claimed about it.
 """
 
 import contextlib
@@ -49,9 +49,9 @@ class Missing:
             its backward outside autograd, None where it is the gradient, which has no graph at all.
         gradient: the reader's name for the gradient whose backward pass was run once more.
         by: the reader's name for the input at which that ended.
-        share: what comes back to that input by nothing that is kept but this, in a pass that starts
-            at the gradient, and is missing: a tensor of its shape. None where it is not known, and
-            on each path but the first of those that leave one thing.
+        share: what a pass that starts at the gradient should bring back to that input through this
+            thing alone, and does not: a tensor of the input's shape. None where it is not known,
+            and for all but the first of several paths that leave one thing.
     """
 
     keeper: Node
@@ -68,8 +68,8 @@ class Findings:
 
     Attributes:
         missing: the paths that are missing.
-        constant: kept tensors that no path should leave, as masks.
-        unasked: Functions that could not be asked.
+        constant: kept tensors that no path should leave, such as masks.
+        unasked: Functions for which this could not be found out.
     """
 
     missing: list[Missing] = field(default_factory=list)
@@ -83,12 +83,12 @@ class Pass:
 
     Attributes:
         name: what the reader calls its gradient.
-        gradient: what it gave, a tensor with or without a graph.
-        of: what it started from, tensors of any shape.
-        seeds: what it started with, one tensor of the shape of each; None stands for ones.
+        gradient: its result, a tensor with or without a graph.
+        of: the tensors that it started from, of any shape.
+        seeds: the gradients that it started with, one for each of these; None stands for ones.
         by: what the reader calls the input at which it ended.
         end: this input.
-        next_seed: what a pass through it starts with, of the shape of the gradient; None: ones.
+        next_seed: the gradient that a pass through `gradient` starts with; None stands for ones.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Pass:
 
 MADE: tuple[walk.Role, ...] = walk.INTERMEDIATE, walk.NO_GRAPH  # by the Function itself
 Arrived = dict[Edge | None, Tensor]
-Place = tuple[Node, Where]  # what a Function keeps there
+Place = tuple[Node, Where]  # a Function, and where it keeps something
 Leaves = dict[Place, Tensor]  # what stands in for a tensor that is kept
 
 
@@ -116,10 +116,10 @@ class Keeper:
 
     Attributes:
         node: its node.
-        call: with the reader's inputs, or some of their shape.
-        known: whether these are the reader's.
-        kept: what it keeps, tensors, or numbers and arrays by name, and where.
-        tried: the same call, checked by itself, for each choice of outputs that has been asked.
+        call: a call with the reader's inputs, or with others of their shape.
+        known: whether the inputs are the reader's.
+        kept: where it keeps something -> a tensor, or the name of a number or an array.
+        tried: outputs that are given a grad_out -> a trial of the call with these.
     """
 
     node: Node
@@ -129,8 +129,8 @@ class Keeper:
     tried: dict[tuple[int, ...], Trial] = field(default_factory=dict)
 
     def uses(self, where: Where, outputs: tuple[int, ...], leads: set[Node]) -> bool:
-        """Whether what it returns for the inputs that lead on changes by what it keeps there, if
-        these outputs are given a grad_out. Raises `Unknown`, or `NotKnown`."""
+        """Whether what backward returns for inputs with nodes in `leads` changes with what is kept
+        there, if these outputs are given a grad_out. Raises `Unknown`, or `NotKnown`."""
         if outputs not in self.tried:
             self.tried[outputs] = Trial(self.call, None, anyway=True, outputs=outputs)
         expected = self.tried[outputs].expected
@@ -143,10 +143,10 @@ class Keeper:
         return found
 
     def sent(self, where: Where, kept: Tensor, grad: Tensor) -> list[Tensor]:
-        """What autograd, where it records forward, sends back to each input from what is kept.
+        """What autograd, if it records forward, sends back from what is kept to each input.
 
         Raises:
-            Lost: that is not what tangents say, or forward keeps something else now.
+            Lost: tangents say something else, or forward keeps something else now.
         """
         x = [t.detach().clone().requires_grad_() for t in self.call.given]
         again = self._kept_again(where, x)
@@ -167,7 +167,7 @@ class Keeper:
         return sent
 
     def _kept_again(self, where: Where, x: list[Tensor]) -> Tensor:
-        """What forward keeps in a place, called once more under autograd."""
+        """Call forward once more under autograd, and return what it keeps in a place."""
         name, number = where
         with self.call.state.drawn_again(), torch.enable_grad():
             ctx, _ = forward_again(self.call, dict(enumerate(x)))
@@ -175,11 +175,11 @@ class Keeper:
 
 
 def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
-    """Ask every custom Function of a graph which paths do not leave what it keeps.
+    """Find the paths that should leave what the custom Functions of a graph keep, and do not.
 
     Args:
         graph: the graph behind all tensors of `named` and `passes`.
-        named: tensors whose values are known, as those that the reader named.
+        named: tensors whose values are known, such as those that the reader named.
         passes: the backward passes that are run once more.
     """
     found, keepers, passed = Findings(), list[Keeper](), set[Node]()
@@ -190,12 +190,12 @@ def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
         for node in functions:
             try:
                 keepers.append(_keeper(graph, node, named))
-            except Exception:  # NotKnown, or whatever forward raises
+            except Exception:  # NotKnown, or any error of forward
                 found.unasked.append(node)
         for each in passes if any(keeper.kept for keeper in keepers) else []:
             try:
                 passed |= _look(graph, each, keepers, found)
-            except Exception:  # NotKnown, or whatever backward raises
+            except Exception:  # NotKnown, or any error of backward
                 found.unasked += [keeper.node for keeper in keepers if keeper.kept]
     used = {(missing.keeper, missing.kept) for missing in found.missing}
     for keeper in keepers:
@@ -205,7 +205,7 @@ def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:
         if keeper.known:
             found.constant += [kept for kept in unused if isinstance(kept, Kept)]
         elif unused:
-            found.unasked.append(node)  # elsewhere it is not used; here it may be
+            found.unasked.append(node)  # it is not used at other inputs; at these it may be
     return found
 
 
@@ -221,7 +221,7 @@ def _keeper(graph: Graph, node: Node, named: list[Tensor]) -> Keeper:
 
 
 def _kept(node: Node) -> Iterator[tuple[Where, Kept | str]]:
-    """What finite differences can move, and where it is."""
+    """(where, what) for each thing that is kept and that finite differences can move."""
     ctx: Any = node.fn
     saved = [(place, 0) for place in _places(ctx)]
     leaves = {
@@ -248,9 +248,9 @@ def _is_plain(t: Tensor | None) -> bool:
 
 
 def _inputs(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Tensor], bool]:
-    """The tensors that the Function was applied to: named by the reader, leaves, or saved.
-
-    And False where one of them is a stand-in, of the right shape and dtype, between 0.5 and 1.
+    """The tensors that the Function was applied to: named by the reader, leaves, or saved; and
+    whether all of them are known. One that is not is replaced by numbers between 0.5 and 1, of the
+    right shape and dtype.
     """
     if len(_needs(node)) != len(node.inputs) or None in node.inputs:
         raise NotKnown  # an argument that is no tensor, or has no graph: nothing tells what it was
@@ -268,7 +268,8 @@ def _inputs(graph: Graph, node: Node, named: list[Tensor]) -> tuple[list[Tensor]
 
 
 def _needs(node: Node) -> tuple[bool, ...]:
-    """Which arguments of forward need a gradient; torch hands a last one to that of an operator."""
+    """Which arguments of forward need a gradient, without the last one that torch adds for an
+    operator."""
     needs: tuple[bool, ...] = cast(Any, node.fn).needs_input_grad
     return needs if operator_of(node.custom) is None else needs[:-1]
 
@@ -283,7 +284,8 @@ def _zeros(meta: Any) -> Tensor:
 
 
 def _look(graph: Graph, each: Pass, keepers: list[Keeper], found: Findings) -> set[Node]:
-    """Find the paths that a pass lacks; the Functions among the keepers that it goes through."""
+    """Add the paths that a pass lacks to `found`; return the Functions of the keepers that it goes
+    through."""
     end = graph.node_of(each.end)
     leads = _leading(graph, end)
     start = {
@@ -319,7 +321,7 @@ def _look(graph: Graph, each: Pass, keepers: list[Keeper], found: Findings) -> s
 
 
 def _lost(keeper: Keeper, grads: list[Tensor | None], leads: set[Node]) -> Iterator[Where]:
-    """Where something is kept that backward uses, and that no graph leads to."""
+    """The places of things that are kept and that backward uses, to which no graph leads."""
     alone = [grad if grad is None else grad.detach().clone() for grad in grads]
     returned = [grad for _, grad in _sent(keeper.node, alone, leads, {})]
     outputs = tuple(number for number, grad in enumerate(grads) if grad is not None)
@@ -331,7 +333,7 @@ def _lost(keeper: Keeper, grads: list[Tensor | None], leads: set[Node]) -> Itera
 
 
 def _made(used: dict[Place, Keeper]) -> Iterator[tuple[Place, Tensor]]:
-    """Of what is used, the tensors that a Function has made."""
+    """(place, tensor) for each tensor among these that a Function has made itself."""
     for place, keeper in used.items():
         kept = keeper.kept[place[1]]
         if isinstance(kept, Kept) and kept.role in MADE and kept.tensor is not None:
@@ -374,7 +376,8 @@ def _leading(graph: Graph, end: Node | None) -> set[Node]:
 
 
 def _again(leads: set[Node], end: Node | None, start: Arrived, leaves: Leaves) -> Arrived:
-    """A backward pass, node by node and in torch's order, but without hooks; what arrives where."""
+    """Run a backward pass, node by node in torch's order and without hooks; return the gradient
+    that arrives at each edge."""
     arrived, nodes = dict(start), leads - {end}
     for node in sorted(nodes, key=lambda node: number_of(node.fn), reverse=True):
         for edge, grad in _sent(node, _grads(node, arrived), leads, leaves):
@@ -390,7 +393,8 @@ def _grads(node: Node, arrived: Arrived) -> list[Tensor | None]:
 def _sent(
     node: Node, grads: list[Tensor | None], leads: set[Node], leaves: Leaves
 ) -> list[tuple[Edge, Tensor]]:
-    """What one node sends on; nothing where nothing has arrived. No hook runs."""
+    """(edge, gradient) for each gradient that a node sends on; [] if none has arrived. No hook
+    runs."""
     fn: Any = node.fn
     if all(grad is None for grad in grads):
         return []
@@ -400,7 +404,7 @@ def _sent(
         full = [_zeros(m) if g is None else g for g, m in zip(grads, grad_outs_of(fn), strict=True)]
         sent = getattr(node.custom, backward_method(node.custom))(_notepad(node, leaves), *full)
     sent = list(sent) if isinstance(sent, (tuple, list)) else [sent]
-    if node.custom is not None:  # answers for every argument of forward; only tensors have an edge
+    if node.custom is not None:  # one for each argument of forward; only tensors have edges
         needed = (g for g, needed in zip(sent, _needs(node), strict=False) if needed)
         sent = [None if source is None else next(needed) for source in node.inputs]
     return [
@@ -411,7 +415,7 @@ def _sent(
 
 
 def _notepad(node: Node, leaves: Leaves) -> Notepad:
-    """Stands in for a ctx: with copies, and with leaves where there are such."""
+    """A stand-in for ctx, with copies of what is kept, or with leaves where there are any."""
 
     def copied(where: Where, value: Any) -> Any:
         value = leaves.get((node, where), value)
@@ -425,14 +429,14 @@ def _notepad(node: Node, leaves: Leaves) -> Notepad:
 
 
 def _places(ctx: Any) -> list[int]:
-    """Of the tensors that torch saved."""
+    """The numbers of the saved tensors that are not None."""
     return [number for number, t in enumerate(ctx.saved_tensors) if t is not None]
 
 
 def _compare(
     graph: Graph, actual: Tensor, again: Tensor, leaves: Leaves
 ) -> list[tuple[Place, Node | None]]:
-    """(what is kept, operation) for each edge that only the graph with leaves has."""
+    """(place of what is kept, operation) for each edge that only the graph with leaves has."""
     graph_again = walk.walk(again)
     own = {graph_again.node_of(leaf): key for key, leaf in leaves.items()}
     behind: dict[Node, set[Place]] = {}  # the leaves that a node leads back to
@@ -461,7 +465,7 @@ def _compare(
 
 @contextlib.contextmanager
 def _nothing_changes(*functions: Any) -> Iterator[None]:
-    """Functions are called inside; outside nothing is seen of it: no state, no text, no warning."""
+    """Inside, Functions are called; no state, text or warning of theirs is seen outside."""
     with (
         State.now().drawn_again(),
         Surroundings(*functions).unchanged(),

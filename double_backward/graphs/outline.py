@@ -1,4 +1,5 @@
-"""A graph in words: what the picture shows, one line a thing, in the order it was made."""
+"""Writes a graph in words: what the picture shows, one line for each thing, in order of
+creation."""
 
 from collections.abc import Iterable
 from typing import Final, Literal
@@ -21,11 +22,12 @@ OPEN: Final = "open"
 PATHS_ONLY = " (a picture checks paths, not numbers)"
 MOST_SENTENCES = 2  # below a picture and below an outline
 NO_PATH = "no path: taken for a constant"
-Row = str | tuple[str, str]  # a line, or a name and what there is to say about it
+Row = str | tuple[str, str]  # a line, or a name and the text about it
 
 
 def outline_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
-    """The text twin of the picture: what it shows, the verdict, a line a thing, some sentences."""
+    """The picture as text: what it shows, the verdict, a line for each thing, and some
+    sentences."""
     passes: dict[str | None, list[Row]] = {}
     for node in sketch.shown:
         passes.setdefault(pass_name(sketch, node), []).extend(_node_rows(sketch, node))
@@ -41,10 +43,11 @@ def outline_text(sketch: Sketch, notes: Iterable[str] = ()) -> str:
 
 
 def verdict(sketch: Sketch) -> tuple[str, Colour]:
-    """Whether the gradients lead back to the inputs, in one sentence, and how it is to look.
+    """A sentence that says whether the gradients lead back to the inputs, and its colour.
 
-    Right: by every path that was asked for, which says nothing of the numbers: a backward that
-    ignores the gradient of an output has all its paths. Open: not everything could be asked.
+    It is right if every path that was looked for is there, which says nothing about the numbers: a
+    backward that ignores the gradient of an output has all its paths. It is open if not every path
+    could be looked for.
     """
     words: list[str] = []
     colours: list[Colour] = []
@@ -63,7 +66,7 @@ def verdict(sketch: Sketch) -> tuple[str, Colour]:
 
 
 def _but(sketch: Sketch, name: str) -> str:
-    """What a gradient that leads back lacks all the same."""
+    """The words for the paths that a gradient lacks although it leads back; "" for none."""
     many = len(sketch.missing(name))
     if many:
         least = "at least " if sketch.findings.unasked else ""
@@ -99,7 +102,7 @@ def _guard_sentences(sketch: Sketch) -> list[str]:
 
 
 def _pass_sentences(sketch: Sketch) -> list[str]:
-    """To which of the named tensors a recorded backward pass brought nothing."""
+    """Sentences about named tensors to which a recorded backward pass brought nothing."""
     others = [name for name in list(sketch.tensors)[1:] if sketch.tensors[name].requires_grad]
     origins = {name: walk.origin(sketch.tensors[name]) for name in others}
     nothing = [n for n, edge in origins.items() if edge and sketch.flow.arrived.get(edge) is None]

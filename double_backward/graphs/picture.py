@@ -1,8 +1,8 @@
 """A graph as DOT text and as a finished SVG.
 
-Red is what is wrong, and nothing else is red. Written from our own walk rather than by torchviz,
-whose colours and arrows it keeps: torchviz recurses, raises on a graph that was freed, shows a
-saved output twice and a tensor stored on ctx never.
+Red is what is wrong, and nothing else is red. The text is written from `walk`, and not by torchviz,
+whose colours and arrows it uses: torchviz recurses, raises on a graph that was freed, shows a saved
+output twice, and never shows a tensor stored on ctx.
 """
 
 import re
@@ -39,15 +39,15 @@ KEPT_LINE = "dir=none style=dotted color=grey40 penwidth=1.5"
 CIRCLE_LINE = "penwidth=2"
 MISSING_LINE = "style=dashed color=red3 penwidth=2 fontcolor=red3"
 COLOURS: dict[Colour, str] = {RIGHT: "darkgreen", WRONG: "red3", OPEN: "black"}
-LETTERS = 11  # points, of which one is a pixel at least: none is smaller
+LETTERS = 11  # points, each at least a pixel: the smallest size of letters
 BACK = "\N{UPWARDS ARROW} "  # before a number that a backward pass brought back
 WRAP = 22  # characters in a line of a box
-CAPTION = 31  # and in a line above or below the graph, which a phone has room for
-A_ROW = 2  # looks in a row of the legend
+CAPTION = 31  # characters in a line above or below the graph, for which a phone has room
+A_ROW = 2  # entries in a row of the legend
 PAGE = 800  # px: a wider picture is scaled down to what JupyterLab shows beside its file browser
-PANE = 600  # px: a higher one is scaled down to what a laptop shows at once, if that can be read
+PANE = 600  # px: a higher one is scaled down to a laptop's screen, if it can still be read
 
-# For a page that is dark: black turns white, white a dark grey, and each colour stays itself.
+# For a dark page: black becomes white, white a dark grey, and all other colours stay.
 DARK = "filter: invert(0.95) hue-rotate(180deg)"
 STYLE = f"""
 .graph-picture {{ overflow-x: auto; }}
@@ -57,7 +57,8 @@ STYLE = f"""
 
 
 def dot_text(sketch: Sketch, notes: Iterable[str] = (), legend: bool = True) -> str:
-    """The graph in the DOT language, with `notes` below it: the same text in every process."""
+    """The graph in the DOT language, with `notes` below it; the text is the same in every
+    process."""
     return _Dot(sketch, [*sentences(sketch), *notes], legend).text()
 
 
@@ -65,7 +66,8 @@ def pass_steps(sketch: Sketch) -> list[tuple[str, list[str]]]:
     """A recorded backward pass, operation by operation in the order in which they ran.
 
     Returns:
-        list of (what the operation gets and sends, the SVG's titles of what it is drawn with).
+        list of (a sentence about what the operation gets and sends, the titles of its elements in
+        the SVG).
     """
     dot = _Dot(sketch, [], False)
     dot.text()
@@ -89,7 +91,7 @@ def pass_steps(sketch: Sketch) -> list[tuple[str, list[str]]]:
 
 
 def _got(sketch: Sketch, node: Node) -> str:
-    """ "Sinh", or "Sinh gets 1 for out and 0 for expx, and" where it has several outputs."""
+    """The words "Sinh", or "Sinh gets 1 for out and 0 for expx, and" if it has several outputs."""
     many = sketch.outputs(node)
     if many == 1:
         return sketch.title(node)
@@ -102,7 +104,7 @@ def _got(sketch: Sketch, node: Node) -> str:
 
 
 def finish(svg: str, title: str, description: str) -> str:
-    """Make the SVG of Graphviz fit a notebook and speak to a screen reader.
+    """Make the SVG of Graphviz fit into a notebook, and give it texts for a screen reader.
 
     Args:
         svg: as Graphviz wrote it.
@@ -126,9 +128,9 @@ def finish(svg: str, title: str, description: str) -> str:
 
 
 def inline(svg: str) -> str:
-    """A finished SVG as part of a page, light or dark: a picture with a name and a description, and
-    no ids, which would be those of the next picture, too. In a file of its own JupyterLab gives it
-    no name."""
+    """A finished SVG as HTML for a light or dark page: a picture with a name and a description, and
+    without ids, which another picture would have, too. JupyterLab would give no name to an SVG that
+    is an image."""
     start = svg.index("<g ")  # behind the picture's own title and desc
     title = re.search("<title>(.*?)</title>", svg[:start])
     head = svg[:start].replace('role="img"', f'role="img" aria-label="{title[1] if title else ""}"')
@@ -161,7 +163,7 @@ class _Dot:
                 self._arrows(node)
         self._missing()
         self._hang_cut_off()
-        # Words stand above the graph and below it, and a graph has one label: so there are two.
+        # There are words above the graph and below it; as a graph has one label, there are two.
         return "\n".join(
             [
                 "digraph {",
@@ -234,11 +236,11 @@ class _Dot:
                 self.lines.append(f"{self._id(box)} -> {me}")
 
     def _missing(self) -> None:
-        """The paths that should be there; the words stand once at each end."""
+        """Draw the paths that should be there, with words once at each end."""
         said = set()
         for missing in self.sketch.findings.missing:
             if isinstance(missing.kept, str) or missing.to is missing.keeper:
-                continue  # inside a backward, of which nothing is drawn
+                continue  # inside a backward, which is not drawn
             end = missing.to or self.sketch.box_of(self.sketch.tensors[missing.gradient])
             start = self.sketch.box_of(missing.kept.tensor)
             words = [*([] if end in said else _wrapped(NO_PATH, 10)), lacks_words(missing)]
@@ -268,7 +270,7 @@ class _Dot:
         return f'<TABLE BORDER="0" CELLSPACING="2">{body}</TABLE>' if rows else ""
 
     def _legend(self) -> Iterator[tuple[str, str]]:
-        """(words, look) of what this picture holds."""
+        """(words, look) for each kind of element in this picture."""
         boxes, shown = self.sketch.boxes.values(), self.sketch.shown
         yield "operation", 'BGCOLOR="lightgrey" STYLE="rounded"'
         if any(node.custom for node in shown):
@@ -296,7 +298,7 @@ def whole_row(line: str) -> str:
 
 
 def sentence(lines: list[str], colour: Colour) -> str:
-    """The DOT label of what is said above or below a picture."""
+    """The DOT label for a sentence above or below a picture."""
     words = "<BR/>".join(map(escape, lines))
     return f'<<FONT COLOR="{COLOURS[colour]}" POINT-SIZE="12"><B>{words}</B></FONT>>'
 
@@ -334,7 +336,8 @@ def _label(sketch: Sketch, box: TensorBox) -> list[str]:
 
 
 def _role(sketch: Sketch, node: Node, kept: Kept, heading: str) -> str:
-    """ "saved by Square", "output, saved by Exp", "intermediate, on ctx of SinhBad"."""
+    """The role of a kept tensor: "saved by Square", "output, saved by Exp", "intermediate, on ctx
+    of SinhBad"."""
     what = f"{kept.role}, " if kept.role in (OUTPUT, INTERMEDIATE) else ""
     if not kept.on_ctx:
         return f"{what}saved by {sketch.title(node)}"
@@ -343,7 +346,8 @@ def _role(sketch: Sketch, node: Node, kept: Kept, heading: str) -> str:
 
 
 def _heading(sketch: Sketch, box: TensorBox) -> str:
-    """The reader's names, else what a leaf is called, else the name on ctx where there is one."""
+    """The reader's names, or the name of a leaf, or that of an attribute of ctx, if there is
+    one."""
     if box.names:
         return box.called
     if box.leaf:

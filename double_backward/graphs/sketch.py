@@ -1,4 +1,4 @@
-"""What there is to tell about a graph, before anyone draws it or writes it down.
+"""Collects what is to be told about a graph, before it is drawn or written.
 
 Names are the reader's: `out` is the result of the forward pass, a name that starts with `grad` is a
 gradient (`grad_out` is the one that comes in), every other name is an input.
@@ -20,7 +20,7 @@ MOST = 100  # nodes: more are neither readable as a picture nor laid out in seco
 
 @dataclass(eq=False)
 class TensorBox:
-    """A tensor that deserves a line of its own: named by the reader, kept by a Function, or a leaf.
+    """A tensor that gets a line of its own: one named by the reader, kept by a Function, or a leaf.
 
     Attributes:
         tensor: the tensor.
@@ -57,12 +57,13 @@ class Sketch:
         grad_outputs: what a pass from the first of them starts with; None stands for ones.
         graph: `walk.Graph`, the nodes behind them.
         nodes: the nodes, each after its inputs: the order in which the tensors were made.
-        shown: the same, or none of more than `MOST`.
+        shown: the same nodes; empty if there are more than `MOST`.
         boxes: dict from a key to `TensorBox`; the key is (fn, output number) or the id of a tensor
             without a graph.
         phase: dict from node to 0 (forward), 1 (first backward), ...; empty without `out`.
-        targets: dict from name to the names, one of which at least it should lead to, that it does.
-        cut_off: dict from name to such names where no graph leads to any of them.
+        targets: dict from name to the names that it leads to, of those that it should lead to.
+        cut_off: dict from name to the names of which it should lead to at least one, and leads to
+            none.
         flow: `flow.Flow` of a backward pass, empty where none was recorded.
         findings: `missing.Findings`, the paths that do not leave what Functions keep.
     """
@@ -97,7 +98,7 @@ class Sketch:
         return self.boxes.get((node.fn, number))
 
     def box_of(self, tensor: Tensor | None) -> TensorBox:
-        """The box of a tensor that is there."""
+        """The box of a tensor that has one."""
         assert tensor is not None
         return self.boxes[origin(tensor) or id(tensor)]
 
@@ -110,14 +111,15 @@ class Sketch:
         return len(grad_outs_of(node.fn)) or 1
 
     def came_back(self, box: TensorBox) -> str | None:
-        """What the recorded pass brought back to a tensor; None where no pass came by."""
+        """What the recorded pass brought back to a tensor; None if it did not reach it."""
         edge = (box.maker.fn, box.number) if box.maker else None
         if edge not in self.flow.arrived:
             return None
         return number_words(self.flow.arrived[edge])
 
     def sent_back(self, node: Node, position: int) -> str | None:
-        """What the recorded pass sent from a node to one of its inputs; None where nothing."""
+        """What the recorded pass sent from a node to one of its inputs; None if nothing was
+        sent."""
         grad = self.flow.sent.get((node.fn, position))
         return None if grad is None else number_words(grad)
 
@@ -126,7 +128,7 @@ class Sketch:
         return [missing for missing in self.findings.missing if missing.gradient == name]
 
     def guards(self) -> list[Node]:
-        """The nodes that `once_differentiable` put into the graph, to raise."""
+        """The nodes that `once_differentiable` put into the graph in order to raise."""
         if not any(node.once_differentiable for node in self.nodes):
             return []
         return [node for node in self.nodes if node.title == "Error" and not node.custom]
@@ -214,7 +216,7 @@ def _numbered(nodes: list[Node]) -> dict[Node, str]:
 
 
 def stem(name: str) -> str:
-    """What a gradient is the gradient of: "x" for "grad_x", "grad2_x" or "grad_grad_x[0]"."""
+    """The name of what a gradient belongs to: "x" for "grad_x", "grad2_x" or "grad_grad_x[0]"."""
     return re.sub(r"^(grad\d*_?)+", "", base(name))
 
 
@@ -252,7 +254,7 @@ def _phases(tensors: dict[str, Tensor], graph: Graph) -> dict[Node, int]:
 
 
 def _order(name: str) -> int:
-    """The order a gradient's name speaks of: 2 for "grad2_x" and "grad_grad_x"."""
+    """The order in a gradient's name: 2 for "grad2_x" and "grad_grad_x"."""
     digits = re.match(r"grad(\d+)", name)
     return int(digits[1]) if digits else max(1, len(re.findall("grad", name)))
 
@@ -265,7 +267,8 @@ def _is_below(name: str, other: str) -> bool:
 def _should_reach(
     name: str, tensors: dict[str, Tensor], graph: Graph, reached: dict[str, set[Node]]
 ) -> list[str]:
-    """The names one of which a graph must lead to from `name`, or it is cut off."""
+    """The names of which the graph behind `name` has to lead to at least one; else it is cut
+    off."""
     inputs = [other for other in tensors if is_input(other) and other != name]
     if is_gradient(name):
         return [other for other in inputs if base(other) == stem(name)] or inputs

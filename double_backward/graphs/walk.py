@@ -1,6 +1,6 @@
-"""Reading an autograd graph: its nodes, their edges, and the tensors they keep.
+"""Reads an autograd graph: its nodes, their edges, and the tensors that they keep.
 
-Nothing here recurses, so a chain of 100,000 operations is read like one of ten.
+No function here is recursive, so that a chain of 100,000 operations can be read, too.
 """
 
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ from double_backward.lines import first_line
 from double_backward.methods import is_once_differentiable
 from double_backward.operators import custom_of
 
-# What a kept tensor is to the node that keeps it. The first two lead on into the graph.
+# The roles of a tensor for the node that keeps it. Only the first two lead further into the graph.
 INPUT: Final = "input"
 OUTPUT: Final = "output"
 INTERMEDIATE: Final = "intermediate"  # no graph, and neither an input nor an output
-# An input that needs no gradient or an intermediate: the node cannot tell.
+# An input that needs no gradient, or an intermediate: the node does not show which.
 NO_GRAPH: Final = "no graph"
 ELSEWHERE: Final = "elsewhere"  # has a graph, but not that of an input or an output of this node
 UNREADABLE: Final = "unreadable"  # freed, or changed in place since
@@ -101,7 +101,7 @@ class Node:
         return _saved_by_function(self) + _stored_on_ctx(self)
 
 
-Source = tuple[Node, int]  # where a tensor comes from: a node, and which of its outputs
+Source = tuple[Node, int]  # where a tensor comes from: a node, and the number of the output
 
 
 @dataclass(eq=False)
@@ -142,7 +142,7 @@ def origin(tensor: Tensor) -> Edge | None:
     if tensor.grad_fn is not None:
         return tensor.grad_fn, tensor.output_nr
     # The node of a leaf can be seen only behind an operation. A view that was made where nothing is
-    # recorded has none: requires_grad is its base's, and it leads nowhere.
+    # recorded has no node: its requires_grad is that of its base.
     fn, number = owner_of(tensor).next_functions[0]
     return None if fn is None else (fn, number)
 
@@ -152,16 +152,16 @@ def owner_of(tensor: Tensor) -> AutogradNode:
 
     Up to torch 2.12 the node of a custom Function is dead once its output is gone: it belongs to
     the operations that lead to it, and what Python holds as `grad_fn` reads "already been freed".
-    So whoever keeps a node keeps an operation of torch in front of it, as
+    So code that keeps a node has to keep an operation of torch in front of it, as
     `torch.autograd.graph.get_gradient_edge` does, too.
     """
-    with torch.enable_grad(), as_plain_tensors():  # else it is a node more
+    with torch.enable_grad(), as_plain_tensors():  # a subclass might add a node
         # A sparse tensor has no views.
         behind = tensor.view_as(tensor) if tensor.layout is torch.strided else tensor.clone()
     return cast(AutogradNode, behind.grad_fn)
 
 
-# From where a walk began to the node at hand, each node with its edges that are still to come.
+# The nodes from the start of a walk to the current one, each with the edges still to be followed.
 Path = list[tuple[Node, Iterator[Edge]]]
 
 
@@ -215,10 +215,10 @@ def _walk_from(
 
 
 def _free_in_steps(path: Path) -> None:
-    """Let torch free a deep graph that Python has seen.
+    """Let torch free a deep graph whose nodes Python has seen.
 
-    Torch 2.13 frees such nodes recursively and crashes on a chain of some 50,000 when the reader's
-    tensor goes. A node that holds another one far behind it ends the recursion there.
+    Torch 2.13 frees such nodes recursively, and crashes on a chain of some 50,000 when the reader's
+    tensor is deleted. A node that holds another one far behind it ends the recursion there.
     """
     if len(path) % STEP == 0:
         metadata_of(path[-STEP][0].fn)["double_backward"] = path[-1][0].fn
