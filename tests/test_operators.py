@@ -903,6 +903,8 @@ def test_detect_raises_under_its_name(name):
             number = second(each.fn, given)
     except SecondDerivativeError as error:
         assert each.verdict != RIGHT and str(error).startswith(f"{each.name}:"), error
+        at = f"test_operators.py:{line_of(each.at)};" if each.at else ""
+        assert at in str(error).replace("\n", " "), error
     except RuntimeError:
         assert each.verdict in (RAISES, "once_differentiable")
     else:

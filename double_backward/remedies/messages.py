@@ -7,6 +7,7 @@ import warnings
 from double_backward.compiled import KEEPS, NOT_COMPILED, is_region
 from double_backward.lessons import lesson_named
 from double_backward.methods import full_name
+from double_backward.operators import operator_of
 from double_backward.phrases import Phrase, translation
 from double_backward.trial import IN_BATCH, LOST_IN_CAST
 
@@ -25,8 +26,10 @@ def wrong(truth, recorded_otherwise):
             "where it is not."
         )
         return _also_translated(f"{said} {why}", said, why)
-    why, lesson = _cause(truth)
-    return _also_translated(f"{said} {why.rstrip('.')} ({lesson_named(lesson)}).", said, why)
+    why, lesson, where = _cause(truth)
+    more = f"{where}; " if where and operator_of(truth.call.function) else ""
+    text = f"{said} {why.rstrip('.')} ({more}{lesson_named(lesson)})."
+    return _also_translated(text, said, why)
 
 
 def _also_translated(text, *sentences):
@@ -116,16 +119,16 @@ UNKNOWN = "ignore names {}: no custom Function of this name was applied here, an
 
 
 def _cause(truth):
-    """The cause that `diagnose` finds for this call alone, and its lesson."""
+    """The cause that `diagnose` finds for this call alone, its lesson, and where it lies."""
     from double_backward.diagnosis import diagnose  # which imports this package
 
     if truth.lost_in_cast:
-        return LOST_IN_CAST, 1
+        return LOST_IN_CAST, 1, ""
     cause = truth.alone(diagnose).cause
     if cause is None:
         unseen = Phrase(
             "What cuts it was not seen: its backward leaves autograd (a kernel, state elsewhere) "
             "or forgets a gradient."
         )
-        return unseen, 5
-    return cause.message, cause.lesson
+        return unseen, 5, ""
+    return cause.message, cause.lesson, cause.where
