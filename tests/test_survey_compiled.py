@@ -2,10 +2,12 @@
 
 import re
 import shutil
+from itertools import product
 
 import pytest
 import torch
 from made_functions import saving
+from torch.autograd import grad
 
 from survey.compiled import __main__ as command
 from survey.compiled import page, second_derivative, table
@@ -22,7 +24,7 @@ from survey.compiled.look import (
     look_at,
     truth,
 )
-from survey.compiled.nets import BY, forms
+from survey.compiled.nets import BY, GIVEN, NETS, forms
 from survey.compiled.operations import Operation, database, kinds
 from survey.compiled.second import SETTINGS, directions
 
@@ -151,13 +153,50 @@ def test_nets_are_what_hand_written_hessians_say(name, backend):
 
     Of a view of x the default backend keeps x.
     """
-    frozen, trained, *_ = BY
+    frozen, trained, *weights = BY
     for given in forms(name):
         assert by_name(name, given, frozen, backend) == WRONG
     assert by_name(name, "x", trained, backend) == table.RAISES
     assert by_name(name, "2 x", trained, backend) == WRONG
     of_view = {"aot_eager": WRONG, "inductor": table.RAISES}
     assert by_name(name, "view", trained, backend) == of_view[backend]
+    for given, by in product(forms(name), weights):
+        assert by_name(name, given, by, backend) == table.RAISES
+
+
+def twice(f, x, asked):
+    """The second derivative beside another way to all that is asked; the word of its refusal."""
+    total = (f(x) * torch.tensor([1.0, 2.0])).sum() + (x.sum() + sum(p.sum() for p in asked)) ** 2
+    (first,) = grad(total, x, create_graph=True)
+    try:
+        return torch.cat([part.flatten() for part in grad((first**2).sum(), asked)])
+    except RuntimeError as error:
+        return kind_of(str(error))
+
+
+def seen(f, x, asked):
+    """Compiled by the backend that most rows are about, beside eager."""
+    torch._dynamo.reset()
+    said = twice(torch.compile(f, backend="aot_eager"), x, asked)
+    if isinstance(said, str):
+        return said
+    return RIGHT if torch.allclose(said, twice(f, x, asked)) else WRONG
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["MLP, tanh", "layer norm"])
+def test_a_net_compiled_as_users_do_gives_its_rows(name):
+    """With its Parameters, and none of the code that the rows were made by."""
+    stored = table.cases(table.of(ROWS, command.VERSION, "aot_eager", "net"))
+    told = {key[3:]: row["beside"] for key, row in stored.items()}
+    x = torch.linspace(-1, 1.5, 9, dtype=torch.float64).sin().reshape(3, 3)
+    x = x.clone().requires_grad_()  # no view, as the table has it
+    for by, (given, prepared) in product([*BY][:3], GIVEN.items()):
+        torch.manual_seed(0)
+        net = NETS[name]().double().requires_grad_(by != [*BY][0])
+        asked = [*net.parameters()] if by == [*BY][2] else [x]
+        assert seen(lambda x: net(prepared(x)), x, asked) == told[name, by, given]  # noqa: B023
+    assert seen(net, 2 * x, [x]) == REFUSES  # the sentence: what it keeps, 2x, leads to x
 
 
 def test_the_page_is_made_from_the_table():

@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from torch.func import functional_call
 
 BY = {
     "x, weights frozen": "the weights do not require grad; by x, twice: a force, a curvature",
@@ -69,27 +68,29 @@ class Net:
 
     def __init__(self, name, given="x", by="x, weights frozen"):
         torch.manual_seed(0)
-        self.net = NETS[name]().double().eval()
-        prepared = GIVEN[given]
+        net, prepared = NETS[name]().double().eval(), GIVEN[given]
         x = torch.randn(3, 3, dtype=torch.float64)
-        named = dict(self.net.named_parameters())
-        weights = [p.detach().clone() for p in named.values()]
+        self.weights = list(net.parameters())
+        weights = [p.detach().clone() for p in self.weights]
         several = range(1, len(weights) + 1)
         self.points, self.moved, self.asked = [x, *weights], range(1), range(1)
         if by == "x, weights frozen":
-            self.net.requires_grad_(False)
+            net.requires_grad_(False)
             self.points = [x]
         elif by == "x, then the weights":
             self.asked = several
         elif by == "all":
             self.moved = self.asked = range(len(self.points))
 
-        def function(x, *weights):
-            if not weights:
-                return self.net(prepared(x))
-            return functional_call(self.net, dict(zip(named, weights, strict=True)), prepared(x))
+        self.function = lambda x: net(prepared(x))
 
-        self.function = function
+    def leaves(self, at):
+        """x as a leaf; behind it, where they are trained, the Parameters with these values."""
+        x, *values = at
+        for weight, value in zip(self.weights, values, strict=bool(values)):
+            weight.data.copy_(value)
+        return [x.detach().clone().requires_grad_(), *self.weights[: len(values)]]
 
     def __call__(self, function, points):
-        return [function(*points)]
+        """The output; of the points x alone can have a graph before it: a Parameter is a leaf."""
+        return [function(points[0])]

@@ -70,6 +70,9 @@ class Operation:
     def function(self, *args, **kwargs):
         return self.entry.op(*args, **kwargs)
 
+    def leaves(self, at):
+        return [p.detach().clone().requires_grad_() for p in at]
+
     def __call__(self, function, points):
         """Outputs at `points`, those that require grad, through `function`, compiled or not.
 

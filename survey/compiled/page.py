@@ -16,9 +16,10 @@ REPORT = Path(__file__).with_name("REPORT.md")
 PROGRAM = re.compile(r"```python\n(.*?)```\n+```\n(.*?)```", re.DOTALL)  # and what it prints
 
 RULE = """\
-Compiled code raises where the second pass meets its backward on the way to what you ask for: where
-something follows that is not linear in its result, or where a tensor that it keeps leads to it.
-Everywhere else it counts its own second derivative as 0, without a word."""
+What is compiled is one operation to autograd, and what it made and keeps comes back without a
+graph. It raises where the second pass comes to its backward: something follows that is not linear
+in its result, or a tensor that it keeps leads to what you ask for. Otherwise what it should add is
+missing, and nothing tells you."""
 
 KINDS = "real", "complex"
 # The page shows the first ten of these that are wrong: five of those that the default backend gets
@@ -264,9 +265,8 @@ What that means for most nets (the table of ten has each):
 - You ask for x, as for a force or a curvature. Compiled as a whole, net(x) with
   trained weights keeps x itself and raises; net(2x), or a net with frozen weights, keeps other
   tensors and is silent.
-- You ask for weights, as in a gradient penalty. The default backend keeps the weights and raises;
-  `aot_eager`, the backend for debugging, keeps a view of the plain tensors that were asked here and
-  is silent; with the `nn.Parameter`s of an MLP it raised, too.
+- You ask for weights, as in a gradient penalty. What is compiled keeps the net's Parameters, and
+  raises.
 - Something follows that is not linear, as the square in a loss: it raises.
 - Nothing else leads to x, no x² beside the net and nothing before it: there is no number, and
   autograd says so.
@@ -279,7 +279,9 @@ number is right.
 
 NETS_ARE = """
 Compiled with both backends on torch {}; where they differ, `aot_eager` / default. "Silent" is in at
-least one of the five settings below, in float64, with x of shape (3, 3).
+least one of the five settings below, in float64, with x of shape (3, 3). The weights are the net's
+own Parameters. The default backend was asked so about the first three nets, which gave what plain
+tensors in their place had given; its other rows are with plain tensors.
 """
 
 ABOUT = """
@@ -296,7 +298,7 @@ settings:
 |---|---|
 | `alone` | f(x) |
 | `beside` | f(x) + x²; where weights are asked for, (sum of x and weights)² |
-| `before` | f(x + (x - x0)²/2), where x0 is x as a constant: something precedes f |
+| `before` | f(x + (x - x0)²/2), x0 is x as a constant: something precedes f, but no Parameter |
 | `after` | y + (y - y0)²/2 with y = f(x), where y0 is y as a constant: something follows f |
 | `both` | before and after |
 

@@ -6,7 +6,8 @@ fixed directions u, one for each argument that is moved: every entry of it is in
     alone   z = f(x)
     beside  z = f(x), and the loss has + x^2; where weights are asked of a derivative by x, the
             square of the sum of both
-    before  z = f(x + (x - x0)^2 / 2)               a graph before f; x0 is x, as a constant
+    before  z = f(x + (x - x0)^2 / 2)               a graph before f; x0 is x, as a constant;
+            weights are Parameters, which have none before them
     after   z = y + (y - y0)^2 / 2, y = f(x)        a graph after f
     both    before and after
 
@@ -58,14 +59,16 @@ def compiled(f, backend):
 
 def loss_of(f, function, setting, at=None):
     """The arguments, as leaves, and the loss there. The settings bend about f.points."""
-    points = [p.detach().clone().requires_grad_() for p in (at or f.points)]
+    # First, because a net has one set of weights.
+    constants = values(f) if setting in ("after", "both") else ()
+    points = f.leaves(at or f.points)
     bent = {*f.moved, *f.asked}
     xs = list(points)
     for i in bent if setting in ("before", "both") else ():
         xs[i] = points[i] + (points[i] - f.points[i]) ** 2 / 2
     ys = f(function, xs)
     if setting in ("after", "both"):
-        ys = [y + (y - y0) ** 2 / 2 for y, y0 in zip(ys, values(f), strict=True)]
+        ys = [y + (y - y0) ** 2 / 2 for y, y0 in zip(ys, constants, strict=True)]
     loss = sum((w * y).sum() for w, y in zip(directions(ys, 10), ys, strict=True))
     if setting == "beside" and f.moved == f.asked:
         loss = loss + sum((points[i] ** 2).sum() for i in bent)
@@ -118,8 +121,7 @@ def with_zeros(tensors, like):
 
 
 def values(f):
-    points = [p.clone().requires_grad_() for p in f.points]
-    return [y.detach() for y in f(f.function, points)]
+    return [y.detach() for y in f(f.function, f.leaves(f.points))]
 
 
 def directions(like, seed):
