@@ -36,6 +36,7 @@ EDITED = "modified by an inplace operation"  # what torch says of a saved tensor
 NAMES = {  # private name -> what it is used for
     "torch.autograd._engine_run_backward": "where every pass of the engine begins",
     "torch.autograd._is_checkpoint_valid": "what a checkpoint asks before it refuses",
+    "torch.autograd.functional._autograd_grad": "what it takes for 0, since it has no graph",
     "torch.autograd.forward_ad._current_level": "whether forward mode is on",
     "torch.autograd.forward_ad._set_fwd_grad_enabled": "to switch forward mode on",
     "torch.autograd.function.BackwardCFunction.__init__": "where a call of a Function begins",
@@ -214,6 +215,11 @@ except ImportError as error:
 def engine_replaced(by: Callable[[Callable], Callable]) -> AbstractContextManager[None]:
     """Inside, each backward pass, in every thread, calls `by(engine)` instead of the engine."""
     return replaced(torch.autograd, {"_engine_run_backward": by})
+
+
+def functional_replaced(by: Callable[[Callable], Callable]) -> AbstractContextManager[None]:
+    """Inside, `torch.autograd.functional` takes gradients by `by(...)` instead."""
+    return replaced(torch.autograd.functional, {"_autograd_grad": by})
 
 
 def checkpoints_allowed() -> AbstractContextManager[None]:

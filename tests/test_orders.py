@@ -3,7 +3,7 @@
 import pytest
 import torch
 from made_functions import function, of_inputs, save_x
-from torch.autograd import grad
+from torch.autograd import forward_ad, functional, grad
 from torch.utils.checkpoint import checkpoint
 
 from double_backward import assert_all_double_backward, detect_intermediates, diagnose_all
@@ -574,3 +574,45 @@ def test_an_output_that_gets_its_gradient_in_the_second_backward_is_differentiat
             table = diagnose_all(lambda f=f, uses=uses: step(f, uses))
             assert table.ok is (right_up_to >= uses), (uses, table)
             assert table.order == 2
+
+
+def cuts_grad_out(ctx, g):
+    return g.detach() * 3 * ctx.saved_tensors[0] ** 2
+
+
+def test_what_functional_takes_for_zero_is_counted():
+    """It does not enter the engine for a gradient without a graph, nor for one that lacks a way."""
+    kept, cut, x = CUBES[1], function(save_x, cuts_grad_out, "Cut"), point()
+    hessian = diagnose_all(lambda: functional.hessian(lambda x: kept.apply(x).sum(), x))
+    assert (hessian.order, hessian.ok) == (2, False)  # it was all 0
+    for f, ok in ((kept, True), (cut, False), (CUBES[9], True)):
+        squared = square_of(f)
+        assert diagnose_all(lambda s=squared: functional.jvp(s, x, x)).ok is ok, f
+
+
+def square_of(function):
+    return lambda x: function.apply(x) ** 2
+
+
+class WithJvp(CUBES[1]):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_forward(x)
+        return kept(ctx, x)
+
+    @staticmethod
+    def jvp(ctx, t):
+        return t * 3 * ctx.saved_tensors[0] ** 2
+
+
+def test_a_tangent_is_a_first_derivative_until_a_pass_goes_back_through_it():
+    def tangent():
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.ones_like(x))
+            return forward_ad.unpack_dual(WithJvp.apply(dual)).tangent
+
+    x = leaf()
+    once = diagnose_all(tangent)
+    assert (once.order, once.ok) == (1, True)
+    again = diagnose_all(lambda: grad((tangent() * x).sum(), x))
+    assert (again.order, again.ok) == (2, False)

@@ -27,7 +27,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from double_backward._torch import engine_replaced, metadata_of, number_of, unwrapped
+from double_backward._torch import (
+    engine_replaced,
+    functional_replaced,
+    metadata_of,
+    number_of,
+    unwrapped,
+)
 from double_backward.calls import is_unheard
 from double_backward.graphs.walk import walk
 
@@ -39,6 +45,8 @@ class Counted(Protocol):
     """Something that is told how often it is differentiated."""
 
     def differentiated(self, times: int) -> None: ...
+
+    def differentiated_by_grad_out(self) -> None: ...
 
 
 class Through(NamedTuple):
@@ -63,6 +71,7 @@ class Pass:
         self.inputs = list(inputs)  # what it differentiates by, as long as it runs
         self.grad_outs = [weakref.ref(g) for g in grad_outs if isinstance(g, Tensor)]
         self._through: dict[tuple, Through] = {}
+        self.recorded: dict[int, Counted] = {}  # whose gradients have a graph
 
     @property
     def through(self) -> list[Through]:
@@ -74,16 +83,24 @@ class Pass:
         if key not in self._through or self._through[key].times < met.times:
             self._through[key] = met
 
-    def follows(self, earlier: "Pass", met: Iterable[Through]) -> None:
+    def follows(self, earlier: "Pass", met: Iterable[Through], has_graph: bool = True) -> None:
         """Note that this pass differentiates the result of an earlier one, through `met`.
 
         A derivative by grad_outs of the earlier pass does not count, since all is linear in these:
-        `torch.autograd.functional.hvp` computes a product with a vector in this way.
+        `torch.autograd.functional.hvp` computes a product with a vector in this way. Without a
+        graph nothing leads there, either.
         """
-        given = [g() for g in earlier.grad_outs]
-        linear = self.inputs and all(any(x is g for g in given) for x in self.inputs)
+        linear = has_graph and self.is_by_grad_outs_of(earlier)
         for each in met:
-            self.goes_through(Through(each.counted, each.times + (not linear)))
+            if linear:
+                each.counted.differentiated_by_grad_out()
+                self.goes_through(Through(each.counted, each.times))
+            else:
+                self.goes_through(Through(each.counted, each.times + 1))
+
+    def is_by_grad_outs_of(self, earlier: "Pass") -> bool:
+        given = [g() for g in earlier.grad_outs]
+        return bool(self.inputs) and all(any(x is g for g in given) for x in self.inputs)
 
 
 class Passes:
@@ -92,6 +109,7 @@ class Passes:
     def __init__(self) -> None:
         self._running: list[Pass] = []
         self._any_recorded = False
+        self._by_grad_outs: list[Pass] = []  # that some pass may differentiate by their grad_outs
         # Results without a graph: their pass, what it went through, and a number that is below the
         # numbers of all nodes that are made afterwards.
         self._lost: list[tuple[Pass, list[Through], int]] = []
@@ -106,7 +124,7 @@ class Passes:
     @contextmanager
     def met(self) -> Iterator[None]:
         """Inside, the passes of every thread are met."""
-        with engine_replaced(self._met_in):
+        with engine_replaced(self._met_in), functional_replaced(self._left_out):
             yield
 
     def recorded(
@@ -131,6 +149,8 @@ class Passes:
         before = [x.grad_fn for x in inputs.values() if x.grad_fn is not None]
         made: dict[Any, list[Through]] = {}
         for place, g in found.items():
+            if g.grad_fn is not None:
+                this.recorded[id(counted(place))] = counted(place)
             if g.grad_fn is not None and g.grad_fn not in before:
                 made.setdefault(g.grad_fn, []).append(Through(counted(place), times))
             elif place in inputs and inputs[place].requires_grad:
@@ -141,6 +161,15 @@ class Passes:
             follow = functools.partial(self._follow, this, met)
             _when_met(own, follow)
             metadata_of(own).setdefault(RECORDED, []).append((list(inputs.values()), follow))
+
+    def tangents(self, counted: Counted, call: Any, outs: Any) -> None:
+        """A jvp has run, outside of `torch.func`, and a pass may go back through what it returned;
+        where that has no graph, nobody can be seen to."""
+        for out in outs if isinstance(outs, tuple) else (outs,):
+            if isinstance(out, Tensor) and out.grad_fn is not None:
+                _when_met(out.grad_fn, functools.partial(counted.differentiated, 2))
+            elif isinstance(out, Tensor) and torch.is_grad_enabled() and call.inputs:
+                counted.differentiated(2)
 
     def _follow(self, earlier: Pass, met: list[Through]) -> None:
         running = self.running or Pass()
@@ -160,13 +189,29 @@ class Passes:
             try:
                 if this.inputs:
                     self._follow_all(t_outputs, this.inputs)
+                    self._follow_grad_outs(this)
                 results = engine(t_outputs, *args, **kwargs)
             finally:
                 self._running.remove(this)
             if given.get("create_graph") and this.through:
                 self._await(this, t_outputs, None if given.get("accumulate_grad") else results)
             this.inputs = []
+            if this.recorded and this.grad_outs:
+                self._by_grad_outs.append(this)
             return results
+
+        return run
+
+    def _left_out(self, grad: Callable) -> Callable:
+        """`torch.autograd.functional`, which gives 0 for what has no graph, and does not enter the
+        engine for it."""
+
+        @functools.wraps(grad)
+        def run(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            without = [y for y in outputs if isinstance(y, Tensor) and not y.requires_grad]
+            if without and not is_unheard():
+                self._may_hold_lost(Pass((), inputs), without)
+            return grad(outputs, inputs, *args, **kwargs)
 
         return run
 
@@ -178,6 +223,14 @@ class Passes:
             for applied, follow in list(metadata_of(node.fn).get(RECORDED, ())):
                 if _leads_to(applied, inputs):
                     follow()
+
+    def _follow_grad_outs(self, this: Pass) -> None:
+        """Also where no way leads there any more."""
+        here = self._by_grad_outs
+        here[:] = [each for each in here if any(g() is not None for g in each.grad_outs)]
+        for earlier in filter(this.is_by_grad_outs_of, here):
+            for counted in earlier.recorded.values():
+                counted.differentiated_by_grad_out()
 
     def _await(self, this: Pass, t_outputs: Sequence[Any], results: Sequence[Any] | None) -> None:
         """Notice later passes that differentiate the results of a pass, None if these are in
@@ -208,7 +261,7 @@ class Passes:
             nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
             elsewhere = this.thread != earlier.thread  # each thread has numbers of its own
             if elsewhere or any(node is None or number_of(node) > number for node in nodes):
-                this.follows(earlier, met)
+                this.follows(earlier, met, has_graph=False)
                 self._lost.remove(lost)
 
 

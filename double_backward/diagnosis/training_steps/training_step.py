@@ -306,12 +306,16 @@ class _Kind:
     whole: int = 0  # how often it is differentiated, where it was not seen which parts are
     parts: dict[tuple, "_Part"] = field(default_factory=dict)  # the parts that were seen
     recorded: bool = False  # whether a derivative of it was recorded, so that another may follow
+    by_grad_out: bool = False  # a pass asks how its gradient depends on grad_out
     first: Any = None  # a weak reference to that call
     last: Any = None  # a weak reference to the last call of this kind
     refused: str = ""  # why the arguments could not be kept
 
     def differentiated(self, times: int) -> None:
         self.whole = max(self.whole, times)
+
+    def differentiated_by_grad_out(self) -> None:
+        self.by_grad_out = True
 
     def call(self, args: Sequence) -> Call:
         call = Call(self.function, args, self.keywords, self.state)
@@ -320,6 +324,10 @@ class _Kind:
 
     def part(self, place: int, outputs: frozenset[int]) -> "_Part":
         return self.parts.setdefault((place, outputs), _Part(place, outputs))
+
+    @property
+    def asks_grad_out(self) -> bool:
+        return self.by_grad_out or any(part.by_grad_out for part in self.parts.values())
 
     @property
     def order(self) -> int:
@@ -370,9 +378,13 @@ class _Part:
     place: int
     outputs: frozenset[int]
     times: int = 0  # how often it is taken, counting the first derivative
+    by_grad_out: bool = False  # a pass asks how it depends on grad_out
 
     def differentiated(self, times: int) -> None:
         self.times = max(self.times, times)
+
+    def differentiated_by_grad_out(self) -> None:
+        self.by_grad_out = True
 
 
 @dataclass
@@ -398,6 +410,9 @@ class _Uses:
 
     def differentiated(self, times: int) -> None:
         self.beyond = max(self.beyond, times)
+
+    def differentiated_by_grad_out(self) -> None:
+        """Of what is left over nothing is called right."""
 
     def of_this_kind(self, call: Call, way: int = 0) -> "_Kind | _Uses":
         """The `_Kind` of a call; `self` if there are too many kinds, or its inputs have changed.
@@ -555,7 +570,12 @@ class Met(Listener):
             if _can_be_asked(asked):
                 self._count(call, asked)
         if call in self._counted:
-            self._counted[call].differentiated(_times(call))
+            counted = self._counted[call]
+            if any(levels()) or call.transformed:
+                counted.differentiated(_times(call))
+            else:
+                counted.differentiated(1)
+                self._passes.tangents(counted, call, outs)
         return outs
 
     def _counted_ones(self) -> Iterator["_Uses | _Kind"]:
@@ -782,6 +802,8 @@ def _as_the_step_goes(
     if kind.order == 1 and differs and found.verdict is not Verdict.FIRST_DERIVATIVE_WRONG:
         rest = [replace(f, severity="note") for f in found.findings if f not in differs]
         found = replace(found, verdict=Verdict.SURROGATE_GRADIENT, findings=[*differs, *rest])
+    if kind.asks_grad_out and any(f.code == "grad_out_path_cut" for f in found.findings):
+        kind.differentiated(2)
     rows = {**found.forward_mode, **found.torch_func}
     wrong = {name for name, row in rows.items() if row.outcome in WRONG} & forward
     if found.ok and wrong:
