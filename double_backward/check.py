@@ -885,11 +885,25 @@ def _settled(followed: Compared, other: Compared, *near: Compared) -> Compared:
 
 
 def _unclear(followed, other):
-    """`UNCLEAR`, since tangents and differences disagree about the truth: with both numbers, and
-    that of autograd."""
-    numbers = (f"{number:.4g}" for number in (followed.expected, other.expected, followed.got))
-    text = Phrase("tangents give {}, differences {}, autograd {}", *numbers)
+    """What tangents and differences say, and autograd: the two disagree about the truth, or it is
+    lost beside the first derivative, or differences know nothing of it."""
+    truths, got = (followed.expected, other.expected), f"{followed.got:.4g}"
+    one, two = (f"{number:.4g}" for number in truths)
+    if other.outcome is Outcome.UNCLEAR:
+        text = Phrase("differences know nothing of it; tangents give {}, autograd {}", one, got)
+    elif abs(truths[0] - truths[1]) > COUNTS * max(map(abs, truths)):
+        said = "tangents give {}, differences {}, which disagree; autograd {}"
+        text = Phrase(said, one, two, got)
+    else:
+        said = "too small to judge: tangents give {}, differences {}, autograd {}"
+        text = Phrase(said, one, two, got)
     return replace(followed, outcome=Outcome.UNCLEAR, text=text)
+
+
+def in_doubt(expected: Expected, found: Checked) -> Checked:
+    """What tangents find wrong, where little but rounding is left of it: with both numbers."""
+    other = _checked(expected.by_differences(), None).by_input
+    return replace(found, by_input=_unclear(found.by_input, other))
 
 
 def _checked(expected, vjp):

@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from made_functions import codes, function, of_inputs
+from made_functions import codes, function, message, of_inputs
 
 from double_backward import diagnose
 
@@ -276,3 +276,27 @@ def test_a_multiple_that_is_not_finite_is_not_asked(scale):
     found = diagnose(small.apply, point)
     assert found.verdict in ("supported", "not_checked"), found
     assert "backward_not_linear" not in codes(found), found
+
+
+def softplus(ctx, x):
+    ctx.save_for_backward(torch.sigmoid(x))
+    return torch.nn.functional.softplus(x)
+
+
+constant_slope = function(softplus, lambda ctx, g: g * ctx.saved_tensors[0]).apply
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (25.0, "too small to judge: tangents give 1.325e-10, differences 1.326e-10, autograd 0"),
+        (31.0, "tangents give 4.072e-13, differences -3.719e-15, which disagree; autograd 0"),
+        (36.0, "differences know nothing of it; tangents give 3.051e-15, autograd 0"),
+    ],
+)
+def test_what_tangents_and_differences_say_is_told_where_it_is_unclear(at, said):
+    """The slope of softplus has as good as cancelled; backward takes it for a constant."""
+    found = diagnose(constant_slope, torch.tensor([at], dtype=torch.float64, requires_grad=True))
+    assert found.verdict == "not_checked"
+    assert f"unclear: {said}. Hand in another" in message(found, "differences_disagree")
+    assert {row.outcome for row in found.settings.values()} == {"unclear"}, found

@@ -616,20 +616,7 @@ BESIDES = {
     ),
     "differences_disagree": Rule(
         (1, "gradcheck"),
-        lambda e: (
-            e.verdict is Verdict.NOT_CHECKED
-            and not (
-                e.too_rough
-                or e.raises_beside
-                or e.inexact
-                or e.not_apart
-                or e.measured.drowned
-                or e.unasked
-            )
-        ),
-        "Finite differences can be trusted at no element: around this point fn or its derivative "
-        "jumps, has a kink or is not finite, or is noisy. Hand in another point, or a fn without "
-        "the noise.",
+        words.differences_disagree,
     ),
     "lost_in_rounding": Rule(
         (1, "gradcheck"),

@@ -595,6 +595,22 @@ def not_finite(e: Evidence) -> str:
     )
 
 
+def differences_disagree(e: Evidence) -> str | None:
+    """Why nothing is said of it, where nobody else knows why."""
+    known = e.too_rough or e.raises_beside or e.inexact or e.not_apart or e.unasked
+    if e.verdict is not Verdict.NOT_CHECKED or known or e.measured.drowned:
+        return None
+    unclear = (row.text for row in e.rows if row.outcome is Outcome.UNCLEAR and row.text)
+    if text := next(unclear, ""):
+        said = "What the second derivative should be is unclear: {}. Hand in another point."
+        return Phrase(said, text)
+    return Phrase(
+        "Finite differences can be trusted at no element: around this point fn or its derivative "
+        "jumps, has a kink or is not finite, or is noisy. Hand in another point, or a fn without "
+        "the noise."
+    )
+
+
 def nothing_but_zero(e: Evidence) -> str | None:
     """A note on a 0 that is right, and that the reader may not expect."""
     if e.verdict is not Verdict.SUPPORTED or e.first_is_wrong:

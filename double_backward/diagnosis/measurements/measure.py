@@ -313,10 +313,17 @@ def _checked(expected, is_gradient):
     found = check.check(expected)
     if found.bad and found.error is None:
         solid = check.without_rounding(expected)
-        found = found if solid is expected else check.check(solid)
+        if solid is not expected:
+            followed = expected.exact and found.by_input.outcome is Outcome.WRONG
+            doubted = followed and not solid.probes
+            found = check.in_doubt(expected, found) if doubted else check.check(solid)
         expected = solid
     speaks = expected.is_known.all() or expected.tells
-    if found.unresolved and found.by_input.outcome is Outcome.UNCLEAR and not speaks:
+    if (
+        found.unresolved
+        and found.by_input.outcome is Outcome.UNCLEAR
+        and (found.by_input.text or not speaks)
+    ):
         constant = found.by_input
     elif is_gradient and expected.known == 1 and speaks:
         constant = check.symmetric(expected)
@@ -386,7 +393,7 @@ def _rows(probe, said, expected, checked):
             row = replace(
                 row,
                 outcome=outcome,
-                text=worst.text or row.text,
+                text=worst.text if outcome is Outcome.UNCLEAR else worst.text or row.text,
                 # `tied` is the sum of the other two, which may cancel in it.
                 resolution=max(part.resolution for part in parts[:2]),
                 resolution_of_one=max(part.resolution_of_one for part in parts[:2]),

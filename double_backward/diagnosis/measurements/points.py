@@ -80,9 +80,10 @@ def _at_a_telling_point(target: Target, order: int) -> tuple[Measured, bool]:
 
 
 def _has_cancelled(here: Measured) -> bool:
-    """Whether terms have cancelled, so that fn stands still by differences only; then a derivative
-    of 0 beside the point tells nothing."""
-    return here.drowned or (here.expected is not None and here.expected.has_cancelled)
+    """Whether terms have cancelled, so that fn stands still by differences only, or whether its
+    rows are unclear; then a derivative of 0 beside the point tells nothing."""
+    unclear = any(row.outcome is Outcome.UNCLEAR and row.text for row in here.second.values())
+    return here.drowned or unclear or (here.expected is not None and here.expected.has_cancelled)
 
 
 def _beside(target: Target) -> Iterator[list[Tensor]]:
