@@ -172,6 +172,27 @@ def test_after_a_while_it_ends_and_says_what_was_running(fn, where):
     assert f"while this was running: {where}" in found.findings[0].message
 
 
+def test_an_import_is_not_ended_half_way(tmp_path, monkeypatch):
+    """A package of which one module is loaded, and the next is not, breaks all that comes later."""
+    (tmp_path / "loads_slowly.py").write_text(
+        "import time\nfor _ in range(60):\n    time.sleep(0.01)\nlast = 2\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = []
+
+    def loads():
+        with limited(0.2):
+            import loads_slowly
+
+            loaded.append(loads_slowly.last)
+            for _ in range(3000):
+                time.sleep(0.01)
+
+    with pytest.raises(TookTooLong):
+        loads()
+    assert loaded == [2]
+
+
 def test_what_is_known_to_be_wrong_is_told_where_time_was_too_short_for_the_rest(monkeypatch):
     def late(*_):
         raise TookTooLong

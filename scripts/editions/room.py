@@ -169,11 +169,13 @@ def letters(text):
 
 
 def without_asides(piece: Piece) -> Piece:
-    """A sentence in brackets is for the speaker's notes."""
+    """A sentence in brackets is for the speaker's notes, unless there is nothing else to show."""
     if piece.kind not in ("text", "answer"):
         return piece
     words = re.sub(" +$", "", ASIDE.sub("", piece.words), flags=re.MULTILINE).strip()
-    return replace(piece, words=words, whole=piece.words) if words != piece.words else piece
+    if words in ("", piece.words):
+        return piece
+    return replace(piece, words=words, whole=piece.words)
 
 
 def parted(piece: Piece) -> Iterator[Piece]:

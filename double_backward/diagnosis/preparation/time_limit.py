@@ -5,6 +5,7 @@ import functools
 import os
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
@@ -45,8 +46,8 @@ def limited(seconds: float | None) -> Iterator[None]:
     """Inside, raise `TookTooLong` after so many seconds; never if that is None.
 
     It is raised as soon as Python code runs again in this thread, or in one in which autograd calls
-    a backward; a single call of compiled code is not interrupted. If fn catches it, it is raised
-    again.
+    a backward; a single call of compiled code is not interrupted, nor is an import: what is half
+    loaded makes errors of whatever uses it later. If fn catches it, it is raised again.
     """
     if seconds is None:
         yield
@@ -90,20 +91,31 @@ class _Limit:
         self.threads, self.sent = set[int](), list[weakref.ref]()
         self.known_by = weakref.ref(self)
         self.running = ""
+        self.imports = _imports(sys._getframe())  # the caller's module may be loaded just now
 
     def end(self) -> None:
+        while not self.is_over and self._is_importing():
+            time.sleep(0.01)
         with self.lock:
             if self.is_over:
                 return
-            frames = dict(sys._current_frames())
-            mine = frames.pop(self.thread, None)
-            others = {k: f for k, f in frames.items() if k not in self.before and _backward(f)}
+            mine, others = self._frames()
             stacks = [traceback.extract_stack(f) for f in [*others.values(), mine] if f]
             self.running = next(filter(None, map(innermost_of, stacks)), "")
             self.threads = {*others, self.thread}
             _late.append(self.known_by)
             for thread in self.threads:
                 _raise_in(thread, TookTooLong)
+
+    def _frames(self) -> tuple[FrameType | None, dict[int, FrameType]]:
+        """What runs in the thread, and in each one that autograd began for it."""
+        frames = dict(sys._current_frames())
+        mine = frames.pop(self.thread, None)
+        return mine, {k: f for k, f in frames.items() if k not in self.before and _backward(f)}
+
+    def _is_importing(self) -> bool:
+        mine, others = self._frames()
+        return _imports(mine) > self.imports or any(map(_imports, others.values()))
 
     def over(self) -> None:
         """End the limit, and take back an error that was sent and has not been raised yet."""
@@ -125,6 +137,15 @@ class _Limit:
         if thread in self.threads:
             again = functools.partial(_RAISE, thread, TookTooLong)
             self.sent.append(weakref.ref(error, again))
+
+
+def _imports(frame: FrameType | None) -> int:
+    """How many imports, one inside another, a thread is in."""
+    count = 0
+    while frame is not None:
+        count += frame.f_code.co_filename == "<frozen importlib._bootstrap>"
+        frame = frame.f_back
+    return count
 
 
 def _backward(frame: FrameType | None) -> bool:
