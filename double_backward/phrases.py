@@ -48,24 +48,25 @@ def language() -> str:
     return os.environ.get("COURSE_LANGUAGE", "")
 
 
-def translation(text: str, into: str | None = None) -> str:
-    """The text in the language `into`, or in the reader's if that is None; "" if it has no
-    translation."""
-    known = text and _known(language() if into is None else into, tuple(FOLDERS))
+def translation(text: str, into: str | None = None, folders: Iterable[Path] = FOLDERS) -> str:
+    """The text in the language `into`, or in the reader's if that is None, by the catalogues in
+    these folders; "" if it has no translation."""
+    folders = tuple(folders)
+    known = text and _known(language() if into is None else into, folders)
     if not known:
         return ""
     template = text.template if isinstance(text, Phrase) else text
     said = known.gettext(template)
     if said and isinstance(text, Phrase) and (text.values or text.named):
-        values = [in_language(value, into) for value in text.values]
-        named = {name: in_language(value, into) for name, value in text.named.items()}
+        values = [in_language(value, into, folders) for value in text.values]
+        named = {name: in_language(value, into, folders) for name, value in text.named.items()}
         said = said.format(*values, **named)
     return _set(said)
 
 
-def in_language(text: Any, into: str | None = None) -> Any:
+def in_language(text: Any, into: str | None = None, folders: Iterable[Path] = FOLDERS) -> Any:
     """The text in the language; unchanged if it has no translation, or is no text."""
-    return (translation(text, into) or text) if isinstance(text, str) else text
+    return (translation(text, into, folders) or text) if isinstance(text, str) else text
 
 
 class _Unknown(gettext.NullTranslations):

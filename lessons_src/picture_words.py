@@ -11,9 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from double_backward.phrases import FOLDERS, Phrase, in_language, language
+from double_backward.phrases import Phrase, in_language, language
 
-FOLDERS += [Path(__file__).parent] if Path(__file__).parent not in FOLDERS else []
+# Read here alone: "forward" is a label in a picture, and the name of a method in a report.
+CATALOGUES = (Path(__file__).parent,)
 
 TEMPLATES = (
     # An outline, see `double_backward/graphs/outline.py`.
@@ -140,7 +141,7 @@ def told_in(data: dict[str, Any], into: str | None = None) -> dict[str, Any]:
         for points in cuts["pictures"].values():
             for state in (state for each in points.values() for state in each["states"].values()):
                 state["words"] = in_words_of(state["words"], into)
-    return told | {"controls": {words: in_language(words, into) for words in CONTROLS}}
+    return told | {"controls": {words: in_language(words, into, CATALOGUES) for words in CONTROLS}}
 
 
 def _line(line: str, into: str | None) -> str:
@@ -150,7 +151,7 @@ def _line(line: str, into: str | None) -> str:
     if told is None:
         return start + _read(name, into)
     row = Phrase("{name}: {told}", name=_read(name, into), told=_read(told, into))
-    return start + in_language(row, into)
+    return start + in_language(row, into, CATALOGUES)
 
 
 def _read(words: str, into: str | None) -> str:
@@ -158,7 +159,7 @@ def _read(words: str, into: str | None) -> str:
     for pattern, template in _patterns():
         if found := pattern.fullmatch(words):
             values = {name: _read(value, into) for name, value in found.groupdict().items()}
-            return in_language(Phrase(template, **values), into)
+            return in_language(Phrase(template, **values), into, CATALOGUES)
     return words
 
 

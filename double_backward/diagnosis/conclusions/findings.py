@@ -382,7 +382,7 @@ CAUSES = {
         "(abs, clamp, a root, a comparison).",
     ),
     "input_frozen": Rule(
-        (1, "frozen w"),
+        (1, "w does not require grad"),
         lambda e: e.is_in("frozen") and {"name": e.measured.situation.name},
         "The numbers are for {name} with requires_grad=False; where all inputs are differentiated "
         "it is right. A backward looks at needs_input_grad, its own or that of a second Function, "
