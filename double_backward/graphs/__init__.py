@@ -86,7 +86,7 @@ def draw(*unnamed: Values, legend: bool = True, **named: Values) -> Drawing:
     output, or returns a wrong number, has all its paths; use `diagnose` to find that.
 
     Args:
-        *unnamed: not drawn; a note in the outline asks for names.
+        unnamed: not drawn; a note in the outline asks for names.
         legend: whether the picture explains its colours and lines.
         **named: tensors of any shape and dtype, or lists or tuples of them. The names appear in the
             picture. `out` is the result of the forward pass, names that start with `grad` are
@@ -113,7 +113,7 @@ def draw_backward(
     graph is retained, and no `.grad` changes.
 
     Args:
-        *unnamed, **named: as for `draw`.
+        unnamed, named: as for `draw`.
         grad_outputs: the gradient that the pass starts with, a tensor of the shape of the first;
             None for ones. The pass is linear: ten times that gives ten times every number.
         legend: whether the picture explains its colours and lines.
