@@ -36,6 +36,26 @@ def test_a_power_of_ten_changes_no_verdict(unit_x, unit_y):
     assert (right.verdict, wrong.verdict) == ("supported", "silently_wrong")
 
 
+@pytest.mark.parametrize("small", [0.0, 1e-5, 4e-4, 0.0042, 0.03])
+@pytest.mark.parametrize("fn", [torch.exp, torch.sin])
+def test_an_element_near_0_is_judged_as_the_others_are(fn, small):
+    """Moved in proportion to itself, it changes little: its term was lost beside theirs."""
+    at = torch.tensor([1.65, -0.97, small, -0.25], dtype=torch.float64, requires_grad=True)
+    slope = {torch.exp: torch.exp, torch.sin: torch.cos}[fn]
+
+    def off(by, at):
+        error = by * (torch.arange(4) == 2)
+
+        def backward(g, x):
+            return g * (slope(x) + error * (slope(x) - slope(x).detach()))
+
+        return diagnose(of_inputs(fn, backward).apply, at).verdict
+
+    assert off(0.0, at) == "supported"
+    if fn is torch.exp or small > 0.001:  # the second derivative of sin is 0 at 0
+        assert off(0.005, at) == "silently_wrong"
+
+
 def test_one_output_far_smaller_than_the_other():
     def both(x):
         return torch.sin(x), cubed_detached(1.0, 1e-9)(x)
