@@ -84,7 +84,7 @@ class Net:
 
         self.function = lambda x: net(prepared(x))
 
-    def leaves(self, at):
+    def leaves_at(self, at):
         """x as a leaf; behind it, where they are trained, the Parameters with these values."""
         x, *values = at
         for weight, value in zip(self.weights, values, strict=bool(values)):

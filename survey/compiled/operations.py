@@ -70,7 +70,7 @@ class Operation:
     def function(self, *args, **kwargs):
         return self.entry.op(*args, **kwargs)
 
-    def leaves(self, at):
+    def leaves_at(self, at):
         return [p.detach().clone().requires_grad_() for p in at]
 
     def __call__(self, function, points):

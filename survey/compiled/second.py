@@ -61,7 +61,7 @@ def loss_of(f, function, setting, at=None):
     """The arguments, as leaves, and the loss there. The settings bend about f.points."""
     # First, because a net has one set of weights.
     constants = values(f) if setting in ("after", "both") else ()
-    points = f.leaves(at or f.points)
+    points = f.leaves_at(at or f.points)
     bent = {*f.moved, *f.asked}
     xs = list(points)
     for i in bent if setting in ("before", "both") else ():
@@ -121,7 +121,7 @@ def with_zeros(tensors, like):
 
 
 def values(f):
-    return [y.detach() for y in f(f.function, f.leaves(f.points))]
+    return [y.detach() for y in f(f.function, f.leaves_at(f.points))]
 
 
 def directions(like, seed):
