@@ -361,7 +361,7 @@ def test_on_paper_no_line_of_the_instructors_edition_is_cut_and_no_fold_is_close
     page.emulate_media(media="print")
     assert page.evaluate(CUT) == 0
     # Numbers of cells would stand between the two parts of what goes on overleaf.
-    page.add_style_tag(content=".jp-InputPrompt { visibility: hidden; }")
+    page.add_style_tag(content=".jp-InputPrompt, .jp-OutputPrompt { visibility: hidden; }")
     sheets = printed(page)
     least = 0 if lesson.name.startswith("0_") else 50  # that one has no exercises of ours
     assert lost(page, sheets, least) == []
