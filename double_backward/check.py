@@ -818,15 +818,11 @@ def _of_small_changes(expected: Expected) -> Expected | None:
     others, as where an element of an input is near 0: their terms are lost in the sum with the
     other ones. None where there are no such elements."""
     change, v = expected.by_input.value, torch.zeros_like(expected.g)
-    terms = _weighed(expected.weights, change).abs()
     least = math.sqrt(torch.finfo(expected.dtype).eps) * expected.g.abs()
-    start = 0
-    for count in expected.sizes:
-        here = slice(start, start := start + count)
-        lost = (expected.weights[here] != 0) & (change[here].abs() > least[here])
-        lost &= terms[here] < COUNTS * terms[here].max() if count else lost
-        sizes = torch.where(lost, change[here].abs(), 1.0)
-        v[here] = torch.where(lost, _telling([torch.where(lost, change[here], 0.0)]) / sizes, 0.0)
+    for probe in expected.probes.values():
+        terms = _weighed(probe, change).abs()
+        lost = (probe != 0) & (terms < COUNTS * terms.max()) & (change.abs() > least)
+        v[lost] = _telling([change[lost]]) / change[lost].abs()
     return replace(expected, weights=v).with_constants() if v.any() else None
 
 
@@ -842,14 +838,13 @@ def _with_small_changes(found: Checked, small: Expected, vjp: Vjp | None) -> Che
     followed, other = _checked(small, vjp), _checked(by_differences, vjp).by_input
     if followed.by_input.outcome is not Outcome.WRONG or other.outcome is not Outcome.WRONG:
         return found
-    clear = _is_clear(followed.by_input, other)
-    near = [] if clear else [_checked(one, vjp).by_input for one in _nearby(small)]
-    settled = _settled(followed.by_input, other, *near)
+    settled = _confirmed(small, followed.by_input, other, lambda one: _checked(one, vjp).by_input)
     is_wrong = settled.outcome is Outcome.WRONG
     return replace(found, by_input=settled, wrong=followed.wrong) if is_wrong else found
 
 
 def _settled_check(expected, vjp):
+    """`check` of all elements together, in which the larger changes speak."""
     found = _checked(expected, vjp)
     bad = [part for part in FOLLOWING if getattr(found, part).outcome is Outcome.WRONG]
     if expected.exact and found.unresolved and found.by_input.outcome is Outcome.RIGHT:
@@ -889,6 +884,12 @@ def _of_the_same(everywhere, there, other):
 def _is_clear(followed, other):
     """Whether what is wrong by tangents is so by differences, by more than rounding ever is."""
     return other.outcome is Outcome.WRONG and followed.off > ROUGH
+
+
+def _confirmed(expected, followed, other, again):
+    """`_settled`, where `again` asks nearby what is not clear here."""
+    near = [] if _is_clear(followed, other) else map(again, _nearby(expected))
+    return _settled(followed, other, *near)
 
 
 def _nearby(expected):
@@ -1014,8 +1015,7 @@ def symmetric(expected: Expected) -> Compared:
     other = _symmetric(by_differences, same)
     if not torch.equal(same, v):
         found, other = _of_the_same(found, _symmetric(expected, same), other)
-    near = [] if _is_clear(found, other) else [_symmetric(one, v) for one in _nearby(expected)]
-    return _settled(found, other, *near)
+    return _confirmed(expected, found, other, lambda one: _symmetric(one, v))
 
 
 def _even_terms(expected):

@@ -98,7 +98,7 @@ class Operator:
 
 
 _stands_for: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
-_uncalled: dict[Any, type] = {}
+_uncalled: dict[Any, type] = {}  # keeps these classes alive: nothing else refers to them
 _operators: weakref.WeakKeyDictionary[type, Operator] = weakref.WeakKeyDictionary()
 
 

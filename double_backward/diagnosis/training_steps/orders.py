@@ -150,7 +150,8 @@ class Passes:
         made: dict[Any, list[Through]] = {}
         for place, g in found.items():
             if g.grad_fn is not None:
-                this.recorded[id(counted(place))] = counted(place)
+                uses = counted(place)
+                this.recorded[id(uses)] = uses
             if g.grad_fn is not None and g.grad_fn not in before:
                 made.setdefault(g.grad_fn, []).append(Through(counted(place), times))
             elif place in inputs and inputs[place].requires_grad:

@@ -488,25 +488,26 @@ class Met(Listener):
     def called(self, call: Call) -> None:
         if is_inside_region(call.function):
             return
-        uses = self.functions.setdefault(call.region or call.function, _Uses())
+        uses = self._met(call.region or call.function, call.in_backward)
         uses.calls += not call.transformed
-        uses.in_backward &= call.in_backward
         if call.is_lost:  # a second differentiation cannot be seen
             uses.is_lost(IN_BATCH, 2)
         if writes_in_place(call.function) and not self._ignores(call.function):
             uses.is_lost(f"{WRITES}.", 1)
-        if uses.called is None:
-            uses.called = calling()
         if _can_be_asked(call):
             self._count(call, call)
 
     def tangent_dropped(self, function: type) -> None:
-        uses = self.functions.setdefault(function, _Uses())
+        uses = self._met(function, is_in_backward())
         uses.calls += 1
-        uses.in_backward &= is_in_backward()
-        uses.called = uses.called or calling()
         if not self._ignores(function):
             uses.is_lost(f"{NO_TANGENT}.", max(1, sum(levels())))
+
+    def _met(self, function: type | Region, in_backward: bool) -> _Uses:
+        uses = self.functions.setdefault(function, _Uses())
+        uses.in_backward &= in_backward
+        uses.called = uses.called or calling()
+        return uses
 
     def _ignores(self, function: type) -> bool:
         return any(matches(each, *_known_by(function)) for each in self.ignored)
