@@ -20,7 +20,7 @@ way, only `check` is called again.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -487,8 +487,7 @@ def _by_tangents(line, rtol, atol, dtype, here, n, grads):
         dtype,
         1.0,
     )
-    error = 64 * torch.finfo(dtype).eps * change.abs()
-    by_input = Slope(change, error, error)
+    by_input = _exact(change, dtype)
     by_grad_out, linear = _by_grad_out(line, g, dtype)
     places = tuple(real(grad).numel() for grad in grads)
     weights, share = _weights(g, by_input, by_grad_out, places, dtype)
@@ -509,6 +508,12 @@ def _by_tangents(line, rtol, atol, dtype, here, n, grads):
         linear,
         by_differences,
     )
+
+
+def _exact(change, dtype):
+    """A change by tangents, which rounding alone makes inexact."""
+    error = 64 * torch.finfo(dtype).eps * change.abs()
+    return Slope(change, error, error)
 
 
 def _doubting(expected, followed):
@@ -809,21 +814,44 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
     """Compare what autograd says of backward, or of another `vjp` in its place, with the truth.
     What is wrong by tangents has to be confirmed by differences."""
     found = _settled_check(expected, vjp)
-    small = _of_small_changes(expected) if expected.exact and not found.bad else None
-    return found if small is None else _with_small_changes(found, small, vjp)
+    for small in _of_small_changes(expected) if expected.exact else ():
+        if not found.bad:
+            found = _with_small_changes(found, small, vjp)
+    return found
 
 
-def _of_small_changes(expected: Expected) -> Expected | None:
-    """The same with a v for the elements of G whose change is known and small beside that of the
-    others, as where an element of an input is near 0: their terms are lost in the sum with the
-    other ones. None where there are no such elements."""
-    change, v = expected.by_input.value, torch.zeros_like(expected.g)
+def _of_small_changes(expected: Expected) -> Iterator[Expected]:
+    """The same along all inputs, and along each of several, with a v for the elements of G whose
+    change is known and small beside that of the others, as where an element of an input is near 0,
+    or where one input changes the gradient of another a little: such terms are lost in the sum with
+    the other ones. Nothing along a line that has no such elements."""
     least = math.sqrt(torch.finfo(expected.dtype).eps) * expected.g.abs()
-    for probe in expected.probes.values():
-        terms = _weighed(probe, change).abs()
-        lost = (probe != 0) & (terms < COUNTS * terms.max()) & (change.abs() > least)
-        v[lost] = _telling([change[lost]]) / change[lost].abs()
-    return replace(expected, weights=v).with_constants() if v.any() else None
+    for along in (expected, *_along_each(expected)):
+        change, v = along.by_input.value, torch.zeros_like(expected.g)
+        for probe in expected.probes.values():
+            most = COUNTS * _weighed(probe, expected.by_input.value).abs().max()
+            small = _weighed(probe, change).abs() < most
+            lost = (probe != 0) & small & (change.abs() > least)
+            v[lost] = _telling([change[lost]]) / change[lost].abs()
+        if v.any():
+            yield replace(along, weights=v).with_constants()
+
+
+def _along_each(expected: Expected) -> Iterator[Expected]:
+    """The same where only one of several inputs moves, unless tangents are lost there."""
+    moving = [place for place, d in enumerate(expected.line.d) if d.any()]
+    for place in moving if len(moving) > 1 else ():
+        line = expected.line.by_input_only(place).with_constants()
+        with suppress(tangents.Lost):
+            change = _exact(_followed(line).of_g, expected.dtype)
+            again = partial(_differences_along, line, expected)
+            yield replace(expected, line=line, by_input=change, again=again)
+
+
+def _differences_along(line, expected):
+    outs, grads = line.both()
+    here, n, given = flat([*outs, *grads]), len(flat(outs)), (expected.rtol, expected.atol)
+    return _by_differences(line, *given, expected.dtype, None, here, n, grads)
 
 
 def _with_small_changes(found: Checked, small: Expected, vjp: Vjp | None) -> Checked:

@@ -56,6 +56,26 @@ def test_an_element_near_0_is_judged_as_the_others_are(fn, small):
         assert off(0.005, at) == "silently_wrong"
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("small", [1e-2, 1e-4, 1e-6])
+def test_an_input_that_changes_the_other_gradient_little_is_judged_as_well(small, dtype):
+    """x³ + small x² y²: y is nearly nothing in how the gradient of x changes."""
+    x = torch.tensor([0.5, 1.0, 2.0], dtype=dtype, requires_grad=True)
+    y = torch.tensor([1.5, 0.75, 1.25], dtype=dtype, requires_grad=True)
+
+    def off(by):
+        def backward(g, x, y):
+            in_x = y.detach() * by + y * (1 - by)
+            return g * (3 * x**2 + 2 * small * x * in_x**2), g * 2 * small * x**2 * y
+
+        return of_inputs(lambda x, y: x**3 + small * x**2 * y**2, backward).apply
+
+    assert diagnose(off(0.0), x, y).verdict == "supported"
+    found = diagnose(off(0.01), x, y)
+    assert found.verdict == "silently_wrong"
+    assert found.matrix["x"]["y"] == "wrong"
+
+
 def test_one_output_far_smaller_than_the_other():
     def both(x):
         return torch.sin(x), cubed_detached(1.0, 1e-9)(x)
