@@ -101,6 +101,7 @@ SHARE = 0.5  # of the elements must be known, or nothing is
 KNOWN = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 1e-1}
 
 
+DISAGREE = "differences say otherwise"
 SIXTEEN_BITS = {torch.float16, torch.bfloat16}
 
 
@@ -352,12 +353,18 @@ class Expected:
     rounding: Tensor | None = None  # what rounding leaves in values and G, if that was measured
     linear: bool = True  # whether G is linear in u; if not, as when clipped, `tied` is not asked
     again: Callable[[], "Expected"] | None = None  # takes differences; None: these are differences
-    lost: str = ""  # why tangents could not be followed
+    lost: str = ""  # why tangents could not be followed, or DISAGREE
 
     @property
     def exact(self) -> bool:
         """Whether `by_input` is known by tangents."""
         return self.again is not None
+
+    @property
+    def is_untracked(self) -> bool:
+        """Whether differences speak because tangents end in the code, and not because the two
+        disagree, as they do where little but rounding is left."""
+        return self.lost not in ("", DISAGREE)
 
     def by_differences(self) -> "Expected":
         """The same by differences alone, with the elements whose change both know."""
@@ -520,12 +527,12 @@ def _doubting(expected, followed):
     """What differences say, where the change of an element is not known if it is 0 by differences
     and not by tangents: an element that has cancelled to its last digits, such as 1 - sigmoid(36),
     stands still, too."""
-    change, said = expected.by_input, "differences say otherwise"
+    change = expected.by_input
     doubted = (change.value == 0) & (followed != 0) & followed.isfinite()
     by_input = change._replace(error=torch.where(doubted, torch.inf, change.error))
     g, by_grad_out = expected.g, expected.by_grad_out
     weights, known = _weights(g, by_input, by_grad_out, expected.sizes, expected.dtype)
-    return replace(expected, by_input=by_input, weights=weights, known=known, lost=said)
+    return replace(expected, by_input=by_input, weights=weights, known=known, lost=DISAGREE)
 
 
 def _least(y, dtype):
@@ -814,7 +821,7 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
     """Compare what autograd says of backward, or of another `vjp` in its place, with the truth.
     What is wrong by tangents has to be confirmed by differences."""
     found = _settled_check(expected, vjp)
-    for small in _of_small_changes(expected) if expected.exact else ():
+    for small in _of_small_changes(expected) if expected.exact or expected.is_untracked else ():
         if not found.bad:
             found = _with_small_changes(found, small, vjp)
     return found
@@ -842,6 +849,9 @@ def _along_each(expected: Expected) -> Iterator[Expected]:
     moving = [place for place, d in enumerate(expected.line.d) if d.any()]
     for place in moving if len(moving) > 1 else ():
         line = expected.line.by_input_only(place).with_constants()
+        if not expected.exact:
+            yield _differences_along(line, expected)
+            continue
         with suppress(tangents.Lost):
             change = _exact(_followed(line).of_g, expected.dtype)
             again = partial(_differences_along, line, expected)
@@ -855,7 +865,8 @@ def _differences_along(line, expected):
 
 
 def _with_small_changes(found: Checked, small: Expected, vjp: Vjp | None) -> Checked:
-    """`found`, or what is wrong of small changes, if both tangents and differences say so."""
+    """`found`, or what is wrong of small changes, if differences say so, and tangents where there
+    are any."""
     if _checked(small, vjp).by_input.outcome is not Outcome.WRONG:
         return found
     by_differences = small.by_differences()
@@ -916,7 +927,8 @@ def _is_clear(followed, other):
 
 def _confirmed(expected, followed, other, again):
     """`_settled`, where `again` asks nearby what is not clear here."""
-    near = [] if _is_clear(followed, other) else map(again, _nearby(expected))
+    clear = _is_clear(followed, other) or not expected.exact
+    near = [] if clear else map(again, _nearby(expected))
     return _settled(followed, other, *near)
 
 

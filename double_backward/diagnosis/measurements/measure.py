@@ -224,7 +224,7 @@ def measure_with(probe: Probe, order: int) -> Measured:
         a=said[Setting.ALONE].vector,
         dtype=expected.dtype,
         tolerance=max(expected.rtol, RTOL[expected.dtype]),
-        lost=expected.lost,
+        lost=expected.lost if expected.is_untracked else "",
         rtol=probe.target.rtol,
         idle=any(not g.any() for g in shaped(expected.g, probe.target.point)),
         changed_by_create_graph=second.recorded.bad,
