@@ -821,19 +821,21 @@ def check(expected: Expected, vjp: Vjp | None = None) -> Checked:
     """Compare what autograd says of backward, or of another `vjp` in its place, with the truth.
     What is wrong by tangents has to be confirmed by differences."""
     found = _settled_check(expected, vjp)
-    for small in _of_small_changes(expected) if expected.exact or expected.is_untracked else ():
+    if not (expected.exact or expected.is_untracked):
+        return found
+    for small in _of_small_changes(expected, vjp):
         if not found.bad:
             found = _with_small_changes(found, small, vjp)
     return found
 
 
-def _of_small_changes(expected: Expected) -> Iterator[Expected]:
+def _of_small_changes(expected: Expected, vjp: Vjp | None) -> Iterator[Expected]:
     """The same along all inputs, and along each of several, with a v for the elements of G whose
     change is known and small beside that of the others, as where an element of an input is near 0,
     or where one input changes the gradient of another a little: such terms are lost in the sum with
     the other ones. Nothing along a line that has no such elements."""
     least = math.sqrt(torch.finfo(expected.dtype).eps) * expected.g.abs()
-    for along in (expected, *_along_each(expected)):
+    for along in (expected, *_along_each(expected, vjp)):
         change, v = along.by_input.value, torch.zeros_like(expected.g)
         for probe in expected.probes.values():
             most = COUNTS * _weighed(probe, expected.by_input.value).abs().max()
@@ -844,10 +846,10 @@ def _of_small_changes(expected: Expected) -> Iterator[Expected]:
             yield replace(along, weights=v).with_constants()
 
 
-def _along_each(expected: Expected) -> Iterator[Expected]:
-    """The same where only one of several inputs moves, unless tangents are lost there."""
-    moving = [place for place, d in enumerate(expected.line.d) if d.any()]
-    for place in moving if len(moving) > 1 else ():
+def _along_each(expected: Expected, vjp: Vjp | None) -> Iterator[Expected]:
+    """The same where only one of several inputs moves, unless tangents are lost there; without
+    those by which autograd says that all gradients change a lot, since a lost path would show."""
+    for place in _small_beside_others(expected, vjp):
         line = expected.line.by_input_only(place).with_constants()
         if not expected.exact:
             yield _differences_along(line, expected)
@@ -856,6 +858,25 @@ def _along_each(expected: Expected) -> Iterator[Expected]:
             change = _exact(_followed(line).of_g, expected.dtype)
             again = partial(_differences_along, line, expected)
             yield replace(expected, line=line, by_input=change, again=again)
+
+
+def _small_beside_others(expected, vjp):
+    """The places of the inputs, if several move, by which some gradient changes little, beside its
+    whole change, if autograd is right."""
+    line = expected.line if vjp is None else expected.line.asking(vjp)
+    sizes = {place: real(d).numel() for place, d in enumerate(line.d) if d.any()}
+    if len(sizes) < 2:
+        return []
+    probes = expected.probes.values()
+    answer = ask(line.with_constants(), probes)
+    if answer.error:
+        return list(sizes)
+    found = set()
+    for v, terms in zip(probes, answer.by_input, strict=True):
+        most = COUNTS * _weighed(v, expected.by_input.value).abs().max()
+        parts = zip(sizes, terms.split(list(sizes.values())), strict=True)
+        found |= {place for place, part in parts if part.abs().max() < most}
+    return sorted(found)
 
 
 def _differences_along(line, expected):
