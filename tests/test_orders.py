@@ -590,6 +590,24 @@ def test_what_functional_takes_for_zero_is_counted():
         assert diagnose_all(lambda s=squared: functional.jvp(s, x, x)).ok is ok, f
 
 
+def test_a_cut_of_grad_out_counts_where_a_grad_out_has_a_graph():
+    def step(*uses):
+        for use in uses:
+            x = leaf()
+            (g,) = grad(use(cut.apply(x)).sum(), x, create_graph=True)
+            g.sum().backward()
+
+    cut, x = function(save_x, cuts_grad_out, "Cut"), point()
+    alone = diagnose_all(lambda: functional.hessian(lambda x: cut.apply(x).sum(), x))
+    assert (alone.order, alone.ok) == (2, True)
+    assert "this step does not come to that" in str(alone)
+    assert alone["Cut"].findings[0].severity != "error"
+    for uses in ([torch.square], [torch.abs, torch.square], [cut.apply]):
+        assert not diagnose_all(lambda uses=uses: step(*uses)).ok, uses
+    wrong = function(save_x, lambda ctx, g: g.detach() * 3 * ctx.saved_tensors[0].detach() ** 2)
+    assert not diagnose_all(lambda: functional.hessian(lambda x: wrong.apply(x).sum(), x)).ok
+
+
 def square_of(function):
     return lambda x: function.apply(x) ** 2
 

@@ -71,6 +71,10 @@ AT_FIRST = "right at first order"
 UP_TO_SECOND = "right up to second order"  # order of the step, if a backward applies it
 
 BY_BACKWARD = "its jvp is wrong, and this step does not come to that: see wrong_in_forward_mode."
+BY_INPUTS = (
+    "its backward cuts grad_out, and this step does not come to that, since each grad_out is a "
+    "constant here: see grad_out_path_cut."
+)
 
 LEFT_OUT = "{} of {} elements of its gradient are not finite with these inputs, and were left out."
 NOT_USED = "The step differentiates its gradient for {} fewer than {} times: not judged there."
@@ -307,6 +311,7 @@ class _Kind:
     parts: dict[tuple, "_Part"] = field(default_factory=dict)  # the parts that were seen
     recorded: bool = False  # whether a derivative of it was recorded, so that another may follow
     by_grad_out: bool = False  # a pass asks how its gradient depends on grad_out
+    constant: bool = True  # no recorded backward was given a grad_out that has a graph
     first: Any = None  # a weak reference to that call
     last: Any = None  # a weak reference to the last call of this kind
     refused: str = ""  # why the arguments could not be kept
@@ -550,6 +555,7 @@ class Met(Listener):
         if isinstance(counted, _Uses):
             counted.differentiated(_times(call))
             return lambda place: counted
+        counted.constant &= not call.transformed and not any(map(requires_grad, grad_outs))
         outputs = frozenset(i for i, g in enumerate(only_used(grad_outs)) if g is not None)
         tensors = [place for place, arg in enumerate(call.given) if isinstance(arg, Tensor)]
         if call.transformed or len(wanted) != len(tensors):
@@ -794,6 +800,19 @@ def _is_fine(kind: _Kind) -> bool:
         return False
 
 
+def _is_right_by_inputs(kind: _Kind) -> bool:
+    """Whether the second derivative is right where grad_out is a constant."""
+    if not kind.args or kind.changed:
+        return False
+    try:
+        truth = Trial(kind.call(kind.args), None)
+        truth.without_graph()
+        found = truth.judge()
+        return not (found.wrong or found.error or found.unresolved) and truth.tells()
+    except Unknown:
+        return False
+
+
 def _as_the_step_goes(
     found: Diagnosis, notes: tuple[str, ...], kind: _Kind, forward: set[str]
 ) -> tuple[Diagnosis, tuple[str, ...]]:
@@ -803,8 +822,12 @@ def _as_the_step_goes(
     if kind.order == 1 and differs and found.verdict is not Verdict.FIRST_DERIVATIVE_WRONG:
         rest = [replace(f, severity="note") for f in found.findings if f not in differs]
         found = replace(found, verdict=Verdict.SURROGATE_GRADIENT, findings=[*differs, *rest])
-    if kind.asks_grad_out and any(f.code == "grad_out_path_cut" for f in found.findings):
+    cut = not found.ok and any(f.code == "grad_out_path_cut" for f in found.findings)
+    if kind.asks_grad_out and cut:
         kind.differentiated(2)
+    elif cut and kind.order == 2 and kind.constant and _is_right_by_inputs(kind):
+        found = _with(found, Verdict.SUPPORTED, "grad_out_path_cut", "warning")
+        return found, (*notes, BY_INPUTS)
     rows = {**found.forward_mode, **found.torch_func}
     wrong = {name for name, row in rows.items() if row.outcome in WRONG} & forward
     if found.ok and wrong:
