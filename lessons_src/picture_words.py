@@ -1,94 +1,23 @@
-"""What a picture says in words, in the reader's language: from the English that is stored with it.
+"""What a stepper, a figure and a plot say in words, in the reader's language.
 
-Outlines, steps and the words of a figure are made of the templates below; those of the outlines are
-the tool's, in `double_backward/graphs/`. Their translations are the entries of
-translations/LANGUAGE/pictures.po, which `make translations` compiles beside this file.
+Outlines and steps are those of `double_backward/graphs/words.py`, which reads these with them. The
+translations are the entries of translations/LANGUAGE/pictures.po, which `make translations`
+compiles beside this file.
 """
 
 import copy
-import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from double_backward.phrases import Phrase, in_language, language
+from double_backward.graphs import words
+from double_backward.graphs.words import in_words_of
+from double_backward.phrases import in_language
 
-# Read here alone: "forward" is a label in a picture, and the name of a method in a report.
+__all__ = ["in_words_of", "told_in"]
+
 CATALOGUES = (Path(__file__).parent,)
 
 TEMPLATES = (
-    # An outline, see `double_backward/graphs/outline.py`.
-    "Graph of {names}: {told}",
-    "{numbers} operation",
-    "{numbers} operations",
-    "{numbers} leaf",
-    "{numbers} leaves",
-    "{one} leads back to {names}",
-    "{one} (a picture checks paths, not numbers)",
-    "{one}, but a path is missing",
-    "{one}, but at least a path is missing",
-    "{one}, but {numbers} paths are missing",
-    "{one}, but at least {numbers} paths are missing",
-    "{one}, but not through the guard",
-    "{one} is cut off: no graph leads from here to {names}",
-    "forward",
-    "first backward",
-    "second backward",
-    "third backward",
-    "fourth backward",
-    "backward {numbers}",
-    "every backward up to the {one}",
-    "other",
-    "{name}: {told}",  # a row, which has spaces in the place of the colon
-    "a leaf {shape}",
-    "a tensor {shape}",
-    "a tensor {shape} without a graph",
-    "made by {one} from {names}",
-    "made from {names}",
-    "nothing",
-    "a constant",
-    "{one} (a constant)",
-    "output {numbers} of {one}",
-    "keeps {one}: {told}",
-    "input",
-    "input {numbers}",
-    "output",
-    "output {numbers}",
-    "intermediate",
-    "saved",
-    "{one}, saved",
-    "on ctx as {name}",
-    "{one}, on ctx as {name}",
-    "neither input nor output, {one}; it has a graph of its own",
-    "{one}; no graph leads on from here",
-    "{one}; no graph leads on from here: an input that needs no gradient, or an intermediate",
-    "no path: taken for a constant",
-    "no path from {one} of {other}: taken for a constant",
-    "{one} lacks {numbers}",
-    "{one} keeps an intermediate: autograd takes it for a constant",
-    "{one} keeps an intermediate, {names}: autograd takes it for a constant",
-    "{one} keeps intermediates: autograd takes them for constants",
-    "{one} keeps intermediates, {names}: autograd takes them for constants",
-    "a circle: {one} holds {other} on ctx, and {third} holds {fourth} as its grad_fn",
-    "A pass through the guard of once_differentiable raises",
-    "The pass went past the guard of once_differentiable: nothing is raised",
-    "The pass stopped: {one}",
-    "What {one} saved cannot be read: {other}",
-    "nothing comes back to {names}",
-    "comes back to {one}: {told}",
-    "sends back to {one}: {told}",
-    # The steps of a backward pass.
-    "The pass starts at {one} with {numbers}.",
-    "{one} gets {told}, and sends {other}.",
-    "{one} sends {told}.",
-    "{numbers} for {name}",
-    "{numbers} to {name}",
-    "{one} and {numbers} to {name}",
-    # Lists.
-    "{one}; {other}",
-    "{one} and {other}",
-    "{one} or {other}",
-    "{one}, {other}",
     # A figure whose paths can be cut, see `cut_paths`.
     "Formula",
     "Cut:",
@@ -110,21 +39,8 @@ TEMPLATES = (
     "SinhBad runs far below it and meets it only near the ends.",
 )
 CONTROLS = ("Back", "Next", "Step", "step {here} of {all}", "{name} gets {product}")
-
-NUMBER = r"-?(?:[\d.,]*\d(?:e[+-]\d+)?|nan|inf)"
-FIELDS = {
-    "numbers": rf"{NUMBER}(?:, (?:{NUMBER}|\.\.\.))*",
-    "name": r"\w+(?: #\d+)?",
-    "shape": r"\([\d, ]*\)",
-}
-ANYTHING = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))+?"  # no list is split inside of brackets
-
-
-def in_words_of(text: str, into: str | None = None) -> str:
-    """The text in the language, None: that of COURSE_LANGUAGE, line by line."""
-    if not (language() if into is None else into):
-        return text
-    return "\n".join(_line(line, into) for line in text.splitlines())
+words.TEMPLATES += [each for each in TEMPLATES if each not in words.TEMPLATES]
+words.FOLDERS += [each for each in CATALOGUES if each not in words.FOLDERS]
 
 
 def told_in(data: dict[str, Any], into: str | None = None) -> dict[str, Any]:
@@ -133,7 +49,7 @@ def told_in(data: dict[str, Any], into: str | None = None) -> dict[str, Any]:
     told["titles"] = [in_words_of(title, into) for title in told["titles"]]
     if "steps" in told:
         told["steps"] = [
-            [[in_words_of(words, into), parts] for words, parts in steps] for steps in told["steps"]
+            [[in_words_of(said, into), parts] for said, parts in steps] for steps in told["steps"]
         ]
     if "cuts" in told:
         cuts = told["cuts"]
@@ -141,42 +57,4 @@ def told_in(data: dict[str, Any], into: str | None = None) -> dict[str, Any]:
         for points in cuts["pictures"].values():
             for state in (state for each in points.values() for state in each["states"].values()):
                 state["words"] = in_words_of(state["words"], into)
-    return told | {"controls": {words: in_language(words, into, CATALOGUES) for words in CONTROLS}}
-
-
-def _line(line: str, into: str | None) -> str:
-    found = re.fullmatch(r"( *(?:\d+\. )?)(.*?)(?:  +(.*))?", line)
-    assert found is not None  # it matches each line
-    start, name, told = found.groups()
-    if told is None:
-        return start + _read(name, into)
-    row = Phrase("{name}: {told}", name=_read(name, into), told=_read(told, into))
-    return start + in_language(row, into, CATALOGUES)
-
-
-def _read(words: str, into: str | None) -> str:
-    """The words, by the template that says the most and fits; as they are, where none does."""
-    for pattern, template in _patterns():
-        if found := pattern.fullmatch(words):
-            values = {name: _read(value, into) for name, value in found.groupdict().items()}
-            return in_language(Phrase(template, **values), into, CATALOGUES)
-    return words
-
-
-@cache
-def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    known = [
-        (sum(map(len, parts[::2])), _pattern(parts), template)
-        for template in TEMPLATES
-        for parts in [re.split(r"\{(\w+)\}", template)]
-    ]
-    return [
-        (pattern, template) for _, pattern, template in sorted(known, key=lambda each: -each[0])
-    ]
-
-
-def _pattern(parts: list[str]) -> re.Pattern[str]:
-    """Of a template in parts: its own words, and in between the names of its fields."""
-    fields = [f"(?P<{name}>{FIELDS.get(name, ANYTHING)})" for name in parts[1::2]]
-    words = map(re.escape, parts[::2])
-    return re.compile("".join(w + f for w, f in zip(words, [*fields, ""], strict=True)))
+    return told | {"controls": {said: in_language(said, into, CATALOGUES) for said in CONTROLS}}

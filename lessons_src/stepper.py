@@ -7,13 +7,12 @@ Where no script runs, the whole pictures stay; where there is no HTML, the SVG o
 import json
 import re
 from collections.abc import Sequence
-from functools import partial
 from html import escape, unescape
 from math import ceil, prod
 from typing import Any
 
 from double_backward.graphs import Drawing
-from double_backward.graphs.picture import BACK, inline
+from double_backward.graphs.picture import BACK, inline, named
 from lessons_src.picture_words import in_words_of, told_in
 
 STEPS = "application/vnd.lessons.steps+json"  # what is compared, and what the page is made of
@@ -23,7 +22,7 @@ class Stepper:
     """What the functions below return; the last line of a cell shows it.
 
     Attributes:
-        words: str, the steps as text.
+        words: str, the steps as text, in English.
         svg: str, the pictures, one below the other.
         data: dict of what the script goes by: "titles", and "steps", "sliders" or "cuts", as lists
             where the order counts. It is stored beside the picture, so that a test compares it, and
@@ -34,11 +33,11 @@ class Stepper:
         self.words, self.svg, self.data = words, svg, data
 
     def __repr__(self) -> str:
-        return self.words
+        return in_words_of(self.words)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return {
-            "text/plain": self.words,
+            "text/plain": repr(self),
             "image/svg+xml": self.svg,
             STEPS: self.data,
             "text/html": page(self.svg, self.data),
@@ -152,7 +151,7 @@ def page(svg: str, data: dict[str, Any], into: str | None = None) -> str:
         heading = f"<strong>{escape(title)}</strong>" if title else ""
         words = '<p class="words" role="status"></p>'
         least, shown = _widths(picture)
-        picture = re.sub("(?<=<title>)[^<]*", partial(_named, into), picture, count=1)
+        picture = named(picture, into)
         sized = picture.replace(
             "<svg ", f'<svg style="min-width: {least}px; max-width: {shown}px" ', 1
         )
@@ -167,10 +166,6 @@ def page(svg: str, data: dict[str, Any], into: str | None = None) -> str:
         f'<div class="pictures">{"".join(pictures)}</div>\n'
         f"<script>{SCRIPT}</script>\n</div>"
     )
-
-
-def _named(into: str | None, title: re.Match[str]) -> str:
-    return escape(in_words_of(unescape(title[0]), into), quote=False)
 
 
 def _widths(svg: str) -> tuple[int, str]:

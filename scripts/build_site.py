@@ -1,10 +1,12 @@
 """`make site`: the course as a website in build/site/, from the notebooks' stored outputs.
 
-In build/site/zh_CN/ are the pages in Chinese, with a search of their own. Nothing is executed. Once
-pyproject.toml names the repository, there are the links that need to know it: open in Colab, edit.
+In build/site/zh_CN/ are the pages in Chinese, with a search of their own, and so for each language
+that has lessons. Nothing is executed. Once pyproject.toml names the repository, there are the links
+that need to know it: open in Colab, edit.
 """
 
 import html
+import json
 import os
 import posixpath
 import re
@@ -14,11 +16,13 @@ import sys
 from pathlib import Path
 
 import nbformat
-from chinese_pages import LINK, in_chinese, linked, page_of, texts_in_chinese
+import pages_in_languages as other
 from editions import address, colab, formulas, minutes
 from editions.folds import in_one_fold
 from editions.languages import language_of, words_of
 from editions.slides import words
+from pages_in_languages import LINK, linked
+from said import spoken
 
 import survey.table
 from lessons_src import stepper
@@ -76,21 +80,38 @@ def main(source=SOURCE, target=TARGET, repository="", home=""):
     shutil.rmtree(source, ignore_errors=True)
     shutil.rmtree(target, ignore_errors=True)
     collect(source / "en", repository)
-    collect_chinese(source / "zh_CN", repository)
-    for language, folder in (("en", target), ("zh_CN", target / "zh_CN")):
+    for language in other.others():
+        collect_other(source / language, repository, language)
+    for language in ["", *other.others()]:
+        folder = target / language
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going"]
         settings = {
             "REPO": repository,
             "HOME_PAGE": home,
-            "SITE_LANGUAGE": language,
-            "IN_BOTH_LANGUAGES": " ".join(["search", *in_chinese()]),
+            "SITE_LANGUAGE": language or "en",
+            "SITE_FOLDER": f"{language}/" if language else "",
+            "SITE_WORDS": json.dumps(words_of(language)),
+            "SITE_OTHERS": json.dumps(switches(language)),
         }
-        done = subprocess.run([*command, source / language, folder], env=os.environ | settings)
+        pages = source / (language or "en")
+        done = subprocess.run([*command, pages, folder], env=os.environ | settings)
         if done.returncode:
-            sys.exit("The site is not complete: the lines above say which page to mend.")
+            sys.exit(spoken("The site is not complete: the lines above say which page to mend."))
         leave_icons_out(folder)
         finish(folder)
-    print(f"The site is in {os.path.relpath(target, ROOT)}: open index.html there.")
+    print(spoken("The site is in {}: open index.html there.", os.path.relpath(target, ROOT)))
+
+
+def switches(language):
+    """The other languages, from the root of the pages in this one: which of them they have."""
+    up = "../" if language else ""
+    return [
+        {name: words_of(each)[name] for name in ("lang", "name", "front")}
+        | {"folder": up + (f"{each}/" if each else "")}
+        | {"pages": ["search", *other.pages_in(each or language)]}
+        for each in ["", *other.others()]
+        if each != language
+    ]
 
 
 def finish(folder):
@@ -162,24 +183,26 @@ def collect(source, repository):
     (source / "index.md").write_text(front, encoding="utf-8")
 
 
-def collect_chinese(source, repository):
-    """The same for the Chinese pages, whose links to what is not translated lead to the English."""
+def collect_other(source, repository, language):
+    """The same in another language; links to what is not translated lead to the English pages."""
     lay_out(source)
     shutil.copy(SETTINGS / "chinese_search.py", source)
-    lessons = sorted((ROOT / "notebooks" / "zh_CN").glob("[0-9]_*.ipynb"))
+    lessons = other.lessons_in(language)
     for lesson in lessons:
         text = page(lesson, repository)
         (source / "notebooks" / lesson.name).write_text(text, encoding="utf-8")
     names = []
     (source / "docs" / "tool").mkdir(parents=True)
-    for path in in_order(texts_in_chinese()):
+    for path in in_order(other.texts_in(language)):
         name = path.relative_to(ROOT).as_posix()
         text = OTHER_LANGUAGE.sub("", path.read_text(encoding="utf-8"))
-        text += SHEET * ("CHEATSHEET" in name) + edit_link(path, text, repository, "zh_CN")
-        names.append(page_of(name))
-        (source / f"{names[-1]}.md").write_text(linked(text, name), encoding="utf-8")
-    front = front_page(SETTINGS / "front.zh-CN.md", lessons, repository)
-    front = linked(front, "docs/site/front.zh-CN.md") + contents(words_of("zh_CN")["pages"], names)
+        text += SHEET * ("CHEATSHEET" in name) + edit_link(path, text, repository, language)
+        names.append(other.page_of(name, language))
+        (source / f"{names[-1]}.md").write_text(linked(text, name, language), encoding="utf-8")
+    path = other.front_of(language)
+    front = front_page(path, lessons, repository)
+    front = linked(front, path.relative_to(ROOT).as_posix(), language)
+    front = other.led_to_english(front, language) + contents(words_of(language)["pages"], names)
     (source / "index.md").write_text(front, encoding="utf-8")
 
 
@@ -203,7 +226,7 @@ def texts():
         path
         for folder in (ROOT, ROOT / "docs", ROOT / "survey")
         for path in sorted(folder.glob("[A-Z]*.md"))
-        if path.name != "README.md" and ".zh-CN." not in path.name
+        if path.name != "README.md" and "." not in path.stem  # in another language
     ]
     return in_order(found)
 
@@ -226,7 +249,7 @@ def page(lesson, repository):
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = NAMED.sub(lambda file: to_page(file, name), cell.source)
-            cell.source = linked(cell.source, name) if language else cell.source
+            cell.source = linked(cell.source, name, language) if language else cell.source
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "image/svg+xml" in data:
@@ -276,7 +299,7 @@ def copy(lesson):
 def front_page(path, lessons, repository):
     """The front page, and behind it the lessons in the menu at the side."""
     words, root = words_of(language_of(lessons[0])), "../" if language_of(lessons[0]) else ""
-    first = lessons[1]  # behind the one of ten minutes
+    first = ([each for each in lessons if each.name.startswith("1_")] or lessons)[0]
     run = (words["run"], colab.address(first, repository))
     download = (words["first"], f"{root}{copy(first)}")
     words_of_it, target = run if repository else download

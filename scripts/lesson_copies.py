@@ -34,7 +34,8 @@ def copy_lessons(folder=MY_LESSONS):
     """Copy the lessons that are not there yet and announce those that are newer than the copy."""
     if not lessons():
         there = ", ".join(path.name for path in (ROOT / "translations").iterdir())
-        sys.exit(f"There are no lessons in {LANGUAGE}: try LANGUAGE={there}, or none for English.")
+        none = "There are no lessons in {}: try LANGUAGE={}, or none for English."
+        sys.exit(spoken(none, LANGUAGE, there))
     known = read_known(folder)
     for lesson in lessons():
         copy = folder / lesson.name

@@ -187,7 +187,7 @@ def make_venv():
     print(spoken("Setting up .venv, once: about a minute and 2 GB, more where the line is slow."))
     failed = run(spoken("An empty environment"), [sys.executable, "-m", "venv", "--clear", VENV])
     if failed:
-        stop(spoken("Python could not make .venv: {}", what_went_wrong(failed)))
+        stop(spoken("Python could not make .venv: {}", in_words(what_went_wrong(failed))))
 
 
 def run(title, command, **variables):
@@ -335,13 +335,17 @@ def stop_for_torch(cause):
 
 
 def in_words(cause):
-    return spoken("no connection") if cause == "no connection" else cause
+    known = {"no connection": spoken("no connection"), "nothing": spoken("nothing")}
+    return known.get(cause, cause)
 
 
 def stop_for_packages(cause):
     advice = spoken("see what pip says")
     if cause == "no connection":
-        advice = spoken("check the network")
+        advice = spoken(
+            "check the network, or name another index, as in {}",
+            to_type("make lab PIP_INDEX_URL=https://..."),
+        )
     elif "No space left" in cause:
         advice = spoken("make room on the disk")
     elif "different python" in cause:
@@ -377,7 +381,8 @@ def try_what_draws():
     )
     failed = run(spoken("A graph"), [os.path.join(VENV, PROGRAMS, "dot" + ENDING), "-V"])
     if failed:
-        print(spoken("The lessons will tell graphs in words. {}", what_went_wrong(failed)))
+        cause = in_words(what_went_wrong(failed))
+        print(spoken("The lessons will tell graphs in words. {}", cause))
 
 
 def stop(sentence):

@@ -18,6 +18,7 @@ import psutil
 from editions.student import student
 from rehearsal_hub import Hub
 from rehearsal_memory import Watch
+from said import spoken, to_type
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST = 100  # learners
@@ -61,7 +62,8 @@ def main(arguments):
 def how_many(arguments):
     text = " ".join(arguments) or "10"
     if not (text.isdecimal() and 1 <= int(text) <= MOST):
-        sys.exit(f"LEARNERS is a number from 1 to {MOST}, as in `make rehearse LEARNERS=10`.")
+        example = to_type("make rehearse LEARNERS=10")
+        sys.exit(spoken("LEARNERS is a number from 1 to {}, as in {}.", MOST, example))
     return int(text)
 
 

@@ -17,7 +17,7 @@ import double_backward
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "double_backward").rglob("*.py"))
-DATA = {"double_backward/py.typed", "double_backward/zh_CN.mo"}
+DATA = {"double_backward/py.typed", "double_backward/zh_CN.mo", "double_backward/graphs/zh_CN.mo"}
 # What an import could change for everybody else in the process.
 STATE = """
 import logging, sys, warnings

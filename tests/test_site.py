@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import build_site
-import chinese_pages
 import nbformat
+import pages_in_languages
 import pytest
 from browsing import PICTURES, TYPESET, formulas, lost, pictures, printed, violations
 from editions.languages import language_of, lessons_in
@@ -23,7 +23,7 @@ PAGES = ["index", "reference", *(f"notebooks/{lesson.stem}" for lesson in LESSON
 PAGES += [path.relative_to(ROOT).with_suffix("").as_posix() for path in build_site.texts()]
 PAGES += [name.removesuffix(".md") for name in build_site.TOOL]
 BY_COMMAND = {"docs/MATRIX", "survey/RESULTS", "survey/COMPILED"}
-CHINESE = chinese_pages.in_chinese()
+CHINESE = pages_in_languages.pages_in("zh_CN")
 PAGES += [f"zh_CN/{name}" for name in CHINESE]
 EVERY_LESSON = lessons_in(ROOT / "notebooks")
 every_lesson = pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_chinese_front_page(served, opened):
 
 def test_links_of_chinese_pages_lead_to_chinese_pages_where_there_are_such():
     def lead(text, path="README.zh-CN.md"):
-        return chinese_pages.linked(text, path)
+        return pages_in_languages.linked(text, path, "zh_CN")
 
     assert lead("[a](docs/GLOSSARY.zh-CN.md#b)") == "[a](docs/GLOSSARY.md#b)"
     assert lead("[a](notebooks/zh_CN/2_b.ipynb)") == "[a](notebooks/2_b.ipynb)"
@@ -302,6 +302,16 @@ def test_links_of_chinese_pages_lead_to_chinese_pages_where_there_are_such():
         '<a href="../../docs/ERRORS.html" hreflang="en">a</a>'
     )
     assert lead("[a](https://x.org) [b](#c)", lesson) == "[a](https://x.org) [b](#c)"
+
+
+def test_a_front_page_leads_to_english_where_a_language_has_no_page(monkeypatch):
+    """As that of a language that has catalogues alone."""
+    monkeypatch.setattr(pages_in_languages, "pages_in", lambda language: ["notebooks/1_a"])
+    text = '<a href="notebooks/1_a.html"><a href="docs/tool/start.html"><a href="RUN_TARGET">'
+    led = pages_in_languages.led_to_english(text, "xx")
+    assert led == text.replace("docs/", "../docs/")
+    assert pages_in_languages.front_of("xx").name == "front.md"
+    assert pages_in_languages.front_of("zh_CN").name == "front.zh-CN.md"
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)

@@ -16,10 +16,12 @@ import torch
 from editions import seen, translated
 from editions.slides import words
 
+from double_backward.graphs import draw, draw_backward
 from lessons_src import stepper
 from lessons_src.exercises import check, exercises, hint, hints_given
 from lessons_src.exercises.language import in_language
 from lessons_src.picture_words import told_in
+from lessons_src.what_not_to_do import SinhBad
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -290,8 +292,9 @@ def test_the_chinese_readme_has_the_lessons_and_minutes_of_the_english_one():
 
 
 def test_the_chinese_glossary_has_the_words_of_the_english_one():
+    """In its first table: words in reports and pictures have tables of their own."""
     english, chinese = (
-        re.findall(r"^\| ([^|]+) \|", (ROOT / page).read_text("utf-8").split("\n## If")[0], re.M)
+        re.findall(r"^\| ([^|]+) \|", re.split("\n## (?!Glossary)", seen.text_of(page))[0], re.M)
         for page in ("docs/GLOSSARY.md", "docs/GLOSSARY.zh-CN.md")
     )
     assert "intermediate" in english
@@ -329,6 +332,35 @@ def test_what_stands_for_a_picture_is_in_chinese():
                         assert sorted(NUMBER.findall(told)) == sorted(NUMBER.findall(twin))
                     for step in steps_of(output):
                         assert step in told, "a page says it in the same words"
+
+
+def test_what_a_live_graph_says_is_in_chinese(monkeypatch):
+    """As printed, in words in the place of a picture, and as a name that is read aloud."""
+    input = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+    out = SinhBad.apply(input)
+    (grad_input,) = torch.autograd.grad(out.sum(), input, create_graph=True)
+    drawings = [
+        draw(grad_input=grad_input, input=input, out=out),
+        draw_backward(out=out, input=input),
+        draw(out, x=None),
+    ]
+    monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
+    names = {"input", "out", "expx", "expnegx", "grad_input", "autograd", "ctx", "x", "grad_x"}
+    names |= {"draw", "torch", "no_grad"}
+    for drawing in drawings:
+        bundle = drawing._repr_mimebundle_()
+        told = repr(drawing)
+        assert bundle["text/plain"] == told != drawing.outline
+        if drawing.svg is not None:
+            html = bundle["text/html"]
+            aloud = r'aria-label="([^"]*)".*<title>(.*?)</title>.*<desc>(.*?)</desc>'
+            told += "\n".join(re.search(aloud, html, re.DOTALL).groups())
+        assert set(re.findall(r"(?<!\w)[a-z]\w*", told)) <= names, told
+    assert "它是输入和" not in repr(drawings[0]), "a name stays"
+    stepper_words = repr(stepper.step_through(first_backward=drawings[1]))
+    assert stepper_words.startswith("第一次反向传播\n"), stepper_words
+    monkeypatch.setenv("COURSE_LANGUAGE", "")
+    assert repr(drawings[0]) == drawings[0].outline
 
 
 def steps_of(output):

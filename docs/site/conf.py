@@ -1,45 +1,29 @@
 """Settings of the website; `make site` copies the pages together and runs Sphinx on them."""
 
 import importlib.metadata
+import json
 import os
 import sys
 
 from sphinx.ext import mathjax
 
 repository, home = os.environ.get("REPO", ""), os.environ.get("HOME_PAGE", "")
+# By the names in scripts/editions/languages.py: its words, and which pages others have.
+words, others = json.loads(os.environ["SITE_WORDS"]), json.loads(os.environ["SITE_OTHERS"])
 language = os.environ["SITE_LANGUAGE"]
-
-# What differs between the two languages; the other one's name is what the switch shows.
-english = {
-    "title": "Double backward",
-    "folder": "",
-    "description": "A course in six executable notebooks, and a tool: PyTorch autograd Functions "
-    "whose second derivative is right, and how to find those that are silently wrong.",
-    "headline": "Double backward: second derivatives that are silently wrong",
-    "license": "MIT License",
-    "other": {"folder": "zh_CN/", "lang": "zh-CN", "name": "中文", "front": "中文首页"},
-}
-chinese = {
-    "title": "双重反向传播",
-    "folder": "zh_CN/",
-    "description": "六课可以运行的 notebook，加上一个工具：写出二阶导数正确的 PyTorch autograd "
-    "Function，找出悄悄算错的 Function。",
-    "headline": "双重反向传播：悄悄算错的二阶导数",
-    "license": "MIT 许可证",
-    "other": {"folder": "../", "lang": "en", "name": "English"},
-}
-words = {"en": english, "zh_CN": chinese}[language]
 
 project = words["title"]
 release = importlib.metadata.version("double-backward")
 html_title = words["title"]
 myst_html_meta = {
-    f"description lang={language.replace('_', '-')}": words["description"],
+    f"description lang={words['lang']}": words["description"],
     "property=og:title": words["headline"],
     "property=og:type": "website",
 }
 html_math_renderer = "written"  # and drawn once the pages are made
-html_baseurl = f"{home}/{words['folder']}" if home else ""  # then each page names its own address
+html_baseurl = (
+    f"{home}/{os.environ['SITE_FOLDER']}" if home else ""
+)  # then each page names its own address
 if home:  # a picture is found by its whole address only
     myst_html_meta["property=og:image"] = f"{home}/pictures/front.png"
     myst_html_meta["name=twitter:card"] = "summary_large_image"
@@ -77,13 +61,13 @@ html_css_files = ["course.css", "formulas.css"]
 html_js_files = ["course.js"]
 html_favicon = "_static/favicon.svg"
 if language == "en":
-    html_extra_path = ["extra"]  # what the pages of both languages show and link
+    html_extra_path = ["extra"]  # what the pages of all languages show and link
 else:
     html_use_index = False  # of the reference, which is English
 html_context = {
     "default_mode": "auto",  # light or dark, as the reader's system has it
-    "in_both_languages": os.environ["IN_BOTH_LANGUAGES"].split(),
-    "other_language": words["other"],
+    "other_languages": others,
+    "in_english": language == "en",
 }
 html_theme_options = {
     "article_header_end": ["language-switch.html", "article-header-buttons.html"],

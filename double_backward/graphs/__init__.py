@@ -10,8 +10,9 @@ import torch
 from double_backward.graphs.flow import record
 from double_backward.graphs.layout import LayoutError, to_png, to_svg
 from double_backward.graphs.outline import joined, outline_text, verdict
-from double_backward.graphs.picture import dot_text, finish, inline, pass_steps
+from double_backward.graphs.picture import dot_text, finish, inline, named, pass_steps
 from double_backward.graphs.sketch import MOST, Sketch
+from double_backward.graphs.words import in_words_of
 
 __all__ = ["Drawing", "draw", "draw_backward"]
 
@@ -27,10 +28,11 @@ Values = torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...]
 
 @dataclass(eq=False, repr=False)
 class Drawing:
-    """What `draw` returns. A notebook shows the picture; `print` shows the outline.
+    """What `draw` returns. A notebook shows the picture; `print` shows the outline, in the reader's
+    language.
 
     Attributes:
-        outline: str, the graph in words.
+        outline: str, the graph in words, in English.
         dot: str, the picture in the DOT language, or None where nothing is drawn.
         svg: str, the picture, or None where there is none; the outline then says why.
         steps: list of (sentence, titles of elements in the SVG), one for each operation that a
@@ -43,7 +45,7 @@ class Drawing:
     steps: Sequence[tuple[str, list[str]]] = ()
 
     def __repr__(self) -> str:
-        return self.outline
+        return in_words_of(self.outline)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the picture to a file.
@@ -60,17 +62,17 @@ class Drawing:
         if ending not in (".svg", ".png"):
             raise ValueError(f"a picture is saved as .svg or .png, not as '{path.name}'")
         if self.svg is None or self.dot is None:
-            raise ValueError(f"there is no picture to save. {self.outline}")
+            raise ValueError(f"there is no picture to save. {self!r}")
         if ending == ".svg":
             path.write_text(self.svg, encoding="utf-8")
         else:
             path.write_bytes(to_png(self.dot))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        bundle = {"text/plain": self.outline}
+        bundle = {"text/plain": repr(self)}
         if self.svg is not None:
             bundle["image/svg+xml"] = self.svg
-            bundle["text/html"] = inline(self.svg)
+            bundle["text/html"] = inline(named(self.svg))
         return bundle
 
 

@@ -8,7 +8,7 @@ output twice, and never shows a tensor stored on ctx.
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 from double_backward.graphs.flow import number_words
 from double_backward.graphs.outline import (
@@ -30,6 +30,7 @@ from double_backward.graphs.outline import (
 )
 from double_backward.graphs.sketch import Sketch, TensorBox
 from double_backward.graphs.walk import INTERMEDIATE, OUTPUT, Kept, Node
+from double_backward.graphs.words import in_words_of
 
 OPERATION = 'shape=box style="rounded,filled" fillcolor=lightgrey'
 FUNCTION = 'shape=box style="rounded,filled,bold" fillcolor=white'
@@ -125,6 +126,17 @@ def finish(svg: str, title: str, description: str) -> str:
         scaled = f'width="{width * scale:.0f}" height="{height * scale:.0f}"'
         head = head.replace(size[0], f'role="img" {scaled}')
     return f"{head}\n<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>{body}"
+
+
+def named(svg: str, into: str | None = None) -> str:
+    """A finished SVG with its own title and description in a language, None: the reader's."""
+    start = svg.index("<g ")
+    head = re.sub(
+        "(?<=<title>)[^<]*|(?<=<desc>)[^<]*",
+        lambda words: escape(in_words_of(unescape(words[0]), into)),
+        svg[:start],
+    )
+    return head + svg[start:]
 
 
 def inline(svg: str) -> str:

@@ -19,7 +19,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # The file of an exercise has these two lines, in this order: a copy ends above one of them.
 SOLUTION = "# The solution"
 WRONG_ANSWERS = "# Wrong answers"  # for the tests and for teachers
-CATALOGUES = ("double_backward/{}.mo", "lessons_src/{}.mo", "lessons_src/exercises/{}.mo")
+CATALOGUES = [
+    f"{folder}/{{}}.mo"
+    for folder in (
+        "double_backward",
+        "double_backward/graphs",
+        "lessons_src",
+        "lessons_src/exercises",
+    )
+]
 
 SET_UP = """\
 #@title Set-up: run this cell; it installs what is missing here

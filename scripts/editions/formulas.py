@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from said import spoken
+
 from .packages import package
 
 PROGRAM = Path(__file__).with_suffix(".js")
@@ -46,13 +48,11 @@ def drawn(formulas):
         command, input=json.dumps(formulas), capture_output=True, encoding="utf-8"
     )
     if done.returncode:
-        sys.exit(
-            f"MathJax cannot be started: {(done.stderr.strip() or 'no reason').splitlines()[0]}"
-        )
+        reason = (done.stderr.strip() or spoken("nothing")).splitlines()[0]
+        sys.exit(spoken("MathJax cannot be started: {}", reason))
     drawings = json.loads(done.stdout)
     for (formula, _), drawing in zip(formulas, drawings, strict=True):
         if "merror" in drawing:
-            sys.exit(
-                f"{formula} is no formula: {html.unescape(drawing.split('mjx-error=')[1])[:60]}"
-            )
+            reason = html.unescape(drawing.split("mjx-error=")[1])[:60]
+            sys.exit(spoken("{} is no formula: {}", formula, reason))
     return drawings

@@ -36,6 +36,14 @@ ENGLISH = {
     "lessons": "The lessons",
     "pages": "To look things up",
     "reveal": "Output and answer",
+    # The website's own; the last two are shown on the pages of other languages.
+    "title": "Double backward",
+    "description": "A course in six executable notebooks, and a tool: PyTorch autograd Functions "
+    "whose second derivative is right, and how to find those that are silently wrong.",
+    "headline": "Double backward: second derivatives that are silently wrong",
+    "license": "MIT License",
+    "name": "English",
+    "front": "Front page in English",
 }
 
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from said import spoken
+
 HERE = Path(__file__).resolve().parent
 MODULES = HERE / "node_modules"
 
@@ -22,9 +24,12 @@ def package(*path):
 def install():
     npm = shutil.which("npm")
     if npm is None:
-        sys.exit("npm is missing: install Node.js 20 or newer, which brings it, then try again.")
+        sys.exit(
+            spoken("npm is missing: install Node.js 20 or newer, which brings it, then try again.")
+        )
     command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
     if done.returncode:
-        words = done.stderr.strip().splitlines() or ["nothing"]
-        sys.exit(f"npm could not install: check the network, then try again (npm: {words[0]}).")
+        words = done.stderr.strip().splitlines() or [spoken("nothing")]
+        failed = "npm could not install: check the network, then try again (npm: {})."
+        sys.exit(spoken(failed, words[0]))

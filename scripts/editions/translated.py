@@ -6,11 +6,11 @@ both come the notebooks in notebooks/LANGUAGE/. Nothing is executed: code cells 
 are the English ones, but that the first cell begins with the language in which the notebook is
 answered. What has no translation, or one marked fuzzy, stands in English.
 
-Five catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
+Six catalogues are of programs: translations/LANGUAGE/exercises.po has what hint and check say,
 wrong_answers.po what a teacher says to wrong answers, which no students' edition carries,
-double_backward.po the findings of `diagnose`, pictures.po what stands beside and in the place of a
-picture, and make.po what `make`, the editions and the website say. Compiled for gettext, they stand
-beside the modules.
+double_backward.po the findings of `diagnose`, graphs.po and pictures.po what stands beside and in
+the place of a picture, and make.po what `make`, the editions and the website say. Compiled for
+gettext, they stand beside the modules.
 """
 
 import ast
@@ -28,6 +28,7 @@ from double_backward.diagnosis.conclusions.verdict import Verdict
 from double_backward.diagnosis.preparation.formulas import Setting
 from double_backward.diagnosis.preparation.functions import Kind
 from double_backward.diagnosis.preparation.prepare import NOT_CHECKED
+from double_backward.graphs import words
 from lessons_src import picture_words
 from lessons_src.exercises import errors, exercises
 from lessons_src.exercises.changes import wrong_answers
@@ -42,6 +43,7 @@ PROGRAMS = {
     "exercises": ROOT / "lessons_src" / "exercises",
     "wrong_answers": WRONG_ANSWERS,
     "double_backward": ROOT / "double_backward",
+    "graphs": ROOT / "double_backward" / "graphs",
     "pictures": ROOT / "lessons_src",
     "make": ROOT / "scripts",
 }
@@ -179,6 +181,11 @@ def of_findings():
             yield "verdict", verdict.headline.replace("second", order)
 
 
+def of_graphs():
+    own = [each for each in words.TEMPLATES if each not in picture_words.TEMPLATES]
+    yield from (("words", text) for text in own)
+
+
 def of_pictures():
     texts = [*picture_words.TEMPLATES, *picture_words.CONTROLS]
     yield from (("picture_words", text) for text in texts)
@@ -194,6 +201,7 @@ TABLES = {
     "exercises": of_exercises,
     "wrong_answers": of_wrong_answers,
     "double_backward": of_findings,
+    "graphs": of_graphs,
     "pictures": of_pictures,
     "make": of_make,
 }

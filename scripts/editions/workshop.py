@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from said import spoken
 
 from . import formulas, slides
 from .carry import ROOT
@@ -31,7 +32,9 @@ def main(notebooks=NOTEBOOKS, target=TARGET):
     """Write all editions beside the old ones, then put them in their place: all or nothing."""
     lessons = lessons_in(notebooks)
     if not lessons:
-        sys.exit(f"There are no lessons in {shown(notebooks)}: run this in a whole checkout.")
+        sys.exit(
+            spoken("There are no lessons in {}: run this in a whole checkout.", shown(notebooks))
+        )
     assets = {name: package(*path) for name, path in ASSETS.items()}
     texts = {
         Path(language, edition, f"{lesson.stem}.{ending}"): text
@@ -49,9 +52,10 @@ def main(notebooks=NOTEBOOKS, target=TARGET):
         shutil.rmtree(target, ignore_errors=True)
         os.replace(fresh, target)
     except OSError as error:
-        sys.exit(f"{shown(target)} cannot be written ({error.strerror}): make its folder writable.")
-    editions_made = dict.fromkeys(path.parent.name for path in texts)
-    print(f"{len(lessons)} lessons, as {', '.join(editions_made)}, are in {shown(target)}")
+        refused = "{} cannot be written ({}): make its folder writable."
+        sys.exit(spoken(refused, shown(target), error.strerror))
+    made = ", ".join(dict.fromkeys(path.parent.name for path in texts))
+    print(spoken("{} lessons, as {}, are in {}", len(lessons), made, shown(target)))
 
 
 def shown(path):
@@ -65,9 +69,9 @@ def read(path):
         nbformat.validate(notebook)
     except Exception as error:  # whatever it is that nbformat trips over
         reason = (str(error).splitlines() or [type(error).__name__])[0][:80]
-        sys.exit(f"{shown(path)} is no sound notebook: restore it with git ({reason}).")
+        sys.exit(spoken("{} is no sound notebook: restore it with git ({}).", shown(path), reason))
     if any(cell.cell_type == "code" and not cell.execution_count for cell in notebook.cells):
-        sys.exit(f"{shown(path)} has cells without an output: run `make refresh`.")
+        sys.exit(spoken("{} has cells without an output: run `make refresh`.", shown(path)))
     take_badge_out(notebook)  # it leads to the copy on Colab, which tells the answers
     return notebook
 
