@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from operator import attrgetter
 
 import torch
@@ -72,7 +72,8 @@ TOO_ROUGH = 0.02  # with a resolution worse than this nothing is called right, u
 COARSE = 1e-3  # a callable with an rtol= of this or more is treated like one in 16 bits
 ATOL = 1e-10
 COUNTS = 0.05  # of the largest change: what changes by less is lost beside it
-DRAWS = 16  # how often signs are drawn; those are taken that hide least in a sum
+FEW = 1000  # elements for which the signs that were drawn are kept
+DRAWS = 17  # how often signs are drawn; those are taken that hide least in a sum
 # By how much one difference may differ from a change by tangents: of itself, and of the others.
 ROUGHLY = 0.1, 0.02
 # By how much two answers of autograd may differ.
@@ -427,13 +428,15 @@ class Expected:
         a, b = self.by_input, self.by_grad_out
         return Slope(a.value + rate * b.value, a.error + abs(rate) * b.error, a.likely)
 
-    @property
+    @cached_property
     def probes(self) -> dict[int, Tensor]:
         """For each gradient whose change is known, by its place: v, 0 in all other gradients."""
-        count = len(self.sizes)
-        place = torch.repeat_interleave(torch.arange(count), torch.tensor(self.sizes))
-        found = {p: torch.where(place == p, self.weights, 0.0) for p in range(count)}
-        return {p: v for p, v in found.items() if v.any()}
+        found = {}
+        for place, own in enumerate(self.weights.split(self.sizes)):
+            if own.any():
+                before, after = sum(self.sizes[:place]), sum(self.sizes[place + 1 :])
+                found[place] = torch.nn.functional.pad(own, (before, after))
+        return found
 
 
 def measure(
@@ -463,6 +466,22 @@ def measure(
         except tangents.Lost as reason:
             lost = str(reason)
     return _by_differences(line, rtol, atol, dtype, rounding, here, n, grads, lost)
+
+
+def measure_values(line: Line, like: Expected) -> Expected:
+    """What `first` needs: G, and how y changes along the line, by differences; nothing of how G
+    changes. It computes in the same precision as `like`.
+
+    Raises what the callable or its backward raises at the point.
+    """
+    outs, grads = line.both()
+    values, sizes = flat(outs), _sizes(flat(outs))
+    noise = None if like.rounding is None else like.rounding[: len(values)] / sizes
+    found = slope(
+        lambda h: (_values_or_nan(line, h, values) if h else values) / sizes, like.dtype, 1.0, noise
+    )
+    y = Slope(*(part * sizes for part in found))
+    return replace(like, line=line, y=y, g=flat(grads), values=values, rtol=RTOL[like.dtype])
 
 
 def _followed(line):
@@ -652,17 +671,28 @@ def _weights(g, by_input, by_grad_out, sizes, dtype):
     return v * torch.cat([*parts, g.new_zeros(0)]), share
 
 
+def _draws(n):
+    generator = torch.Generator().manual_seed(3)
+    like = torch.zeros(n, dtype=torch.float64)
+    return (signed(like, generator) for _ in range(DRAWS))
+
+
+@lru_cache(maxsize=64)
+def _kept_draws(n):
+    return list(_draws(n))
+
+
 def _telling(changes):
     """Numbers of either sign, such that the sum of each of these changes, multiplied by them, hides
     little."""
-    generator = torch.Generator().manual_seed(3)
-    best, most = signed(changes[0], generator), -1.0
-    for draw in [best, *(signed(best, generator) for _ in range(DRAWS))]:
+    most = -1.0
+    n = len(changes[0])
+    for draw in _kept_draws(n) if n <= FEW else _draws(n):
         sums = [((draw * c).sum() / (draw * c).norm()).abs() for c in changes if c.any()]
-        told = min((s.item() for s in sums), default=1.0)
+        told = min((s.nan_to_num(0.0).item() for s in sums), default=1.0)
         if told > most:
             best, most = draw, told
-        if most >= 0.99 * len(best) ** 0.5:
+        if most >= 0.99 * n**0.5:
             break
     return best
 

@@ -72,17 +72,13 @@ def _typed(expected, part):
 
     def asked(u):
         line = Line(replace(subject, u=u), d, (None,) * len(u))
-        return check.first(_measured(expected, line))
+        return check.first(check.measure_values(line, expected))
 
     one = asked(tuple(map(torch.ones_like, subject.u)))
     if one.outcome is not Outcome.WRONG:
         one = asked(subject.u)
     by_one = (n / step.item() for n in (one.expected, one.got, one.error))
     return Compared(one.outcome, *by_one)
-
-
-def _measured(expected, line):
-    return check.measure(line, dtype=expected.dtype, rounding=expected.rounding)
 
 
 def _compared(expected, parts, shift):
@@ -93,7 +89,7 @@ def _compared(expected, parts, shift):
     for part in parts:
         d = tuple(shaped(flat(line.d) * part, line.d))
         with unless_gone():  # of fn, which has no value there
-            one = check.first(_measured(expected, replace(line, d=d)))
+            one = check.first(check.measure_values(replace(line, d=d), expected))
             found.append([one.expected, one.got, one.error])
     return torch.tensor(found, dtype=torch.float64).view(-1, 3)
 
