@@ -21,6 +21,9 @@ VENV = HERE.parent / ".survey"
 NEWEST = HERE.parent / ".newest"
 LISTS = [HERE / "packages.txt", HERE / "support.txt"]
 KEPT = ("setuptools",)  # later ones have no pkg_resources, which pytorch-wavelets imports
+# Compiled against torch, some minutes, where there is no wheel: against the one that is here, while
+# by itself uv fetches the newest for it, 3 GB.
+NEEDS_TORCH = ("torchlpc",)
 
 
 def main(newest):
@@ -63,6 +66,7 @@ def make(venv, packages):
     command = [Path(sysconfig.get_path("scripts")) / "uv", "pip", "install", "--quiet"]
     command += ["--no-config", "--index-strategy", "unsafe-best-match", *options]
     command += ["--no-deps", "--python", venv / "bin" / "python"]
+    command += [f"--no-build-isolation-package={name}" for name in NEEDS_TORCH]
     subprocess.run([*command, *packages], check=True, env=os.environ | variables)
 
 

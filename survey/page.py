@@ -135,17 +135,18 @@ def head(rows, folders):
         "cause:"
     )
     read = (
-        "That is: package and Function; what came out, and the cause by its name in `diagnose` "
-        "([a lesson for each](#what-came-out)); the Hessian between two fixed directions, as "
-        "autograd gives it, and the right number, here with another operation after the Function; "
-        "the line of its source; what a user calls to come to it."
+        "That is: package and Function; what came out, and the cause by its name in "
+        "[`diagnose`](../docs/tool/start.md) ([a lesson for each](#what-came-out)); the second "
+        "derivative along two fixed directions, as autograd gives it, and the right number, here "
+        "with another operation after the Function; the line of its source; what a user calls to "
+        "come to it."
     )
     counts = (
-        "**{wrong} of the {counted} that users meet, {wrong_operators} of them operators, give a "
-        "wrong second derivative without an error**, {some} of them by some arguments only; their "
-        "rows say by which. Not counted: {surrogates} surrogates, which are no derivative by "
-        "design, and {apart} that are deprecated, applied nowhere, meant as they are, or warned "
-        "of. All were called {when}."
+        "**{wrong} of the {counted} that users meet give a wrong second derivative without an "
+        "error**. {wrong_operators} of these {wrong} are operators, and {some} are wrong by some "
+        "arguments only; their rows say by which. Not counted: {surrogates} surrogate gradients, "
+        "which are no derivative by design, and {apart} that are deprecated, applied nowhere, "
+        "meant as they are, or warned of. All were called {when}."
     ).format(**numbers, some=some, when=when(rows))
     no_bugs = (
         "This is no list of bugs: most of these packages promise first derivatives, and keep "
@@ -170,8 +171,8 @@ def calls(rows, numbers, folders):
         "## Documented calls",
         "",
         "Each is a public call, as its package documents it. Autograd differentiates it twice, and "
-        "gives a wrong number without an error: in two of them by .backward() alone, or past a "
-        "guard, which the list below counts by themselves.",
+        "gives a wrong number without an error. Two of them do so by `.backward()` alone, or past "
+        "the guard of `once_differentiable`, and are [counted](#what-came-out) by themselves.",
         "",
         "| call | autograd's second derivative | the right one | what to call instead |",
         "|---|---:|---:|---|",
@@ -338,8 +339,14 @@ def table_of_surrogates(rows):
     yield from ("| package | surrogates, each with its line of the source |", "|---|---|")
     for package, listed in groupby(rows, key=lambda row: row["package"]):
         listed = list(listed)
-        said = (f"`{last(row['function'])}` ({row['source']})" for row in listed)
+        said = (f"`{last(row['function'])}` ({known_at(row)})" for row in listed)
         yield f"| {package} {listed[0]['version']} | {', '.join(said)} |"
+
+
+def known_at(row):
+    """The line of its source, and what is known of it besides."""
+    known = KNOWN.get(f"{row['package']}:{last(row['function'])}", Known())
+    return "; ".join(filter(None, (row["source"], known.where)))
 
 
 def beside_the_counted(rows):
@@ -401,15 +408,15 @@ HOW = """
 
 By hand: packages on PyPI that define Functions and can be imported without a GPU, with a preference
 for those whose users differentiate twice (Gaussian processes, neural ODEs, non-uniform transforms,
-invertible networks, rotations, losses). Of operators those were taken that a package registers
-with a kernel for the CPU: by `torch.library` in Python, or in C++. torchmd-net 2.4.10 has one too,
-but its library cannot be loaded without CUDA (`libc10_cuda.so`); pykeops and openequivariance have
-no wheel; these were not called. It is no sample: it does not tell how frequent the mistake
-is in code at large. A row says of one Function or operator, at one version, in one call with small
-inputs in float64, whether its second derivative is right. Another call of the same Function may
-come out otherwise; where we know of one, the row says so. It says nothing of anything else in the
-package, which may never differentiate it twice. Where a row has a condition, it holds under that
-condition alone.
+invertible networks, rotations, losses). Of operators those were taken that a package registers with
+a kernel for the CPU: by `torch.library` in Python, or in C++. Two need a GPU and were not called:
+torchmd-net 2.4.10, whose library cannot be loaded without CUDA (`libc10_cuda.so`), and aimnet
+0.2.6, which runs its kernels on CUDA alone. Nor were pykeops and openequivariance, which have no
+wheel. It is no sample: it does not tell how frequent the mistake is in code at large. A row says of
+one Function or operator, at one version, in one call with small inputs in float64, whether its
+second derivative is right. Another call of the same Function may come out otherwise; where we know
+of one, the row says so. It says nothing of anything else in the package, which may never
+differentiate it twice. Where a row has a condition, it holds under that condition alone.
 
 If a row about your package is wrong, unfair or out of date, open an issue with the form "A row of
 the survey", or send the call as it should be made. `make survey FUNCTION=package:Name` runs and

@@ -33,7 +33,7 @@ OLD_MEMCNN = Known(
     apart="deprecated by the package, which says so when it is used",
 )
 LARGE = "matrices of more than 800 rows (settings.max_cholesky_size); smaller ones by Cholesky"
-CHECKPOINT = "by .backward(create_graph=True) alone: `torch.autograd.grad` is refused, in words"
+CHECKPOINT = "by .backward(create_graph=True) alone: `torch.autograd.grad` raises, with the reason"
 TANGENT = (
     "its gradient is one for a step on the group, kept in as many numbers as the element has; "
     "the second backward differentiates the saved element as if they were its coordinates"
@@ -43,7 +43,7 @@ LOW_BAND = "backward returns the gradients of both bands only `if ctx.needs_inpu
 KERNEL = "by the points alone it is NaN; forward keeps the kernel at them"
 RAW_KERNEL = "the registered backward calls a kernel, which has no derivative of its own"
 PLAIN = "with optimized_kernel=True, the default; right with False"
-THIRD = "third derivatives of the harmonics are refused in words"
+THIRD = "third derivatives of the harmonics raise, with the reason"
 CONTIGUOUS = "contiguous tensors; of others an error"
 INVERTED = "the inputs are computed back from the outputs where nothing is recorded"
 
@@ -187,6 +187,9 @@ KNOWN = {
     ),
     "pytorch-wavelets:SmoothMagFn": Known(apart="applied nowhere in its package"),
     "speechbrain:QuaternionLinearCustomBackward": Known(where="with autograd=False"),
+    "norse:HeaviTent": Known(where="called `Triangle` in 1.1.0"),
+    "rockpool:Bitshift": Known(where="in 3.1.0 in lif_bitshift_torch.py"),
+    "rockpool:ThresholdSubtract": Known(where="not in 3.1.0 any more"),
     "roma:_ProcrustesManualDerivatives": Known(
         by="roma.procrustes", where='method "svd": the default, but for rotations in 3 x 3'
     ),
@@ -258,7 +261,7 @@ KNOWN = {
         '"euler") both derivatives are those of the equation, which the steps approximate'
     ),
     "xitorch:_Quadrature": Known(
-        why="a nested autograd.grad goes along a path that the second backward goes again",
+        why="a nested autograd.grad follows `grad_out` too, so that its share is counted twice",
         cause="path_counted_twice",
     ),
 }

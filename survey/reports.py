@@ -100,7 +100,7 @@ CRLF = (
     "The lines of the published file end in CRLF, which a diff on a page cannot show: "
     "`sed -i 's/\\r$//'` on it first."
 )
-OWN_TESTS = "{} of its source: with the change all {} pass, as without."
+OWN_TESTS = "Of {}, in its source, all {} pass with the change, as without it."
 TITLES = {  # the order of the derivative that is wrong first
     1: "# The gradient through `{}` is a wrong number, without an error",
     2: "# The second derivative through `{}` is a wrong number, without an error",
@@ -159,8 +159,9 @@ DECLARE = """\
 **A cure.** None was tried. Where a second derivative is not meant to be supported,
 `@once_differentiable` turns most of the wrong numbers into errors."""
 GUARD = """\
-**A cure.** It is declared `@once_differentiable`, which is meant to raise here, and does by
-`.backward(create_graph=True)`. `torch.autograd.grad` goes past the guard, which is PyTorch's."""
+**A cure.** None is known for this package: it declares `@once_differentiable`, which is meant to
+raise here, and does by `.backward(create_graph=True)`. `torch.autograd.grad` goes past the guard,
+which is a gap in PyTorch."""
 
 
 if __name__ == "__main__":

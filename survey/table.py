@@ -26,7 +26,7 @@ READINGS = {
     FIRST: "backward does not return the derivative of forward, undeclared",
     WRONG: "a number, no error, and not the second derivative, in at least one setting, by all "
     "arguments or by some",
-    BACKWARD: "`torch.autograd.grad` is refused in words; by `.backward(create_graph=True)` a "
+    BACKWARD: "`torch.autograd.grad` raises, with the reason; by `.backward(create_graph=True)` a "
     "number that is not the second derivative, without an error",
     LOUD: "differentiating twice raises an error, or gives NaN, and by no argument a wrong number",
     GUARDED: "declared `@once_differentiable`: no second derivative is promised",

@@ -410,6 +410,16 @@ def test_pages_are_made_from_the_table(tmp_path, monkeypatch):
         assert stored.read_text(encoding="utf-8") == (tmp_path / path).read_text(encoding="utf-8")
 
 
+def test_what_is_known_of_a_surrogate_stands_in_its_table():
+    """A release in which it is gone, or called otherwise."""
+    text = (SURVEY / "RESULTS.md").read_text(encoding="utf-8")
+    surrogates = {name for name, row in named_rows().items() if row["reading"] == table.SURROGATE}
+    said = {name: KNOWN[name].where for name in surrogates & {*KNOWN}}
+    assert said["norse:HeaviTent"] and said["rockpool:ThresholdSubtract"]
+    for name, where in said.items():
+        assert f"`{name.partition(':')[2]}` ({named_rows()[name]['source']}; {where})" in text
+
+
 def test_both_kinds_are_counted_by_themselves():
     told = page.told(ROWS)
     operators = [row for row in ROWS if "::" in row["function"]]
@@ -645,6 +655,16 @@ ran = [row(name, answer) for name, answer in run_all(sys.argv[1:])]
 stored = [each for each in table.read() if each["function"] in {r["function"] for r in ran}]
 print(len(ran), len(stored), *table.differences(stored, ran), sep="\\n")
 """
+
+
+def test_what_is_compiled_against_torch_takes_the_one_that_is_here(monkeypatch, tmp_path):
+    """By itself uv fetches the newest torch to compile with, 3 GB, which ours need not fit."""
+    made = []
+    monkeypatch.setattr(environment, "look_in_course", lambda venv: None)
+    monkeypatch.setattr(environment.pip_settings, "for_uv", lambda python: None)
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: made.append(command))
+    environment.make(tmp_path, ["torchlpc"])
+    assert "--no-build-isolation-package=torchlpc" in made[-1]
 
 
 @pytest.mark.slow

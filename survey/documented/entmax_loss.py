@@ -2,7 +2,9 @@
 
 Call: entmax.Entmax15Loss()(scores, target)
 Function: entmax:Entmax15LossFunction
-Where: always; with nothing before it and nothing behind it the error is loud
+Where: always; with nothing before it and nothing behind it autograd raises
+Cost: scores and target are kept until backward, and where a gradient is to be differentiated the
+    projection is computed once more
 Tests: entmax/test_losses.py, 42
 """
 

@@ -3,7 +3,7 @@
 Call: pytorch_finufft.functional.finufft_type2(points, coefficients)
 Function: pytorch-finufft:FinufftType2
 Cost: with points and coefficients that both need a gradient, a second derivative raises with it
-Where: always, by the points; with nothing non-linear before it or behind it the error is loud
+Where: always, by the points; with nothing non-linear before it or behind it autograd raises
 """
 
 import torch

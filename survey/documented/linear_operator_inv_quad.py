@@ -2,7 +2,8 @@
 
 Call: linear_operator.inv_quad(A, b)
 Function: linear-operator:InvQuad
-Where: always; with nothing non-linear before it or behind it the error is loud
+Where: always; with nothing non-linear before it or behind it autograd raises
+Cost: where a gradient is to be differentiated, the system is solved once more
 Thread: https://github.com/cornellius-gp/gpytorch/pull/603
 Promise: of its origin, GPyTorch's InvQuad, in 2019: "twice differentiable", in that thread
 Instead: `b @ torch.linalg.solve(A, b)`

@@ -3,6 +3,7 @@
 Call: roma.procrustes(M)
 Function: roma:_ProcrustesManualDerivatives
 Where: method "svd", the default; for rotations in 3 x 3 (force_rotation=True) the default is right
+Cost: where a gradient is to be differentiated, the singular value decomposition is made once more
 Instead: `roma.procrustes_naive(M)`
 """
 

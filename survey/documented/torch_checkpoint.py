@@ -2,7 +2,7 @@
 
 Call: torch.utils.checkpoint.checkpoint(fn, x, use_reentrant=True)
 Function: torch:CheckpointFunction
-Where: by .backward(create_graph=True) alone; `torch.autograd.grad` is refused in words
+Where: by .backward(create_graph=True) alone; `torch.autograd.grad` raises, with the reason
 Instead: `use_reentrant=False`
 """
 

@@ -4,8 +4,8 @@ Call: torch_harmonics.DiscreteContinuousConvS2(1, 1, (4, 8), (4, 8), kernel_shap
 Function: torch-harmonics:disco_kernels::_disco_s2_contraction_optimized
 Where: with optimized_kernel=True, the default; on torch 2.13 and on 2.14.1, which it is built
     for
-Cost: nothing; but a layer of at least twice as many channels in as out goes by a Function,
-    `_DiscoSaveXConvFn`, which the change leaves as it is
+Cost: nothing; it leaves as it is the Function `_DiscoSaveXConvFn`, by which a layer goes that has
+    at least twice as many channels in as out
 Why: the registered backward calls the kernel `disco_kernels.backward` itself, which has no
     derivative; the operator around that kernel has one
 Torch: 2.14.1

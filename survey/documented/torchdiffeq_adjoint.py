@@ -2,7 +2,7 @@
 
 Call: torchdiffeq.odeint_adjoint(func, y0, t)
 Function: torchdiffeq:OdeintAdjointMethod
-Where: always; with nothing non-linear before y0, and no other term, the error is loud
+Where: always; with nothing non-linear before y0, and no other term, autograd raises
 Thread: https://github.com/rtqichen/torchdiffeq/issues/29
 Instead: `torchdiffeq.odeint(func, y0, t)`
 """

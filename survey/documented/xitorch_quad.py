@@ -3,7 +3,8 @@
 Call: xitorch.integrate.quad(fcn, xl, xu, params)
 Function: xitorch:_Quadrature
 Where: always, once something non-linear follows
-Why: a nested autograd.grad goes along a path that the second backward goes again
+Why: in the second backward the nested `torch.autograd.grad` by the parameters also follows
+    `grad_ys`, which depends on them, so that this share is counted twice
 Promise: its front page differentiates another of its functions twice
 """
 

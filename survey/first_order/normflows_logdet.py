@@ -5,7 +5,7 @@ Function: normflows:MemoryEfficientLogDetEstimator
 Where: in training, if the loss weighs the rows of a batch differently; a mean is right. The flow
     makes the block of this program, by its default reduce_memory=True
 Why: backward multiplies all gradients by the first row's `grad_logdetgrad[0]`
-Instead: `Residual(net, reduce_memory=False)`, of the block `grad_in_forward=False`
+Instead: `Residual(net, reduce_memory=False)` (in the program `grad_in_forward=False`)
 Tests: normflows/flows/residual_test.py, 2
 """
 

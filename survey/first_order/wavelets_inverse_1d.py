@@ -4,6 +4,7 @@ Call: pytorch_wavelets.DWT1DInverse()((low, high))
 Function: pytorch-wavelets:SFB1D
 Where: the low band needs no gradient; the high bands get none, so their part is missing
 Thread: https://github.com/fbcotter/pytorch_wavelets/issues/65
+Cost: nothing; it is the change for `DWTInverse`, too
 Why: backward returns the gradients of both bands only `if ctx.needs_input_grad[0]`
 Instead: `low.requires_grad_()`
 Needs: "setuptools<81" PyWavelets
