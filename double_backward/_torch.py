@@ -321,9 +321,23 @@ def _will_run(node: Any) -> bool:
         return True
 
 
-def saves_by_hooks() -> bool:
-    """Whether tensors that are saved now go through `saved_tensors_hooks`, as in a checkpoint."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+def saving_hooks_replaced(
+    by: Callable[[Callable, Callable], tuple],
+) -> AbstractContextManager[None]:
+    """Inside, `by(pack, unpack)` stand for each pair of `saved_tensors_hooks` that is entered."""
+
+    def made(enter: Callable) -> Callable:
+        def with_others(self: Any) -> Any:
+            own = self.pack_hook, self.unpack_hook
+            self.pack_hook, self.unpack_hook = by(*own)
+            try:
+                return enter(self)
+            finally:
+                self.pack_hook, self.unpack_hook = own
+
+        return with_others
+
+    return replaced(torch.autograd.graph.saved_tensors_hooks, {"__enter__": made})
 
 
 def module_hooks_replaced(by: Callable[[Callable], Callable]) -> AbstractContextManager[None]:

@@ -40,6 +40,7 @@ from ._torch import (
     overload_of,
     plain,
     replaced,
+    saving_hooks_replaced,
     temporarily_clear_interpreter_stack,
     transforms,
     unbatched,
@@ -51,7 +52,7 @@ from .containers import anew
 from .failures import handed_over, loud
 from .kinds import nested_kind_of, requires_grad
 from .methods import applied, has_setup_context
-from .operations import Operations
+from .operations import Operations, address
 from .operators import as_called, custom_of, flattened, uncalled
 from .rehearsal import rehearsed
 from .surroundings import GENERATORS, State, Surroundings, as_now
@@ -483,6 +484,7 @@ def is_left_alone(cls):
 def _put_hooks():
     _hooks.enter_context(of_nodes_replaced(_made, _forward_mode, _backward))
     _hooks.enter_context(of_operators_replaced(_operator))
+    _hooks.enter_context(saving_hooks_replaced(_unnoted))
     _hooks.enter_context(replaced(transforms, {"generate_single_level_function": _generate}))
 
 
@@ -639,6 +641,31 @@ def _unwatched():
         for watch in _thread.watches:
             stack.enter_context(watch.paused())
         yield
+
+
+def _unnoted(pack, unpack):
+    """The hooks of `saved_tensors_hooks`, where what they do is not noted as done by the backward
+    that asks for a saved tensor: the hook of a checkpoint runs everything there once more."""
+
+    def noted_pack(tensor):
+        return address(tensor), handed_over(pack, tensor)
+
+    def unnoted_unpack(both):
+        place, packed = both
+        watches = _thread.watches
+        with _unwatched():
+            _thread.watches = ()
+            try:
+                tensor = handed_over(unpack, packed)
+            finally:
+                _thread.watches = watches
+        for watch in watches:
+            watch.unpacked(tensor, place)
+        return tensor
+
+    if is_unheard() or is_traced():
+        return pack, unpack
+    return noted_pack, unnoted_unpack
 
 
 def call_of(node):

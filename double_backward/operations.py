@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from ._torch import Watching
 
 NUMBERS = int, float, complex
+DETACH = torch.ops.aten.detach.default
 SMALL = 3  # integers up to this are as often dimensions and powers as sizes
 VALUES = torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 
@@ -59,8 +60,10 @@ class Operations(Watching):
         self.sizes = {n for t in tensors for n in (*t.shape, t.numel())}
         self.made = dict(zip(before.kept[::2], before.kept[1::2], strict=True)) if before else {}
         self.count, self.is_paused = 0, False
+        self.came_back: Tensor | None = None  # the last tensor that a hook has given back
         for t in (*tensors, *_tensors(grad_outs)):
             self._made(t)
+        self.kept = dict(self.made)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -71,12 +74,19 @@ class Operations(Watching):
         finally:
             self.is_paused = before
 
+    def unpacked(self, tensor: Tensor, place: int) -> None:
+        """Note that a hook has given back what forward kept at this address."""
+        self.came_back = tensor
+        if place in self.kept:
+            self.made[address(tensor)] = self.kept[place]
+
     def applied(self, function: Any, kind: Any) -> None:
         """Note that a Function has been applied, in this kind of call."""
         self.steps += [function.__qualname__, kind]
 
     def after(self, operation: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
-        if self.is_paused:
+        given_back = operation is DETACH and args[0] is self.came_back  # torch itself does that
+        if self.is_paused or given_back:
             return result
         self.steps.append(operation)
         for value in args:
@@ -106,14 +116,14 @@ class Operations(Watching):
 
     def _made(self, tensor: Tensor) -> None:
         self.count += 1
-        self.made[_place(tensor)] = self.count
+        self.made[address(tensor)] = self.count
 
     def _note(self, value: Any) -> None:
         note = self.steps.append
         if isinstance(value, Tensor):
             # In forward nothing is recorded, and a view has the requires_grad of its base.
             follows = self.in_backward and value.requires_grad
-            note((self.made.get(_place(value)), follows, value.dim(), value.dtype))
+            note((self.made.get(address(value)), follows, value.dim(), value.dtype))
         elif isinstance(value, (list, tuple)):
             note(len(value))
             for each in value:
@@ -128,12 +138,12 @@ class Operations(Watching):
     def _kept(self, ctx: Any, result: Any) -> tuple[int, ...]:
         named = {n: v for n, v in vars(ctx).items() if not n.startswith("_double_backward")}
         kept = [result, ctx.to_save, *named.values()]
-        places = [_place(t) for t in _tensors(kept)]
+        places = [address(t) for t in _tensors(kept)]
         self.steps += [*named, *map(self.made.get, places)]
         return tuple(n for p in dict.fromkeys(places) if p in self.made for n in (p, self.made[p]))
 
 
-def _place(tensor: Tensor) -> int:
+def address(tensor: Tensor) -> int:
     """The address of a tensor's first element; 0 for a tensor without memory."""
     try:
         return tensor.data_ptr()

@@ -26,13 +26,13 @@ from ._torch import (
     engine_replaced,
     forward_mode,
     get_interpreter_stack,
+    has_saving_hooks,
     in_forward_mode,
     is_traced,
     load_formulas,
     metadata_of,
     missing,
     of_nodes_replaced,
-    saves_by_hooks,
     tree_leaves,
     version,
 )
@@ -210,7 +210,7 @@ def looked_at() -> Iterator[Notes]:
             cls = class_of(self)
             if is_traced() or is_region(cls):
                 notes.lost("a compiled region")
-            elif saves_by_hooks():
+            elif has_saving_hooks():
                 notes.lost("hooks on what is saved")
             elif get_interpreter_stack():
                 notes.lost("a transform of torch.func")

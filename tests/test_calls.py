@@ -4,7 +4,7 @@ used, its elements that are finite. Each verb says of each step here what is so.
 A row: the step, given the Function; the same in plain torch; whether the Function is right there.
 """
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 import torch
@@ -229,6 +229,43 @@ HOOKED = {
 @pytest.mark.parametrize("name", HOOKED)
 def test_hooks_of_saved_tensors(name, f, right):
     judged(lambda: HOOKED[name](f.apply), lambda: HOOKED[name](torch.sinh), right)
+
+
+def counted(ctx, x):
+    COUNT.append("forward")
+    return saves_x.forward(ctx, x)
+
+
+def counting(backward):
+    def and_counts(ctx, g):
+        COUNT.append("backward")
+        return backward(ctx, g)
+
+    return function(counted, and_counts)
+
+
+COUNT = []
+HOOKED["on the CPU"] = lambda f: second(f, POINT, torch.autograd.graph.save_on_cpu)
+
+
+@pytest.mark.parametrize("name", ["hooks", "checkpoint", "on the CPU"])
+def test_what_a_hook_of_saved_tensors_does_is_not_taken_for_what_the_backward_does(name):
+    """What counts its calls is called again only if it then does what it did."""
+
+    def where_even(ctx, g):
+        kept = len(COUNT) % 2 == 0  # as often as a checkpoint calls forward, this is another one
+        (x,) = ctx.saved_tensors
+        return g * (x.detach() if kept else x).cosh()
+
+    right = counting(lambda ctx, g: g * ctx.saved_tensors[0].cosh())
+    wrong = counting(lambda ctx, g: g * ctx.saved_tensors[0].detach().cosh())
+    for f, is_right in ((right, True), (wrong, False)):
+        judged(lambda f=f: HOOKED[name](f.apply), lambda: HOOKED[name](torch.sinh), is_right)
+    by_count, truth = counting(where_even), HOOKED[name](torch.sinh)
+    for _ in range(2):
+        with suppress(SecondDerivativeError), recompute_intermediates():
+            agree(HOOKED[name](by_count.apply), truth)
+        COUNT.append("another")
 
 
 def test_surroundings_are_another_kind_of_call():
