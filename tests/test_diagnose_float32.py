@@ -161,3 +161,11 @@ def test_where_float32_alone_ends_nothing_is_said():
     """Its own largest number is 3e38."""
     found = diagnose(torch.exp, torch.tensor([100.0], requires_grad=True))
     assert found.verdict == "not_checked" and found.findings[0].code == "not_finite_here"
+
+
+def test_a_formula_that_leaves_the_range_of_float32_says_nothing_of_the_function():
+    """At 88, sinh is 8e37, which float32 holds, and its square is beyond it."""
+    x = torch.tensor([1.0, 40.0, 80.0, 88.0], requires_grad=True)
+    for f in (Square.apply, torch.sinh, sinh):
+        assert diagnose(f, x).ok, f
+    assert not diagnose(SinhBad.apply, x).ok

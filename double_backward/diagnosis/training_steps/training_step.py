@@ -63,7 +63,7 @@ WATCHED = 1000  # calls of a Function whose operations are noted
 TOO_LARGE = 1_000_000  # elements; larger inputs that cannot be cut down are not diagnosed
 ROOM = 4 * TOO_LARGE  # elements that are kept for all kinds of calls of one Function
 SEEDS = 20  # seeds that are tried for a Function that draws
-PATIENCE = 2.0  # seconds before progress is shown
+PATIENCE = 2.0  # seconds before a notebook shows progress, which stays in its outputs
 
 NO_TIME = "the script was stopped, and there was no time for it."
 NEVER, ONCE = "not differentiated", "differentiated once"
@@ -238,8 +238,8 @@ def diagnose_all(
             name ("Name" or "module.Name"), and registered operators, themselves or by name
             ("my::name"). Their second derivative is judged as that of what backward returns. The
             table says which of them the step does not apply.
-        progress: False to print nothing meanwhile. Otherwise, if it takes more than two seconds, a
-            terminal or a notebook shows which Function is being diagnosed.
+        progress: False to print nothing meanwhile. Otherwise a terminal shows which Function is
+            being diagnosed, and so does a notebook if it takes more than two seconds.
         rtol, atol, timeout: for each Function, as for `diagnose`.
 
     Returns:
@@ -624,10 +624,10 @@ class _Progress:
         in_notebook = "ipykernel" in type(sys.stdout).__module__
         self.stream = sys.stdout if in_notebook else sys.stderr  # where stderr is shown in red
         self.wanted = wanted and (in_notebook or self.stream.isatty())
-        self.begun, self.width = time.monotonic(), 0
+        self.begins, self.width = time.monotonic() + (PATIENCE if in_notebook else 0), 0
 
     def say(self, text: str) -> None:
-        if self.wanted and time.monotonic() - self.begun > PATIENCE:
+        if self.wanted and time.monotonic() >= self.begins:
             print(f"\r{text:{self.width}}", end="", file=self.stream, flush=True)
             self.width = len(text)
 
