@@ -278,10 +278,9 @@ number is right.
 """
 
 NETS_ARE = """
-Compiled with both backends on torch {}; where they differ, `aot_eager` / default. "Silent" is in at
-least one of the five settings below, in float64, with x of shape (3, 3). The weights are the net's
-own Parameters. The default backend was asked so about the first three nets, which gave what plain
-tensors in their place had given; its other rows are with plain tensors.
+Each of the ten was compiled with both backends on torch {}; where they differ, it is `aot_eager` /
+default. "Silent" is in at least one of the five settings below, in float64, with x of shape (3, 3).
+The weights are the net's own Parameters.
 """
 
 ABOUT = """
