@@ -71,6 +71,7 @@ TOLD = 1e-3  # a resolution worse than this is told
 TOO_ROUGH = 0.02  # with a resolution worse than this nothing is called right, unless rtol= says so
 COARSE = 1e-3  # a callable with an rtol= of this or more is treated like one in 16 bits
 ATOL = 1e-10
+DEPTH = 0.75  # power of the last digit; a change that is smaller beside G is rounding
 COUNTS = 0.05  # of the largest change: what changes by less is lost beside it
 FEW = 1000  # elements for which the signs that were drawn are kept
 DRAWS = 17  # how often signs are drawn; those are taken that hide least in a sum
@@ -864,7 +865,7 @@ def _of_small_changes(expected: Expected, vjp: Vjp | None) -> Iterator[Expected]
     change is known and small beside that of the others, as where an element of an input is near 0,
     or where one input changes the gradient of another a little: such terms are lost in the sum with
     the other ones. Nothing along a line that has no such elements."""
-    least = math.sqrt(torch.finfo(expected.dtype).eps) * expected.g.abs()
+    least = torch.finfo(expected.dtype).eps ** DEPTH * expected.g.abs()
     for along in (expected, *_along_each(expected, vjp)):
         change, v = along.by_input.value, torch.zeros_like(expected.g)
         for probe in expected.probes.values():
@@ -917,20 +918,34 @@ def _differences_along(line, expected):
 
 def _with_small_changes(found: Checked, small: Expected, vjp: Vjp | None) -> Checked:
     """`found`, or what is wrong of small changes, if differences say so, and tangents where there
-    are any."""
-    if _checked(small, vjp).by_input.outcome is not Outcome.WRONG:
+    are any; unclear, if tangents do and differences know none of them."""
+    by_tangents = _checked(small, vjp)
+    if by_tangents.by_input.outcome is not Outcome.WRONG:
         return found
     by_differences = small.by_differences()
     change = by_differences.by_input
-    known = change.error <= KNOWN[by_differences.dtype] * change.value.abs()
+    roughly = ROUGHLY[0] if small.exact else KNOWN[small.dtype]
+    known = change.error <= roughly * change.value.abs()
     weights = torch.where(known, by_differences.weights, 0.0)
+    again = partial(_by_input, vjp=vjp)
+    if small.exact and not weights.any():
+        unknown = Compared(Outcome.UNCLEAR)
+        settled = _confirmed(small, by_tangents.by_input, unknown, again)
+        is_wrong = settled.outcome is Outcome.WRONG
+        return replace(found, by_input=_unclear(settled, unknown)) if is_wrong else found
     small, by_differences = (replace(one, weights=weights) for one in (small, by_differences))
-    followed, other = _checked(small, vjp), _checked(by_differences, vjp).by_input
+    followed, other = _checked(small, vjp), again(by_differences)
+    if small.exact and other.off > RTOL[by_differences.dtype]:
+        other = replace(other, outcome=Outcome.WRONG)  # small beside G, but not beside its error
     if followed.by_input.outcome is not Outcome.WRONG or other.outcome is not Outcome.WRONG:
         return found
-    settled = _confirmed(small, followed.by_input, other, lambda one: _checked(one, vjp).by_input)
+    settled = _confirmed(small, followed.by_input, other, again)
     is_wrong = settled.outcome is Outcome.WRONG
     return replace(found, by_input=settled, wrong=followed.wrong) if is_wrong else found
+
+
+def _by_input(expected, vjp):
+    return _checked(expected, vjp).by_input
 
 
 def _settled_check(expected, vjp):
