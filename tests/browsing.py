@@ -48,9 +48,12 @@ def pictures(notebook):
     return sum("image/svg+xml" in output.get("data", {}) for output in outputs)
 
 
-def violations(page):
+def violations(page, *more):
+    """What axe finds, by these rules and `more`."""
     page.add_script_tag(path=packages.package("axe-core", "axe.min.js"))
-    return [found for found in page.evaluate(AXE, RULES) if found[0] not in ACCEPTED]
+    named = RULES["rules"] | {name: {"enabled": True} for name in more}
+    rules = RULES | {"rules": named}
+    return [found for found in page.evaluate(AXE, rules) if found[0] not in ACCEPTED]
 
 
 def printed(page, paper="A4"):

@@ -38,3 +38,9 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => {
   for (const fold of closed) fold.open = false;
 });
+
+// All of a page is in a landmark, the theme's link to the front page, too.
+document.querySelectorAll(".navbar-brand.logo").forEach(function (link) {
+  link.parentElement.setAttribute("role", "navigation");
+  link.parentElement.setAttribute("aria-label", link.textContent.trim());
+});
