@@ -46,6 +46,8 @@ NAMES = {  # private name -> what it is used for
     "torch._C._autograd._get_current_graph_task_keep_graph": "whether backward frees the graph",
     "torch._C._autograd._top_saved_tensors_default_hooks": "whether what is saved is packed",
     "torch._C._autograd._unsafe_set_version_counter": "to put a counter back",
+    "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is meant to be constant",
+    "torch._C._jit_resolve_packet": "which overload of an operator is called",
     "torch._C._autocast_supported_devices": "for which devices there is autocast",
     "torch._C._current_autograd_node": "whose backward runs",
     "torch._C._dispatch_keys": "whether a tensor is a batch of gradients",
@@ -383,6 +385,7 @@ def saved_attributes(node_type: type) -> list[str]:
 
 # Registered operators.
 
+OF_TORCH = "aten", "prims", "prim", "_c10d_functional", "c10d", "c10d_functional", "inductor"
 BACKWARD = "_backward_fn"  # the attribute that holds the backward that was registered
 
 
@@ -454,11 +457,39 @@ def of_operators_replaced(wrapper: Callable[[Callable], Callable]) -> Iterator[N
         yield
 
 
+def overload_called(called: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The overload that runs for a call of an operator of `torch.ops`; None for torch's own, and
+    for anything else."""
+    if not isinstance(called, (OpOverload, OpOverloadPacket)):
+        return None
+    if isinstance(called, OpOverload):
+        return None if called.namespace in OF_TORCH else called
+    name = called._qualified_op_name
+    if name.startswith(tuple(f"{each}::" for each in OF_TORCH)):
+        return None
+    several = len(called.overloads()) > 1
+    return (
+        getattr(called, torch._C._jit_resolve_packet(name, *args, **kwargs) or "default")
+        if several
+        else overload_of(called)
+    )
+
+
+def is_untracked(tensor: Tensor) -> bool:
+    """Whether an operator without a kernel for an Autograd key has returned this, so that torch
+    takes it for a constant, with no more than a warning."""
+    return tensor.grad_fn is not None and tensor.grad_fn.name().endswith("::WarnNotImplemented")
+
+
+def is_declared_constant(overload: Any) -> bool:
+    """Whether something, such as a fallthrough, is registered for the Autograd key."""
+    name = overload.name().removesuffix(".default")
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "Autograd")
+
+
 def drops_tangent(overload: Any, given: Iterable[Any], returned: Iterable[Any]) -> bool:
-    """Whether an operator that is not torch's own, and was handed a tangent, has returned what
-    could have one and has none, or has written into what it was given."""
-    if overload is None or overload.namespace in ("aten", "prims"):
-        return False
+    """Whether an operator that was handed a tangent has returned what could have one and has none,
+    or has written into what it was given."""
     if not any(has_tangent(value) for value in given if isinstance(value, Tensor)):
         return False
     floating = (y for y in returned if isinstance(y, Tensor) and y.is_floating_point())

@@ -37,7 +37,7 @@ from ._torch import (
     of_nodes_replaced,
     of_operators_replaced,
     outside_batches,
-    overload_of,
+    overload_called,
     plain,
     replaced,
     saving_hooks_replaced,
@@ -53,7 +53,7 @@ from .failures import handed_over, loud
 from .kinds import nested_kind_of, requires_grad
 from .methods import applied, has_setup_context
 from .operations import Operations, address
-from .operators import as_called, custom_of, flattened, uncalled
+from .operators import NO_TANGENT, Watched, as_called, custom_of, flattened, uncalled
 from .rehearsal import rehearsed
 from .surroundings import GENERATORS, State, Surroundings, as_now
 
@@ -359,8 +359,12 @@ class Listener:
     def called(self, call):
         """Called when forward (and setup_context) has run."""
 
-    def tangent_dropped(self, function):
-        """A registered operator, or what stands for it, has lost a tangent in forward mode."""
+    def not_followed(self, function, why):
+        """A registered operator, or what stands for it, has lost a tangent or a graph."""
+
+    def without_kernel(self, call, node):
+        """An operator that has no kernel for an Autograd key was called; a pass that comes to the
+        node ends there."""
 
     def differentiated(self, call, grad_outs):
         """Called when backward is about to run, recorded or not."""
@@ -389,9 +393,13 @@ class Here(Listener):
         if threading.get_ident() == self.thread:
             self.listener.called(call)
 
-    def tangent_dropped(self, function):
+    def not_followed(self, function, why):
         if threading.get_ident() == self.thread:
-            self.listener.tangent_dropped(function)
+            self.listener.not_followed(function, why)
+
+    def without_kernel(self, call, node):
+        if threading.get_ident() == self.thread:
+            self.listener.without_kernel(call, node)
 
     def differentiated(self, call, grad_outs):
         if threading.get_ident() == self.thread:
@@ -762,20 +770,43 @@ def _forward_mode(method):
 
 
 def _operator(method):
-    """An operator in forward mode: torch makes no node of it there."""
+    """An operator of `torch.ops`: torch makes no node of ours of it in forward mode, or where none
+    was registered for it."""
 
     @functools.wraps(method)
     def call(self, /, *args, **kwargs):
-        outs = method(self, *args, **kwargs)
-        if in_forward_mode() and not is_unheard() and not is_traced():
+        watched = None
+        recorded = torch.is_grad_enabled() and not is_in_backward()  # else the caller is judged
+        if (recorded or in_forward_mode()) and not is_unheard() and not is_traced():
             with uncompiled(), loud(), _unwatched():
-                given, overload = flattened([*args, *kwargs.values()]), overload_of(self)
-                if drops_tangent(overload, given, flattened(outs)):
-                    for listener in _once_each():
-                        listener.tangent_dropped(uncalled(overload))
+                overload = overload_called(self, args, kwargs)
+                watched = overload and Watched(overload, args, kwargs)
+        outs = method(self, *args, **kwargs)
+        if watched is not None:
+            with uncompiled(), loud(), _unwatched():
+                if in_forward_mode():
+                    if drops_tangent(watched.overload, watched.all_given, flattened(outs)):
+                        _tell_of_loss(watched, NO_TANGENT)
+                else:
+                    _tell_of_loss(watched, *watched.lost(outs))
         return outs
 
     return call
+
+
+def _tell_of_loss(watched, why, node=None):
+    if not why:
+        return
+    function = uncalled(watched.overload)
+    if node is None:
+        for listener in _once_each():
+            listener.not_followed(function, why)
+    elif UNHEARD not in metadata_of(node):
+        metadata_of(node)[UNHEARD] = True  # one that is composed of this one returns it, too
+        args, kwargs = anew(watched.given, watched.keywords)
+        call = Call(function, args, kwargs, State.now(draws=False), sum(levels()))
+        for listener in _once_each():
+            listener.without_kernel(call, node)
 
 
 def _is_heard(node):

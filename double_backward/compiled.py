@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ._torch import uncompiled
+from ._torch import overload_of, uncompiled
+from .operators import uncalled
 from .phrases import Phrase
+from .places import place_of
 
 CLASSES = {  # the class that stands for a region, in torch 2.11 to 2.15 -> its module
     "CompiledFunction": "torch._functorch._aot_autograd.",
@@ -85,12 +87,25 @@ def _of_frame(frame: Any) -> Region:
         name = re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", frame.f_code.co_name)
         module = frame.f_globals.get("__name__", "")
         return Region(name, frame.f_code.co_filename, frame.f_code.co_firstlineno, module)
+    if (operator := overload_of(fn)) is not None:
+        place = place_of(uncalled(operator))
+        return Region(operator.name(), place.file or None, place.line, place.module)
     owner = fn if hasattr(fn, "forward") else getattr(fn, "__self__", None)
     if owner is not None and hasattr(owner, "forward"):
         code = inspect.unwrap(type(owner).forward).__code__
         kind = type(owner)
         return Region(kind.__name__, code.co_filename, code.co_firstlineno, kind.__module__)
     return Region(getattr(fn, "__name__", str(fn)), None, 0, getattr(fn, "__module__", None) or "")
+
+
+def as_it_was_written(fn: Any) -> Any:
+    """What `torch.compile` was handed, for what it has returned; anything else as it is."""
+    if not inspect.isfunction(fn):
+        return fn
+    inner = getattr(fn, "_torchdynamo_orig_callable", fn)
+    if getattr(inner, "__qualname__", "").startswith("wrap_inline."):  # around an object
+        return inspect.getclosurevars(inner).nonlocals.get("fn", inner)
+    return inner
 
 
 @contextmanager

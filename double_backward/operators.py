@@ -22,6 +22,9 @@ from ._torch import (
     arguments_of,
     class_of,
     definition_of,
+    is_declared_constant,
+    is_followed,
+    is_untracked,
     kernel_called,
     kernels_of,
     operator_behind,
@@ -30,8 +33,10 @@ from ._torch import (
     returns_of,
     tree_unflatten,
     writes,
+    written_by,
 )
 from .failures import handed_over
+from .phrases import Phrase
 from .places import WRITTEN, Place, undecorated
 
 WRITES = "it writes into what it is given, and torch follows no operator that does"
@@ -39,6 +44,11 @@ NO_TANGENT = (
     "forward mode goes through it, and torch drops the tangent of a registered operator without an "
     "error: differentiate it by backward"
 )
+NO_KERNEL = Phrase(
+    "torch takes what it returns for a constant, since it has no kernel for an Autograd key, as "
+    "register_autograd makes one"
+)
+NO_GRAPH = Phrase("it returns what has no graph (NumPy, detach), which torch takes for a constant")
 LISTS = "lists of tensors"
 ON_CTX = "_double_backward_lists"
 
@@ -141,7 +151,9 @@ def as_called(cls: Any, args: Sequence, kwargs: dict) -> tuple[Any, Sequence, di
 
 def uncalled(overload: Any) -> Any:
     """What stands for an operator that runs without the Function that torch makes of it, as it does
-    in forward mode."""
+    in forward mode, or that has none."""
+    if overload in _uncalled and _operators[_uncalled[overload]].is_as_registered():
+        return _uncalled[overload]
     for made, known in _operators.items():
         if known.overload is overload and known.is_as_registered():
             return made
@@ -149,6 +161,50 @@ def uncalled(overload: Any) -> Any:
     made = _function(operator, _Registered) if operator.bodies else _of(operator)
     _uncalled[overload] = made
     return made
+
+
+def as_forward(overload: Any, args: Sequence, kwargs: dict[str, Any]) -> tuple[tuple, dict]:
+    """The arguments and keywords of an operator, as those of the forward of what stands for it."""
+    given, keywords = list(args), dict(kwargs)
+    for each in arguments_of(overload)[len(args) :]:
+        if not each.kwarg_only:
+            given.append(keywords.pop(each.name, each.default_value))
+    if any(map(_is_list, given)):
+        keywords[LISTS] = _lists(given)
+    return flattened(given), keywords
+
+
+class Watched:
+    """An operator that is about to run where autograd records.
+
+    Torch makes a Function of it only if something was registered with `register_autograd`.
+    """
+
+    def __init__(self, overload: Any, args: Sequence, kwargs: dict[str, Any]) -> None:
+        self.given, self.keywords = as_forward(overload, args, kwargs)
+        self.overload = overload
+        written = written_by(overload, tuple(args), kwargs) if writes(overload) else ()
+        self._written = [(value, value.grad_fn) for value in _inexact(written)]
+
+    @property
+    def all_given(self) -> tuple:
+        return flattened([*self.given, *self.keywords.values()])
+
+    def lost(self, outs: Any) -> tuple[str, Any]:
+        """Why torch follows no derivative through what it has returned or written, "" if it does;
+        and the node at which it ends, or None."""
+        if not any(map(is_followed, self.all_given)):
+            return "", None
+        made = _inexact(outs)
+        for tensor in (*made, *(tensor for tensor, _ in self._written)):
+            if is_untracked(tensor):
+                return NO_KERNEL, tensor.grad_fn
+        followed = any(map(is_followed, made))
+        past = (t.grad_fn is n and not (n is None and followed) for t, n in self._written)
+        if any(past) and definition_of(self.overload) is None:  # else torch makes a Function of it
+            return WRITES, None
+        cut = bool(made) and not followed and not is_declared_constant(self.overload)
+        return NO_GRAPH if cut else "", None
 
 
 def named(given: Any) -> str | None:
@@ -183,6 +239,12 @@ def flattened(values: Any) -> tuple:
     several = values if isinstance(values, (tuple, list)) else (values,)
     parts = (v if _is_list(v) else (v,) for v in several)
     return tuple(each for part in parts for each in part)
+
+
+def _inexact(values: Any) -> list[Tensor]:
+    """The tensors among the values that could have a graph."""
+    tensors = [value for value in flattened(values) if isinstance(value, Tensor)]
+    return [t for t in tensors if t.is_floating_point() or t.is_complex()]
 
 
 def _is_list(value: Any) -> bool:

@@ -39,6 +39,7 @@ from .containers import BUFFERS, SIMPLE_CTYPES, slots_of
 
 MOST = 20_000  # objects that are looked at
 RUNNERS = ("_pytest", "pluggy", "unittest", "logging")  # packages whose objects compute nothing
+OF_OPERATORS = "torch._ops", "torch.library"  # modules whose objects note how they were dispatched
 OF_MODULES = "_modules", "_parameters", "_buffers"  # attributes of a module that hold its parts
 # Packages whose functions are not followed, besides the standard library.
 NOT_THE_USERS = ("torch", "numpy", "scipy", "sympy", "mpmath", "double_backward")
@@ -426,7 +427,8 @@ def _may_change(thing):
         return False
     if isinstance(thing, (type, types.FunctionType)):
         return is_the_users(getattr(thing, "__module__", None) or "")
-    return _package(type(thing).__module__) not in RUNNERS
+    kind = type(thing).__module__
+    return _package(kind) not in RUNNERS and kind not in OF_OPERATORS
 
 
 def _package(name):

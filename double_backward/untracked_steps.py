@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ._torch import engine_replaced, set_grad_enabled, tree_leaves
+from ._torch import engine_replaced, overload_called, set_grad_enabled, tree_leaves
 from .methods import around, backward_method
-from .operators import writes_in_place
+from .operators import NO_GRAPH, NO_KERNEL, Watched, writes_in_place
 from .phrases import Phrase, joined
 from .places import OURS, TORCH, is_own, line_of_code
 
@@ -29,6 +29,7 @@ DETACHING = {  # kind of step -> its name in the report
     "tensor": "torch.tensor()",
     "variable": Phrase("Variable() or nn.Parameter()"),
     "mutates": Phrase("an operator that writes into what it is given (mutates_args)"),
+    "operator": Phrase("an operator that has no backward"),
 }
 LEAVING = {"item": ".item()", "tolist": ".tolist()", "float": "float()", "numpy": "NumPy"}
 HOOKS = {  # their results take the place of a gradient
@@ -83,7 +84,12 @@ class Watch(TorchFunctionMode):
             self.note(kind, frame)
         if kind in ("detach", "data"):
             self.cut_off.add(address_of(args[0]))
-        return func(*args, **kwargs)
+        overload = overload_called(func, args, kwargs) if torch.is_grad_enabled() else None
+        watched = overload and Watched(overload, args, kwargs)
+        result = func(*args, **kwargs)
+        if watched and watched.lost(result)[0] in (NO_KERNEL, NO_GRAPH):
+            self.note("operator", frame)
+        return result
 
     def kind(self, func: Any, args: tuple, kwargs: dict, frame: Any) -> str | None:
         """The kind of step that this call is, or None if autograd follows it or nothing is lost."""
@@ -147,6 +153,10 @@ class WatchFn(Watch):
         super().__init__()
         self.running.append(("", ""))
         self.open: list[Step] = []  # a no_grad in which nothing is used yet
+
+    def note(self, kind: str, frame: Any) -> None:
+        if kind != "operator":  # which has a finding of its own, by its name
+            super().note(kind, frame)
 
     def kind(self, func: Any, args: tuple, kwargs: dict, frame: Any) -> str | None:
         if func is set_grad_enabled and torch.is_grad_enabled() != args[0]:

@@ -139,6 +139,10 @@ class CubeNumPyBackwardSetup(WithSetup):
     backward = CubeBackward.backward
 
 
+def numpy_op(x):
+    return torch.from_numpy(x.detach().numpy() ** 3)
+
+
 def warned():
     point = x()
     with warnings.catch_warnings():
@@ -148,6 +152,17 @@ def warned():
             Square.apply(point).sum().backward(create_graph=True)
         finally:
             torch.set_warn_always(False)
+
+
+LIBRARY = torch.library.Library("errors_test", "FRAGMENT")
+for name, kernel in {"numpy": numpy_op, "torch": torch.sinh}.items():
+    LIBRARY.define(f"{name}(Tensor x) -> Tensor")
+    LIBRARY.impl(name, kernel, "CPU")
+
+
+def without_kernel():
+    with warnings.catch_warnings(action="error"):
+        once(torch.ops.errors_test.numpy, x())
 
 
 def anomaly():
@@ -239,6 +254,7 @@ PROVOKED = [
     lambda: twice(attention, qkv),
     lambda: under_autocast(product),
     warned,
+    without_kernel,
     lambda: twice(SinhBad.apply, x()),
     lambda: twice(Once.apply, x(), after=lambda y: y**2),
     lambda: guarded(),
@@ -403,6 +419,14 @@ def test_what_the_page_advises_is_right(cure, point):
     assert gradgradcheck(cure, point)
 
 
+@pytest.mark.filterwarnings("ignore:.*an autograd kernel was not")
+def test_what_the_page_says_of_an_operator_without_a_backward():
+    of_numpy, of_torch = torch.ops.errors_test.numpy, torch.ops.errors_test.torch
+    assert torch.equal(once(lambda x: of_numpy(x) + x, x())[0], torch.ones(2))
+    assert torch.equal(once(of_torch, x())[0], x().cosh())
+    assert not torch.func.grad(lambda x: of_torch(x).sum())(x()).any()
+
+
 def test_what_the_page_says_of_nan():
     zero = x(0.0, 0.0)
     assert not twice(lambda x: x.norm() ** 2, zero)[0].isfinite().all()
@@ -509,6 +533,7 @@ WORDS = {
     "trying to differentiate": {"4": ["once_differentiable"], "5": ["once_differentiable"]},
     "the derivative for": {"6": ["torch operation that has no derivative"]},
     "but no autograd formula": {"5": ["register_autograd"]},
+    "an autograd kernel was not": {"5": ["register_autograd"]},
     "Can't call numpy()": {"5": ["numpy()"]},
     "Cannot access data": {"5": ["NumPy"]},
     "input must be": {"1": ["contiguous"]},

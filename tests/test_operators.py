@@ -23,6 +23,7 @@ from double_backward import (
     draw,
     recompute_intermediates,
 )
+from double_backward.calls import Listener, listening
 from double_backward.check import Outcome
 
 HERE = "operators_test"
@@ -1108,6 +1109,221 @@ def test_one_that_writes_in_place_is_named(fn, op):
 rounded = operator("rounded", torch.round, lambda ctx, g: 0 * g)
 
 
+# By define and impl, without an Autograd key: torch warns, and goes on with a constant.
+
+
+def only_impl(name, body, key="CompositeExplicitAutograd", schema=ONE):
+    LIBRARY.define(f"{name}{schema}")
+    LIBRARY.impl(name, body, key)
+    return getattr(torch.ops.operators_test, name)
+
+
+WITHOUT_KERNEL = {
+    "of_composite": (only_impl("of_composite", sinh_by_numpy), lambda op, x: op(x)),
+    "of_cpu": (only_impl("of_cpu", sinh_by_numpy, "CPU"), lambda op, x: op(x)),
+    "of_two": (
+        only_impl("of_two", extra_from_numpy, "CPU", TWO_OUTPUTS),
+        lambda op, x: op(x)[0],
+    ),
+    "of_list": (
+        only_impl(
+            "of_list", lambda xs: [*map(sinh_by_numpy, xs)], "CPU", "(Tensor[] xs) -> Tensor[]"
+        ),
+        lambda op, x: op([x])[0],
+    ),
+    "of_keyword": (
+        only_impl(
+            "of_keyword",
+            lambda x, p=1.0: sinh_by_numpy(x) * p,
+            "CPU",
+            "(Tensor x, float p=1.0) -> Tensor",
+        ),
+        lambda op, x: op(p=2.0, x=x) / 2,
+    ),
+}
+
+
+def beside_a_cube(name):
+    """A function in which an operator that autograd does not follow is silently left out."""
+    op, call = WITHOUT_KERNEL[name]
+    return lambda x: call(op, x) + x**3
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd kernel was not registered")
+@pytest.mark.parametrize("name", WITHOUT_KERNEL)
+def test_an_operator_without_an_autograd_kernel_is_told(name):
+    fn, given = beside_a_cube(name), ROWS["kept"].given()
+    assert not torch.allclose(second(fn, given), second(lambda x: x.sinh() + x**3, given))
+    found = diagnose(fn, *given)
+    assert (found.verdict, found.cause.code) == ("first_derivative_wrong", "operator_not_followed")
+    assert found.cause.function == f"{HERE}::{name}"
+    step = diagnose_all(lambda: second(fn, given))
+    (row,) = step.rows
+    assert (row.name, row.verdict, row.ok) == (f"{HERE}::{name}", found.verdict, False)
+    assert row.cause.code == found.cause.code and row.called.file == __file__
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with pytest.raises(SecondDerivativeError, match=f"{HERE}::{name}"), remedy():
+            second(fn, given)
+        with remedy():  # first derivatives are not checked
+            fn(*given).sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd kernel was not registered")
+def test_ignore_takes_an_operator_without_an_autograd_kernel():
+    fn, given = beside_a_cube("of_cpu"), ROWS["kept"].given()
+    ignored = [f"{HERE}::of_cpu"]
+    assert diagnose(fn, *given, ignore=ignored).ok
+    assert diagnose_all(lambda: second(fn, given), ignore=ignored).ok
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with remedy(ignore=ignored):
+            second(fn, given)
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd kernel was not registered")
+def test_one_without_an_autograd_kernel_that_is_constant_takes_nothing_away():
+    op = only_impl("steps", lambda x: by_numpy(np.floor, x), "CPU")
+    fn, given = (lambda x: op(x) * x**3), [torch.tensor([1.3, 2.4], requires_grad=True)]
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with remedy():
+            number = second(fn, given)
+        assert torch.allclose(number, second(lambda x: x.detach().floor() * x**3, given))
+    assert diagnose(fn, *given).ok
+
+
+FOLLOWED = {
+    "implicit": only_impl("implicit", torch.sinh, "CompositeImplicitAutograd"),
+    "autograd_cpu": only_impl("autograd_cpu", torch.sinh, "AutogradCPU"),
+    "in_torch": only_impl("in_torch", torch.sinh, "CPU"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd kernel was not registered")
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_autograd_follows_without_a_backward_is_right(name):
+    op, given = FOLLOWED[name], ROWS["kept"].given()
+    assert diagnose_all(lambda: second(op, given)).rows == []
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with remedy():
+            assert torch.allclose(second(op, given), second(torch.sinh, given))
+
+
+def test_an_operator_whose_result_has_no_graph_is_told():
+    op = only_impl("no_graph", sinh_by_numpy, "CompositeImplicitAutograd")
+    fn, given = (lambda x: op(x) + x**3), ROWS["kept"].given()
+    assert diagnose(fn, *given).cause.code == "operator_not_followed"
+    (row,) = diagnose_all(lambda: second(fn, given)).rows
+    assert (row.name, row.verdict) == (f"{HERE}::no_graph", "not_checked")
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with pytest.warns(UncheckedFunctionWarning, match=f"{HERE}::no_graph"), remedy():
+            second(fn, given)
+
+
+def test_one_that_is_declared_constant_is_left_alone():
+    op = only_impl("declared", sinh_by_numpy, "CPU")
+    LIBRARY.impl("declared", torch.library.fallthrough_kernel, "Autograd")
+    given = ROWS["kept"].given()
+    for remedy in (detect_intermediates, recompute_intermediates):
+        with warnings.catch_warnings(action="error"), remedy():
+            second(lambda x: op(x) + x**3, given)
+
+
+def test_a_definition_that_writes_past_autograd_is_told():
+    def writes(x, out):
+        out.detach().copy_(x.detach().sinh())
+
+    op = only_impl("writes", writes, "CPU", "(Tensor x, Tensor(a!) out) -> ()")
+
+    def fn(x):
+        out = torch.zeros_like(x)
+        op(x, out)
+        return out + x**3
+
+    given = ROWS["kept"].given()
+    assert not diagnose(fn, *given).ok
+    assert [row.verdict for row in diagnose_all(lambda: second(fn, given)).rows] == ["not_checked"]
+    with pytest.warns(UncheckedFunctionWarning, match=f"{HERE}::writes"), detect_intermediates():
+        second(fn, given)
+
+
+def test_the_overload_that_is_called_is_the_one_that_is_named():
+    LIBRARY.define("several.one(Tensor x) -> Tensor")
+    LIBRARY.define("several.two(Tensor x, Tensor w) -> Tensor")
+    LIBRARY.impl("several.one", torch.sinh, "CompositeImplicitAutograd")
+    LIBRARY.impl("several.two", lambda x, w: sinh_by_numpy(x), "CompositeImplicitAutograd")
+    given = ROWS["kept"].given()
+    step = diagnose_all(lambda: second(lambda x: torch.ops.operators_test.several(x, x), given))
+    assert [row.name for row in step.rows] == [f"{HERE}::several.two"]
+
+
+def test_how_torch_dispatches_an_operator_is_no_change():
+    """A first call fills caches of torch's; a second kernel is another thing that it may call."""
+
+    def around(ctx, g):
+        return g * other(ctx.saved_tensors[0])
+
+    other = operator("dispatched", torch.cosh, saved(torch.sinh), saves_inputs)
+    op = operator("two_kernels", torch.sinh, around, saves_inputs)
+    for each, kernel in ((op, sinh_by_numpy), (other, lambda x: by_numpy(np.cosh, x))):
+        each.register_kernel("cpu", kernel)
+        each.register_kernel("cuda", torch.sinh)
+    changed = []
+
+    class Met(Listener):
+        def watches(self, call):
+            return True
+
+        def after_backward(self, node, call, grad_outs, grads):
+            changed.append(call.changed)
+            return grads
+
+    with listening(Met()):
+        second(op, ROWS["kept"].given())
+    assert changed and not any(changed)
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd kernel was not registered")
+def test_a_kernel_without_a_backward_is_named_as_the_step_that_cuts():
+    """As where a registered backward calls a raw kernel of the package."""
+    kernel = only_impl("raw", lambda x: by_numpy(np.cosh, x), "CPU")
+
+    def raw(ctx, g):
+        return g * kernel(ctx.saved_tensors[0])
+
+    op = operator("around_raw", sinh_by_numpy, raw, saves_inputs)
+    found = diagnose(op, *ROWS["kept"].given())
+    assert (found.verdict, found.cause.code) == (WRONG, "untracked_backward")
+    assert "an operator that has no backward in raw, line" in " ".join(str(found).split())
+
+
+# What is said of NumPy, and of a gradient that is not returned.
+
+
+def test_why_numpy_in_setup_context_cannot_be_repaired():
+    def keeps_array(ctx, inputs, output):
+        ctx.cosh = np.cosh(inputs[0].detach().numpy())
+
+    op = operator(
+        "array", sinh_by_numpy, lambda ctx, g: g * torch.from_numpy(ctx.cosh), keeps_array
+    )
+    given = ROWS["kept"].given()
+    with pytest.raises(SecondDerivativeError) as told, recompute_intermediates():
+        second(op, given)
+    said = " ".join(str(told.value).split())
+    assert "still wrong" in said and "setup_context" in said
+    assert f"test_operators.py:{line_of(keeps_array)}" in said
+
+
+def test_a_gradient_that_is_not_returned_is_told_with_its_line():
+    def forgets(ctx, g):
+        return g * ctx.saved_tensors[1], None
+
+    op = operator("forgets", torch.mul, forgets, saves_inputs, TWO)
+    found = diagnose(op, *ROWS["product"].given())
+    told = found.to_dict()["findings"][0]
+    assert (told["code"], told["function"]) == ("returns_none", f"{HERE}::forgets")
+    assert (told["file"], told["line"]) == (__file__, line_of(forgets))
+
+
 # An Autograd key in Python, and compiled.
 
 LIBRARY.define("by_hand(Tensor x) -> Tensor")
@@ -1150,6 +1366,17 @@ def test_one_that_was_compiled(backend):
         second(fn, given)
     with recompute_intermediates():
         assert is_right(second(fn, given), each)
+
+
+@pytest.mark.slow
+def test_an_operator_that_is_compiled_bare_keeps_its_name():
+    op = ROWS["kept_by_numpy"].op
+    op.register_fake(torch.empty_like)
+    found = diagnose(torch.compile(op, backend="aot_eager"), *ROWS["kept"].given())
+    assert found.headline.startswith(f"{HERE}::kept_by_numpy: ")
+    told = found.to_dict()["findings"][0]
+    assert (told["function"], told["file"]) == (f"{HERE}::kept_by_numpy", __file__)
+    assert told["line"] == line_of(sinh_by_exponentials)
 
 
 def test_a_triton_op_is_an_operator():

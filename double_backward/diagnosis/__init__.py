@@ -23,7 +23,7 @@ from torch import Tensor
 from double_backward._torch import tree_flatten, tree_unflatten
 from double_backward.arguments import Ignored, asked, listed
 from double_backward.check import Outcome, is_symmetric
-from double_backward.compiled import as_written
+from double_backward.compiled import as_it_was_written, as_written
 from double_backward.failures import own, unless_gone
 from double_backward.lines import described
 from double_backward.operators import named as operator_named
@@ -244,6 +244,7 @@ def _not_checked(name, reason):
 
 
 def _name_of(fn: object) -> str:
+    fn = as_it_was_written(fn)
     operator = operator_named(fn)
     if operator is not None:
         return operator

@@ -25,7 +25,7 @@ from .measurements.measure import Measured
 from .measurements.points import measured_where_it_tells
 from .measurements.transforms import in_forward_mode_alone, under_torch_func, with_wrong_jvps
 from .preparation.formulas import Row, Setting, reported, typed
-from .preparation.functions import STEP, Lifetime, custom_functions, lifetime, look
+from .preparation.functions import STEP, Lifetime, custom_functions, lifetime, look, untracked
 from .preparation.prepare import Prepared, prepare
 
 HOOK_OF_MODULES = "BackwardHookFunction"  # torch applies it for a module with such a hook
@@ -53,11 +53,16 @@ def seen(fn, inputs, order, rtol, atol, ignore, known):
         unchecked=prepared.unchecked,
         forgotten=prepared.forgotten,
         not_heeded=not_heeded,
-        unmet=unmet(ignore, [(f.names, f.place) for f in evidence.functions]),
     )
     how, matrix = "", {}
     if measured.bad or evidence.first_is_wrong or evidence.inexact or evidence.excused:
-        evidence = replace(evidence, steps=_steps_of_fn(measured.probe.target, evidence.functions))
+        target = measured.probe.target
+        evidence = replace(evidence, steps=_steps_of_fn(target, evidence.functions))
+        with unless_gone():  # of fn
+            evidence = replace(evidence, untracked=untracked(target, ignore))
+    met = [(f.names, f.place) for f in evidence.functions]
+    met += [((u.name,), None) for u in evidence.untracked]
+    evidence = replace(evidence, unmet=unmet(ignore, met))
     if measured.bad:
         with unless_gone():  # of fn
             matrix = blocks(measured)

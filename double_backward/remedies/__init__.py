@@ -6,8 +6,9 @@ autograd, so that the number becomes right, or raises where that is not possible
 may not be called again is left alone, with a warning.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -46,7 +47,14 @@ from double_backward.failures import loud, raise_if_own
 from double_backward.lessons import lesson_named
 from double_backward.lines import first_line, wrapped
 from double_backward.methods import has_jvp, is_named, is_once_differentiable, loaded, names_of
-from double_backward.operators import NO_TANGENT, WRITES, custom_of, function_of, writes_in_place
+from double_backward.operators import (
+    NO_KERNEL,
+    WRITES,
+    custom_of,
+    function_of,
+    operator_of,
+    writes_in_place,
+)
 from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
 from double_backward.trial import (
@@ -70,6 +78,9 @@ __all__ = [
     "detect_intermediates",
     "recompute_intermediates",
 ]
+
+
+LEAVES_TORCH = messages.STILL.format(f"forward or backward leaves torch ({lesson_named(5)})")
 
 
 class SecondDerivativeError(RuntimeError):
@@ -101,7 +112,8 @@ def detect_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
     Function that is right is left as it is. First derivatives stay as they are, and are not
     checked: use `diagnose` for one that may be wrong, or not linear in grad_out. What is cut off
     outside custom Functions (`detach`, `autograd.grad` without `create_graph`, a hook) is not
-    looked at: `diagnose_all` reports that.
+    looked at: `diagnose_all` reports that. A registered operator that has no kernel for an Autograd
+    key, and changes with its inputs, raises as soon as a recorded derivative comes to it.
 
     A Function is tried at the first call of each kind: same code, dtypes, sizes, layouts, inputs
     that require grad, and the same numbers, strings and flags, by value, among the arguments and
@@ -336,9 +348,28 @@ class _Remedy(Listener):
         if writes_in_place(call.function) and not self.ignores(call.function):
             self.could_not_check(call.function, call, WRITES)
 
-    def tangent_dropped(self, function):
+    def not_followed(self, function, why):
         if not self.ignores(function):
-            self.could_not_check(function, None, NO_TANGENT)
+            self.could_not_check(function, None, why)
+
+    def without_kernel(self, call, node):
+        if not self.ignores(call.function):
+            node.register_prehook(partial(self.passed, call))
+
+    def passed(self, call, grad_outs):
+        """Raise where a recorded pass ends at an operator that changes with its inputs: a second
+        derivative would lack what comes from there."""
+        if not torch.is_grad_enabled() or call.transformed == 1:
+            return
+        with torch.enable_grad(), outside(call), outside_batches():
+            own = call.plain() if call.transformed else call
+            memory = recall(_is_no_constant, own, [])
+            with memory.lock:
+                if memory.is_due():
+                    memory.outcome = _is_no_constant(own)
+        if memory.outcome is not False:
+            self.note(self.LOST, call.function, call, NO_KERNEL)
+            raise SecondDerivativeError(messages.without_kernel(call.function))
 
     def warn(self, text):
         """Warn, once for each text since the first block was entered."""
@@ -578,6 +609,13 @@ class _Problem(NamedTuple):
     by_inputs_alone: bool  # by grad_out it is right: two backwards for J v need no more
 
 
+def _is_no_constant(call):
+    """Whether what a Function returns changes with its inputs; None where that is not known."""
+    with suppress(Unknown), warnings.catch_warnings(action="ignore"):  # torch's own
+        return Trial(call, None).first() is Outcome.WRONG
+    return None
+
+
 def _problem(truth):
     """A `_Problem`, or None for a Function that is right."""
     found = _judged(truth)
@@ -617,7 +655,12 @@ def _objections(truth):
         raise Unknown("it was compiled: compile it, or call it once, before the block")
     if truth.first() is Outcome.WRONG:
         raise Unknown("its first derivative is not that of its forward")
-    return {way: _objection(truth, way) for way in ways_of(truth.call.function)}
+    objections = {way: _objection(truth, way) for way in ways_of(truth.call.function)}
+    reasons = objections.values()
+    if operator_of(truth.call.function) and LEAVES_TORCH in reasons and None not in reasons:
+        why = messages.still_wrong(truth) or LEAVES_TORCH
+        return {way: why if said == LEAVES_TORCH else said for way, said in objections.items()}
+    return objections
 
 
 def _objection(truth, way):
@@ -629,8 +672,7 @@ def _objection(truth, way):
     if found.error is not None:
         return f"autograd says: {first_line(found.error)}"
     if found.wrong:
-        where = f"forward or backward leaves torch ({lesson_named(5)})"
-        return f"computed once more it is still wrong: {where}"
+        return LEAVES_TORCH
     return TOO_LITTLE if found.unresolved else None
 
 

@@ -7,7 +7,7 @@ import warnings
 from double_backward.compiled import KEEPS, NOT_COMPILED, is_region
 from double_backward.lessons import lesson_named
 from double_backward.methods import full_name
-from double_backward.operators import operator_of
+from double_backward.operators import NO_KERNEL, operator_of
 from double_backward.phrases import Phrase, translation
 from double_backward.trial import IN_BATCH, LOST_IN_CAST
 
@@ -72,6 +72,14 @@ LOST_IN_JVP = (
 )
 
 
+def without_kernel(function):
+    """The error for an operator that has no kernel for an Autograd key."""
+    return (
+        f"{function.__name__}: a second derivative through it would be wrong, as the first one is: "
+        f"{NO_KERNEL} ({lesson_named(6)})."
+    )
+
+
 def in_batch(function):
     """The error for a Function that a backward applies for a batch of gradients."""
     return f"{function.__name__}: a second derivative through it would be wrong: {IN_BATCH}"
@@ -114,8 +122,18 @@ def warn(text, category):
     warnings.warn_explicit(text, category, *place)
 
 
+STILL = "computed once more it is still wrong: {}"
 OURS_OR_TORCHS = ("torch.", "double_backward.", "contextlib")
 UNKNOWN = "ignore names {}: no custom Function of this name was applied here, and none is loaded."
+
+
+def still_wrong(truth):
+    """The reason why a call cannot be made right, by the cause that `diagnose` finds; "" if it
+    finds none."""
+    why, lesson, where = _cause(truth)
+    fact = why.partition(". ")[0].rstrip(".")
+    fact = fact[:1].lower() + fact[1:]
+    return STILL.format(f"{fact} ({where}; {lesson_named(lesson)})") if where else ""
 
 
 def _cause(truth):

@@ -15,7 +15,7 @@ from ..measurements.as_called import Compiled
 from ..measurements.measure import Numbers
 from ..measurements.transforms import THROUGH_A_JVP
 from ..preparation.formulas import Row, Setting
-from ..preparation.functions import WRONG, Custom, Extra, Lifetime, Saved
+from ..preparation.functions import WRONG, Custom, Extra, Lifetime, Saved, Untracked
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Evidence:
     unchecked: tuple[str, ...] = ()  # names of leaves in the graph that are not inputs
     forgotten: tuple[str, ...] = ()  # names of leaves that should be in it, and get no gradient
     steps: tuple[Step, ...] = ()  # steps of fn itself that autograd does not follow
+    untracked: tuple[Untracked, ...] = ()  # operators in fn that autograd does not follow
     adds_up_to_0: bool = False  # each row of the Hessian, which is not 0, has the sum 0
     not_heeded: bool = False  # rtol= was not heeded, since it excuses nothing that is cut off
     unmet: tuple[str, ...] = ()  # what the caller ignores, and fn does not apply
@@ -100,7 +101,10 @@ class Evidence:
         differs = self.first_is_wrong or self.habits.not_linear or self.habits.not_repeatable
         if not differs or any(f.first is Outcome.WRONG for f in self.not_meant):
             return ()
-        return tuple(dict.fromkeys(f.name for f in self.functions if f.meant))
+        if any(not u.meant for u in self.untracked):
+            return ()
+        names = [f.name for f in self.functions if f.meant]
+        return tuple(dict.fromkeys([*names, *(u.name for u in self.untracked)]))
 
     @property
     def not_meant(self) -> list[Custom]:

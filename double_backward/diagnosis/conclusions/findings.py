@@ -178,9 +178,19 @@ OF_THE_FIRST = {
     ),
     "returns_none": Rule(
         (1, "returns_none"),
-        lambda e: e.first_is_wrong and not e.meant and e.habits.no_gradient,
+        lambda e: e.first_is_wrong and not (e.meant or e.untracked) and e.habits.no_gradient,
         "backward returns None for {}, but the output depends on it: .backward() leaves .grad at "
         "None without a message. Return its gradient.",
+        of=those(lambda f: f.first is Outcome.WRONG),
+    ),
+    "operator_not_followed": Rule(
+        (6, "A Function or an operator?"),
+        words.operator_not_followed,
+        "A part of the derivative is missing. {}. Register a backward; what that computes outside "
+        "torch belongs into an operator of its own.",
+        cause=True,
+        of=lambda e: [],
+        verdict=FIRST,
     ),
     "steps_in_fn": Rule(
         (4, "detach"),
@@ -752,6 +762,8 @@ def _where(row, severity, e):
     if row is COMPILED:
         region = e.compiled.regions[0]
         return region.name, region.file or "", region.line
+    if row is ROWS["operator_not_followed"]:
+        return (next(u.name for u in e.untracked if not u.meant),)
     if row.of is not None:
         about = row.of(e)[:1]
     else:

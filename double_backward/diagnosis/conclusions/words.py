@@ -137,10 +137,22 @@ def advice(kinds: set[str]) -> str:
     return joined("{} {}", [said for of, said in IN_FN.items() if not kinds.isdisjoint(of)])
 
 
+def operator_not_followed(e: Evidence) -> str | None:
+    """The operators for which torch has no derivative, and why."""
+    if not (e.bad or e.first_is_wrong):
+        return None
+    groups: dict[str, list[str]] = {}
+    for each in e.untracked:
+        if not each.meant:
+            groups.setdefault(each.why, []).append(each.name)
+    said = (Phrase("{}: {}", listed(names), why) for why, names in groups.items())
+    return joined("{}; {}", said) if groups else None
+
+
 def first_derivative_differs(e: Evidence) -> str | None:
     habits = e.habits
     habit = habits.mutates or habits.mutates_saved or habits.not_linear or habits.not_repeatable
-    explained = habit or habits.no_gradient or e.is_in("linked")
+    explained = bool(habit or habits.no_gradient or e.is_in("linked") or operator_not_followed(e))
     if any(f.meant for f in e.functions):  # the habit may be that of a Function that is meant
         explained = all(f.first is not Outcome.WRONG for f in e.not_meant)
     if not e.first_is_wrong or explained or e.meant:
@@ -428,7 +440,7 @@ OTHER_OPERATIONS = {  # a word in an error -> advice for an operation with a sec
 
 
 def no_derivative_formula(e: Evidence) -> str | None:
-    warned = any("an autograd kernel was not" in text for text in e.warnings)
+    warned = any("an autograd kernel was not" in text for text in e.warnings) and not e.untracked
     spoilt = warned and (e.bad or e.first_is_wrong)
     said = [t for t in e.errors if "no autograd formula was" in t or "derivative for" in t]
     if not (spoilt or said):

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import element_count, version
+from double_backward.calls import Here, Listener, listening_alone
 from double_backward.check import Checked, Outcome
 from double_backward.differences import same
 from double_backward.failures import unless_gone
 from double_backward.graphs import walk
-from double_backward.methods import has_jvp, names_of
+from double_backward.methods import has_jvp, matches, names_of
 from double_backward.names import Save, saves_noted
-from double_backward.operators import operator_of
+from double_backward.operators import NO_KERNEL, WRITES, operator_of
 from double_backward.phrases import Phrase
 from double_backward.places import Place, place_of
 from double_backward.untracked_steps import Step
@@ -175,6 +176,14 @@ class Custom:
         return right and not (self.refused or self.checked.bad)
 
 
+class Untracked(NamedTuple):
+    """A registered operator that fn calls, and that autograd does not follow."""
+
+    name: str
+    why: str
+    meant: bool  # whether the caller ignores it
+
+
 class Node(NamedTuple):
     """The node of a custom Function in one call of fn."""
 
@@ -234,6 +243,33 @@ def custom_functions(target: Target, here: Looked | None = None) -> tuple[Custom
             custom = replace(custom, operator=True, set_up=set_up)
         found.append(replace(custom, place=place_of(node.function)))
     return tuple(found)
+
+
+class _NotFollowed(Listener):
+    """Notes the operators that autograd does not follow, and why, without those that write: these
+    are steps of fn."""
+
+    def __init__(self):
+        self.why = {}
+
+    def not_followed(self, function, why):
+        if why != WRITES:
+            self.why.setdefault(function, why)
+
+    def without_kernel(self, call, node):
+        self.why.setdefault(call.function, NO_KERNEL)
+
+
+def untracked(target: Target, ignore: Sequence[type | str]) -> tuple[Untracked, ...]:
+    """The operators in fn that autograd does not follow. Raises what fn raises."""
+    met = _NotFollowed()
+    with listening_alone(Here(met)):
+        target.start()
+
+    def meant(function):
+        return any(matches(each, names_of(function), None) for each in ignore)
+
+    return tuple(Untracked(names_of(f)[0], why, meant(f)) for f, why in met.why.items())
 
 
 def _beside(target, here):

@@ -38,7 +38,7 @@ from double_backward.lines import described, first_line
 from double_backward.methods import applied, matches, names_of, unmet
 from double_backward.names import argument_names
 from double_backward.operations import Did
-from double_backward.operators import NO_TANGENT, WRITES, writes_in_place
+from double_backward.operators import WRITES, writes_in_place
 from double_backward.phrases import Phrase
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
@@ -502,11 +502,23 @@ class Met(Listener):
         if _can_be_asked(call):
             self._count(call, call)
 
-    def tangent_dropped(self, function: type) -> None:
+    def not_followed(self, function: type, why: str) -> None:
         uses = self._met(function, is_in_backward())
         uses.calls += 1
         if not self._ignores(function):
-            uses.is_lost(f"{NO_TANGENT}.", max(1, sum(levels())))
+            uses.is_lost(f"{why}.", max(1, sum(levels())))
+
+    def without_kernel(self, call: Call, node: Any) -> None:
+        uses = self._met(call.function, False)
+        uses.calls += 1
+        if _can_be_asked(call) and not self._ignores(call.function):
+            self._count(call, call)
+            node.register_prehook(functools.partial(self._passed, call))
+
+    def _passed(self, call: Call, grad_outs: Any) -> None:
+        counted = self._counted[call]
+        counted.differentiated(_times(call))
+        counted.recorded |= torch.is_grad_enabled()
 
     def _met(self, function: type | Region, in_backward: bool) -> _Uses:
         uses = self.functions.setdefault(function, _Uses())
