@@ -88,7 +88,8 @@ class Watch(TorchFunctionMode):
         watched = overload and Watched(overload, args, kwargs)
         result = func(*args, **kwargs)
         if watched and watched.lost(result)[0] in (NO_KERNEL, NO_GRAPH):
-            self.note("operator", frame)
+            home = self.running[-1][1] if self.running else ""
+            self.note("operator", _before_engine(frame, home))
         return result
 
     def kind(self, func: Any, args: tuple, kwargs: dict, frame: Any) -> str | None:
@@ -177,7 +178,7 @@ def _puts_back(frame):
 
 
 def _before_engine(frame, home):
-    """The frame that called .backward(), outside the frames of torch and of this package."""
+    """The frame that called torch, outside the frames of torch and of this package."""
     while frame and frame.f_code.co_filename.startswith((OURS, TORCH)):
         if frame.f_code.co_filename == home:
             break
