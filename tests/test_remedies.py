@@ -1084,3 +1084,22 @@ def test_a_second_function_is_the_cause_in_the_error_too():
     said = r"Half returns a\s+wrong\s+gradient\s+for"
     with detect_intermediates(), pytest.raises(SecondDerivativeError, match=said):
         second(lambda x: f(x) ** 2, x())
+
+
+def test_a_lost_part_that_is_small_beside_the_others_is_not_lost_by_recompute():
+    """Beside x³ it is nothing, but it is all that there is of a gradient by y."""
+
+    def plain(x, y):
+        return x**3 + 1e-7 * x * y
+
+    f = of_inputs(plain, lambda g, x, y: (g * (3 * x**2 + 1e-7 * y.detach()), g * 1e-7 * x)).apply
+
+    def by_y(f, x, y):
+        (g,) = grad(f(x, y).sum(), x, create_graph=True)
+        return grad(g.sum(), y, allow_unused=True)[0]
+
+    assert by_y(f, x(), x(2.0, 3.0)) is None
+    with recompute_intermediates():
+        assert torch.allclose(by_y(f, x(), x(2.0, 3.0)), torch.full((2,), 1e-7).double())
+    with detect_intermediates(), pytest.raises(SecondDerivativeError):
+        by_y(f, x(), x(2.0, 3.0))
