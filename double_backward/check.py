@@ -599,12 +599,14 @@ def _by_differences(line, rtol, atol, dtype, rounding, here, n, grads, lost=""):
     dtype = dtype or _precision(line, beside[beside != here])
     sizes = torch.cat([_sizes(here[:n]), _sizes(here[n:])])  # small elements count as much
     known_at = {0.0: here / sizes, BESIDE: beside / sizes}
+    stairs = torch.full_like(here, _stair(line, here[:n], dtype))  # in float32 it may overflow
+    stairs[:n] = 0.0
     found = slope(
         lambda h: known_at[h] if h in known_at else _or_nan(line, h, here) / sizes,
         dtype,
         1.0,
         None if rounding is None else rounding / sizes,
-        torch.where(torch.arange(len(here)) < n, 0.0, _stair(line, here[:n], dtype)) / sizes,
+        stairs / sizes,
     )
     found = Slope(*(part * sizes for part in found))
     y, by_input = (Slope(*(part[s] for part in found)) for s in (slice(n), slice(n, None)))

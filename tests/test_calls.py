@@ -529,3 +529,14 @@ def test_where_nothing_is_left_it_is_not_checked(remedy):
     with pytest.raises((SecondDerivativeError, Warning), match="not\\s+finite"), remedy():
         (first,) = grad(keeps.apply(x).sum(), x, create_graph=True)
         grad(first.sum(), x)
+
+
+def test_outputs_beyond_the_range_of_float32_are_judged():
+    def step(f):
+        x = torch.tensor([0.5, -0.2, -600.0, 0.9], dtype=torch.float64).requires_grad_()
+        filled = f(x).masked_fill(x < -1, -1e9)
+        (first,) = grad((filled.softmax(-1) * torch.arange(4.0)).sum(), x, create_graph=True)
+        return grad((first**2).sum(), x)[0]
+
+    for f, right in ((saves_x, True), (keeps, False)):
+        judged(lambda f=f: step(f.apply), lambda: step(torch.sinh), right)
