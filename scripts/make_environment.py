@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 import pip_settings
-from said import spoken, to_type
+from said import language, spoken, to_type
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
@@ -41,27 +41,48 @@ def main(extras):
     need_python()
     need_wheels_of_torch()
     with one_at_a_time():
-        before = read(STAMP) or ""
-        have = set(before.partition("\nextras:")[2].split())
-        if before == stamp(have) and have >= set(extras) and runs(VENV_PYTHON):
-            return
-        if can_be_updated():
-            extras = have.union(extras)
-            os.remove(STAMP)
-        else:
-            make_venv()
-        try:
-            install(sorted(extras))
-        except SystemExit:
-            if before == stamp(have):  # nothing but additions failed: what was there still works
-                write(STAMP, before)
-            raise
-        put_programs_on_kernel_path()
-        try_what_draws()
-        write(STAMP, stamp(extras))
-        # With dots: this takes seconds, too.
-        run(spoken("What is not needed any more"), [VENV_PYTHON, "-I", "-c", REMOVE, CACHE])
-        print(spoken("The environment in .venv is ready."), flush=True)
+        make_ready(extras)
+        add_menus()
+
+
+def make_ready(extras):
+    before = read(STAMP) or ""
+    have = set(before.partition("\nextras:")[2].split())
+    if before == stamp(have) and have >= set(extras) and runs(VENV_PYTHON):
+        return
+    if can_be_updated():
+        extras = have.union(extras)
+        os.remove(STAMP)
+    else:
+        make_venv()
+    try:
+        install(sorted(extras))
+    except SystemExit:
+        if before == stamp(have):  # nothing but additions failed: what was there still works
+            write(STAMP, before)
+        raise
+    put_programs_on_kernel_path()
+    try_what_draws()
+    write(STAMP, stamp(extras))
+    # With dots: this takes seconds, too.
+    run(spoken("What is not needed any more"), [VENV_PYTHON, "-I", "-c", REMOVE, CACHE])
+    print(spoken("The environment in .venv is ready."), flush=True)
+
+
+def add_menus():
+    """JupyterLab's menus in the reader's language, where there are such; without them it is used
+    as it is."""
+    package = "jupyterlab-language-pack-" + language().replace("_", "-")
+    asked = os.path.join(VENV, package)
+    if not language() or os.path.exists(asked):
+        return
+    once = "--no-deps", "--retries", "0", "--timeout", "5"
+    failed = pip(spoken("JupyterLab's menus"), *once, "-c", "constraints.txt", package)
+    cause = what_went_wrong(failed) if failed else ""
+    if failed:
+        print(spoken("JupyterLab's menus stay English. {}", in_words(cause)), flush=True)
+    if cause != "no connection":  # which there may be the next time
+        write(asked, cause)
 
 
 def need_python():

@@ -1,11 +1,13 @@
 """Open JupyterLab on lesson 1, among the reader's own copies: `make lab`."""
 
+import json
 import os
 import secrets
 import socket
 import sys
 import threading
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from own_settings import keep_apart
@@ -24,6 +26,7 @@ def main(folder=None, extra=()):
     # Some browsers may not read hidden folders, where the page lies that they are sent to first.
     home = folder.parents[1 if LANGUAGE else 0]
     keep_apart(jupyter_folder(folder), runtime=home / "build" / "jupyter")
+    speak(LANGUAGE, jupyter_folder(folder))
     os.environ["JUPYTER_TOKEN"] = token  # not among the arguments, which others on a machine see
     with a_dot_a_second():
         from jupyterlab.labapp import LabApp  # looks at its folders while it is imported
@@ -36,6 +39,15 @@ def main(folder=None, extra=()):
         )
     print(spoken("Ctrl+C in this window ends it; what you saved in my_lessons/ stays."), flush=True)
     LabApp.launch_instance(arguments(folder, port, page) + list(extra))
+
+
+def speak(language, folder):
+    """Choose the language of JupyterLab's menus where it is installed, until the reader chooses."""
+    chosen = folder / "config/lab/user-settings/@jupyterlab/translation-extension"
+    file = chosen / "plugin.jupyterlab-settings"
+    if language and find_spec("jupyterlab_language_pack_" + language) and not file.exists():
+        chosen.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"locale": language}))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The reader's copies: made once, trusted, never overwritten; and a port that is free."""
 
+import json
 import os
 import runpy
 import shutil
@@ -149,3 +150,17 @@ def test_a_desktops_own_language_is_not_the_courses(tmp_path):
         for more in ([], ["LANGUAGE=zh_CN"])
     ]
     assert said == ["[]\n", "[zh_CN]\n"]
+
+
+def test_menus_speak_the_language_that_is_installed_until_the_reader_chooses(tmp_path, monkeypatch):
+    settings = tmp_path / "config/lab/user-settings/@jupyterlab/translation-extension"
+    chosen = settings / "plugin.jupyterlab-settings"
+    monkeypatch.setattr(open_lab, "find_spec", lambda name: name.endswith("_zh_CN"))
+    open_lab.speak("", tmp_path)
+    open_lab.speak("fr", tmp_path)
+    assert not chosen.exists()
+    open_lab.speak("zh_CN", tmp_path)
+    assert json.loads(chosen.read_text()) == {"locale": "zh_CN"}
+    chosen.write_text('{"locale": "default"}')
+    open_lab.speak("zh_CN", tmp_path)
+    assert json.loads(chosen.read_text()) == {"locale": "default"}

@@ -41,6 +41,22 @@ def sentence(function):
     return text
 
 
+@pytest.mark.parametrize(
+    "printed, once", [(None, True), ("ERROR: none is there", True), ("WARNING: Retrying", False)]
+)
+def test_the_menus_of_jupyterlab_are_asked_for_once(printed, once, monkeypatch, tmp_path, capsys):
+    """Set-up goes on without them, and asks again where there was no connection."""
+    asked = []
+    monkeypatch.setattr(setup, "VENV", str(tmp_path))
+    monkeypatch.setattr(setup, "pip", lambda title, *line: asked.append(line[-1]) or printed)
+    setup.add_menus()  # in English there is nothing to add
+    monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
+    setup.add_menus()
+    setup.add_menus()
+    assert asked == ["jupyterlab-language-pack-zh-CN"] * (1 if once else 2)
+    assert ("JupyterLab 的菜单仍是英文" in capsys.readouterr().out) == bool(printed)
+
+
 def test_old_python_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "version_info", (3, 8, 0))
     monkeypatch.setenv("PATH", str(tmp_path))
