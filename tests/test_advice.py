@@ -559,6 +559,11 @@ squared.register_autograd(
 )
 
 
+LIBRARY = torch.library.Library("advice_test", "FRAGMENT")
+LIBRARY.define("without_backward(Tensor x) -> Tensor")
+LIBRARY.impl("without_backward", lambda x: torch.from_numpy(x.detach().numpy() ** 2), "CPU")
+
+
 ADVICE = [
     P(
         "mutates_grad_out",
@@ -1043,6 +1048,12 @@ ADVICE = [
         "or write that operation otherwise",
         (lambda x: torch.logdet(3 * torch.eye(2) + WithJvp.apply(x)), square),
         (lambda x: log_of_determinant(3 * torch.eye(2) + WithJvp.apply(x)), square),
+    ),
+    P(
+        "operator_not_followed",
+        "Register a backward",
+        (lambda x: torch.ops.advice_test.without_backward(x) + x**3,),
+        (lambda x: squared(x) + x**3,),
     ),
     P("operator_in_forward_mode", "write a Function with a jvp", (squared,), (WithJvp.apply,)),
     P("torch_func_differs", "write it in plain operations", (Knows.apply,), (WithJvp.apply,)),

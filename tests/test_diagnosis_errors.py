@@ -161,8 +161,9 @@ for name, kernel in {"numpy": numpy_op, "torch": torch.sinh}.items():
 
 
 def without_kernel():
-    with warnings.catch_warnings(action="error"):
-        once(torch.ops.errors_test.numpy, x())
+    with warnings.catch_warnings(action="always", record=True) as told:
+        once(lambda x: torch.ops.errors_test.numpy(x) + x, x())
+    raise told[0].message
 
 
 def anomaly():

@@ -1162,6 +1162,7 @@ ELSEWHERE = {
     "meant": "test_ignore.py",
     "nested_forward_mode": "test_transforms.py",
     "operator_in_forward_mode": "test_operators.py",
+    "operator_not_followed": "test_operators.py",
     "third_order_not_tracked": "test_diagnosis_numbers.py",
     "torch_func_differs": "test_transforms.py",
     "torch_in_forward_mode": "test_transforms.py",

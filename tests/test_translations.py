@@ -16,7 +16,7 @@ import torch
 from editions import seen, translated
 from editions.slides import words
 
-from double_backward.graphs import draw, draw_backward
+from double_backward import draw, draw_backward
 from lessons_src import stepper
 from lessons_src.exercises import check, exercises, hint, hints_given
 from lessons_src.exercises.language import in_language

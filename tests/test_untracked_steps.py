@@ -48,6 +48,11 @@ def written_by_an_operator(g, x):
     return g * 3 * out
 
 
+LIBRARY = torch.library.Library("steps_test", "FRAGMENT")
+LIBRARY.define("without_backward(Tensor x) -> Tensor")
+LIBRARY.impl("without_backward", lambda x: torch.from_numpy(x.detach().numpy() ** 2), "CPU")
+
+
 BACKWARDS = {  # the step, and a backward that takes it
     "detach": lambda g, x: g * 3 * x.detach() ** 2,
     "data": lambda g, x: g * 3 * x.data**2,
@@ -62,6 +67,7 @@ BACKWARDS = {  # the step, and a backward that takes it
     "numpy": lambda g, x: g * 3 * torch.from_numpy(np.square(x.detach().numpy())),
     "variable": lambda g, x: g * 3 * torch.autograd.Variable(x, requires_grad=False) ** 2,
     "mutates": written_by_an_operator,
+    "operator": lambda g, x: g * 3 * torch.ops.steps_test.without_backward(x),
 }
 
 
@@ -71,7 +77,7 @@ def second(fn):
     return torch.autograd.grad(first.sum(), point)[0]
 
 
-@pytest.mark.filterwarnings("ignore:To copy construct")
+@pytest.mark.filterwarnings("ignore:To copy construct", "ignore:.*an autograd kernel was not")
 @pytest.mark.parametrize("kind", BACKWARDS)
 def test_a_step_is_seen_with_its_line(kind):
     fn = cubic(BACKWARDS[kind])
