@@ -24,6 +24,11 @@ addEventListener("load", () => {
     button.removeAttribute("aria-label");
   for (const fold of document.querySelectorAll("summary[aria-label]"))
     fold.removeAttribute("aria-label");
+  // All of a page is in a landmark, the theme's link to the front page, too.
+  for (const link of document.querySelectorAll(".navbar-brand.logo")) {
+    link.parentElement.setAttribute("role", "navigation");
+    link.parentElement.setAttribute("aria-label", link.textContent.trim());
+  }
   fitPictures();
   reachWhatScrolls();
 });
@@ -37,10 +42,4 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => {
   for (const fold of closed) fold.open = false;
-});
-
-// All of a page is in a landmark, the theme's link to the front page, too.
-document.querySelectorAll(".navbar-brand.logo").forEach(function (link) {
-  link.parentElement.setAttribute("role", "navigation");
-  link.parentElement.setAttribute("aria-label", link.textContent.trim());
 });
