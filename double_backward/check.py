@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from . import tangents
-from .differences import NONE, STEPS, Slope, apart, flat, real, slope
+from .differences import LAST, NONE, STEPS, Slope, apart, flat, real, slope
 from .failures import raise_if_own, unless_gone
 from .lines import first_line
 from .phrases import Phrase
@@ -71,7 +71,7 @@ TOLD = 1e-3  # a resolution worse than this is told
 TOO_ROUGH = 0.02  # with a resolution worse than this nothing is called right, unless rtol= says so
 COARSE = 1e-3  # a callable with an rtol= of this or more is treated like one in 16 bits
 ATOL = 1e-10
-DEPTH = 0.75  # power of the last digit; a change that is smaller beside G is rounding
+DEPTH = 0.75  # power of the last digit; a change that is smaller beside G may be rounding
 COUNTS = 0.05  # of the largest change: what changes by less is lost beside it
 FEW = 1000  # elements for which the signs that were drawn are kept
 DRAWS = 17  # how often signs are drawn; those are taken that hide least in a sum
@@ -867,7 +867,8 @@ def _of_small_changes(expected: Expected, vjp: Vjp | None) -> Iterator[Expected]
     change is known and small beside that of the others, as where an element of an input is near 0,
     or where one input changes the gradient of another a little: such terms are lost in the sum with
     the other ones. Nothing along a line that has no such elements."""
-    least = torch.finfo(expected.dtype).eps ** DEPTH * expected.g.abs()
+    sizes, digit = expected.g.abs().nan_to_num(0.0, 0.0, 0.0), torch.finfo(expected.dtype).eps
+    least = torch.maximum(digit**DEPTH * sizes, LAST * digit * (sizes.max() if len(sizes) else 0.0))
     for along in (expected, *_along_each(expected, vjp)):
         change, v = along.by_input.value, torch.zeros_like(expected.g)
         for probe in expected.probes.values():
