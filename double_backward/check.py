@@ -868,7 +868,8 @@ def _of_small_changes(expected: Expected, vjp: Vjp | None) -> Iterator[Expected]
     or where one input changes the gradient of another a little: such terms are lost in the sum with
     the other ones. Nothing along a line that has no such elements."""
     sizes, digit = expected.g.abs().nan_to_num(0.0, 0.0, 0.0), torch.finfo(expected.dtype).eps
-    least = torch.maximum(digit**DEPTH * sizes, LAST * digit * (sizes.max() if len(sizes) else 0.0))
+    largest = sizes.max().item() if len(sizes) else 0.0
+    least = (digit**DEPTH * sizes).clamp(min=LAST * digit * largest)
     for along in (expected, *_along_each(expected, vjp)):
         change, v = along.by_input.value, torch.zeros_like(expected.g)
         for probe in expected.probes.values():
