@@ -307,6 +307,8 @@ def test_links_of_chinese_pages_lead_to_chinese_pages_where_there_are_such():
 def test_a_front_page_leads_to_english_where_a_language_has_no_page(monkeypatch):
     """As that of a language that has catalogues alone."""
     monkeypatch.setattr(pages_in_languages, "pages_in", lambda language: ["notebooks/1_a"])
+    words = {"xx": {"lang": "xx"}, "zh_CN": {"lang": "zh-CN"}}
+    monkeypatch.setattr(pages_in_languages, "words_of", words.get)
     text = '<a href="notebooks/1_a.html"><a href="docs/tool/start.html"><a href="RUN_TARGET">'
     led = pages_in_languages.led_to_english(text, "xx")
     assert led == text.replace("docs/", "../docs/")
