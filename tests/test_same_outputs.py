@@ -178,10 +178,12 @@ lessons_src.boundary_problem.train = train
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lesson", ["3_saving_intermediates", "4_what_not_to_do"])
 @pytest.mark.parametrize(
-    "change, same",
-    [(DISTURBED.format(size=1e-15), True), (MOVED, False)],
+    "lesson, change, same",
+    [
+        ("3_saving_intermediates", DISTURBED.format(size=1e-15), True),
+        ("4_what_not_to_do", MOVED, False),
+    ],
     ids=["noise of 1e-15 in the training", "a curve moved by 1e-3"],
 )
 def test_a_trained_curve(lesson, change, same):
