@@ -467,12 +467,9 @@ def overload_called(called: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     name = called._qualified_op_name
     if name.startswith(tuple(f"{each}::" for each in OF_TORCH)):
         return None
-    several = len(called.overloads()) > 1
-    return (
-        getattr(called, torch._C._jit_resolve_packet(name, *args, **kwargs) or "default")
-        if several
-        else overload_of(called)
-    )
+    if len(called.overloads()) > 1:
+        return getattr(called, torch._C._jit_resolve_packet(name, *args, **kwargs) or "default")
+    return overload_of(called)
 
 
 def is_untracked(tensor: Tensor) -> bool:

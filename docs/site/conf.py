@@ -21,9 +21,8 @@ myst_html_meta = {
     "property=og:type": "website",
 }
 html_math_renderer = "written"  # and drawn once the pages are made
-html_baseurl = (
-    f"{home}/{os.environ['SITE_FOLDER']}" if home else ""
-)  # then each page names its own address
+# With a home, each page names its own address.
+html_baseurl = f"{home}/{os.environ['SITE_FOLDER']}" if home else ""
 if home:  # a picture is found by its whole address only
     myst_html_meta["property=og:image"] = f"{home}/pictures/front.png"
     myst_html_meta["name=twitter:card"] = "summary_large_image"

@@ -805,9 +805,7 @@ def _is_fine(kind: _Kind) -> bool:
         truth = Trial(kind.call(kind.args), None)
         if kind.order == 1:
             return truth.first() is Outcome.RIGHT
-        found = truth.judge()
-        wrong = found.wrong or found.error or found.unresolved
-        return not wrong and truth.tells() and truth.first() is Outcome.RIGHT
+        return _is_judged_right(truth) and truth.first() is Outcome.RIGHT
     except Unknown:
         return False
 
@@ -819,10 +817,14 @@ def _is_right_by_inputs(kind: _Kind) -> bool:
     try:
         truth = Trial(kind.call(kind.args), None)
         truth.without_graph()
-        found = truth.judge()
-        return not (found.wrong or found.error or found.unresolved) and truth.tells()
+        return _is_judged_right(truth)
     except Unknown:
         return False
+
+
+def _is_judged_right(truth: Trial) -> bool:
+    found = truth.judge()
+    return not (found.wrong or found.error or found.unresolved) and truth.tells()
 
 
 def _as_the_step_goes(
