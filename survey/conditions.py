@@ -17,6 +17,7 @@ from .compare import (
 
 RIGHT, WRONG, RAISES, FIRST = "right", "wrong", "raises", "first derivative wrong"
 NAN = "NaN"  # or infinite: no number that a user can take for right
+NO_FIRST = "first derivative raises"  # so nobody comes to the second in this way
 
 
 def by_argument(fn, inputs, surrogate=False):
@@ -38,7 +39,9 @@ def by_argument(fn, inputs, surrogate=False):
     for i in list(given):
         alone = constants_but([i], inputs)
         first = first_derivative_by([i], fn, alone)
-        if first.wrong and not surrogate:  # as in a backward that looks at another's needs
+        if first.error:  # as in a backward that asks for the gradients of constants, too
+            found[names[i]] = [first]
+        elif first.wrong and not surrogate:  # as in a backward that looks at another's needs
             found[names[i]] = [first]
             given.remove(i)
         else:
@@ -74,6 +77,8 @@ def across(names, fn, inputs, surrogate):
 
 
 def worst(numbers):
+    if any(number.setting == "first" and number.error for number in numbers):
+        return NO_FIRST
     if any(number.wrong and number.setting == "first" for number in numbers):
         return FIRST
     if any(number.wrong for number in numbers):
@@ -111,7 +116,7 @@ def sentence(stored):
     if {*found.values()} <= {RIGHT} or len(by_each) == 1 and by_each != {RIGHT}:
         return ""
     said = []
-    for outcome in (WRONG, FIRST, NAN, RAISES, RIGHT):
+    for outcome in (WRONG, FIRST, NAN, RAISES, NO_FIRST, RIGHT):
         names = [name for name in found if found[name] == outcome]
         # What is so by one alone is so across a pair with it, most often.
         telling = [name for name in names if name in alone] or names * (not said)

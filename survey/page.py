@@ -440,7 +440,8 @@ The reading and the cause are what `diagnose` says, unless a note says what the 
 of all that it found stand in the row, their words in `findings.csv`.
 `right` and `autograd` are a second opinion that uses nothing of it (`survey/compare.py`): one
 number uᵀHv with fixed u and v, H the second derivative of a loss made from fn `alone`, or with a
-`graph after` it, a `graph before` it, or `both`; the first setting where the two differ is shown.
+`graph after` it, a `graph before` it, or `both`. The first setting with a wrong number is shown;
+where there is none, the first that raises or gives NaN; else the one with the largest number.
 `autograd` is what `torch.autograd.grad` gives, asked twice, or `.backward(create_graph=True)` where
 that is said. A Function of several tensors was also asked by each of them alone, the others
 constant, and across each pair: the column `arguments` of `results.csv` has all of it, and a row

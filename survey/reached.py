@@ -45,6 +45,7 @@ RAW_KERNEL = "the registered backward calls a kernel, which has no derivative of
 PLAIN = "with optimized_kernel=True, the default; right with False"
 THIRD = "third derivatives of the harmonics raise, with the reason"
 CONTIGUOUS = "contiguous tensors; of others an error"
+NO_PHI = "where no phi is given, wrong by {} too"
 INVERTED = "the inputs are computed back from the outputs where nothing is recorded"
 
 KNOWN = {
@@ -256,6 +257,9 @@ KNOWN = {
     "metatomic-torch:metatomic::register_autograd_neighbors": Known(
         by="metatomic.torch.register_autograd_neighbors"
     ),
+    "zuko:AdaptiveCheckpointAdjoint": Known(where=NO_PHI.format("x alone")),
+    "zuko:Bisection": Known(where=NO_PHI.format("y alone")),
+    "zuko:GaussLegendre": Known(where=NO_PHI.format("a alone, b alone")),
     "xitorch:_SolveIVP": Known(
         where='with method="rk45", the default, or "rk23"; with a fixed step ("rk4", "rk38", '
         '"euler") both derivatives are those of the equation, which the steps approximate'

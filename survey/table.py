@@ -6,6 +6,7 @@ findings.csv beside it: all that `diagnose` found of each, a line for each, in t
 import csv
 import datetime
 from collections import Counter
+from math import isfinite
 from pathlib import Path
 
 from .listed import CALLS
@@ -137,12 +138,13 @@ def wrong(number):
 
 
 def telling(answer):
-    """The first wrong number that is silent; else the first that raises; else the largest."""
+    """The first wrong number that is silent; else the first that raises, or is NaN; else the
+    largest."""
     numbers = answer["numbers"]
     silent = [n for n in numbers if wrong(n)]
-    raised = [n for n in numbers if n.get("error")]
+    noticed = [n for n in numbers if n.get("error") or not isfinite(n.get("got") or 0)]
     largest = sorted(numbers, key=lambda n: -abs(n.get("expected") or 0))
-    return (silent or raised or largest)[0]
+    return (silent or noticed or largest)[0]
 
 
 def agrees(reading, answer):

@@ -250,7 +250,8 @@ def test_every_function_of_several_tensors_was_asked_by_each():
     read = {row["function"]: conditions.read(row["arguments"]) for row in ROWS}
     assert sum(map(bool, read.values())) > 50
     outcomes = {outcome for each in read.values() for outcome in each.values()}
-    assert outcomes == {"right", "wrong", "raises", conditions.FIRST, conditions.NAN}
+    outcomes_without_a_number = {"raises", conditions.NAN, conditions.NO_FIRST}
+    assert outcomes == {"right", "wrong", conditions.FIRST} | outcomes_without_a_number
     for row in ROWS:
         if row["reading"] in (table.RIGHT, table.LOUD):
             assert conditions.WRONG not in read[row["function"]].values(), row
@@ -310,6 +311,26 @@ def test_what_is_not_a_number_is_not_right():
     said = by_argument(NotANumber)
     assert said == "x: NaN; y: right; x, y: right", said
     assert conditions.sentence(said) == "NaN by x alone; right by y alone"
+
+
+# Its backward asks autograd for the gradients of constants, too, as Zuko's do.
+AsksForAll = of_inputs(
+    lambda x, y: x * x * y,
+    lambda g, x, y: torch.autograd.grad(product(x, y), (x, y), g, create_graph=True),
+)
+
+
+def product(x, y):
+    with torch.enable_grad():
+        return x * x * y
+
+
+def test_what_has_no_first_derivative_is_not_said_to_raise_at_the_second():
+    said = by_argument(AsksForAll)
+    assert said == f"x: {conditions.NO_FIRST}; y: {conditions.NO_FIRST}; x, y: right", said
+    assert conditions.sentence("x: first derivative raises; k: wrong; x, k: raises") == (
+        "wrong by k alone; first derivative raises by x alone"
+    )
 
 
 def test_a_wrong_row_shows_two_numbers_that_differ():
@@ -394,6 +415,12 @@ def test_a_weekly_run_is_red_where_it_tells(tmp_path, capsys):
 def test_a_right_row_shows_a_number_that_is_not_zero():
     found = answer("supported", numbers=[(0.0, 0.0), (-3.0, -3.0), (1.0, 1.0)])
     assert table.telling(found)["expected"] == -3.0
+
+
+def test_a_row_without_a_wrong_number_shows_the_first_that_is_none():
+    nan = {"expected": 1.0, "got": float("nan"), "error": "", "wrong": False}
+    found = answer("not_finite", numbers=[(-3.0, -3.0)])
+    assert table.telling(found | {"numbers": [*found["numbers"], nan]}) is nan
 
 
 def test_pages_are_made_from_the_table(tmp_path, monkeypatch):
