@@ -1118,19 +1118,19 @@ ADVICE = [
     ),
     P(
         "elements_not_checked",
-        "Hand in a point beside it",
+        "pass a point beside this one",
         (torch.relu, x(0.0, 1e-7, 1.0)),
         (torch.relu, x(0.5, -0.3, 1.0)),
     ),
     P(
         "lost_in_rounding",
-        "Hand in a point where less cancels",
+        "Pass a point where less cancels",
         (entropy, x(70.0, -40.0, 130.0)),
         (entropy, x(0.7, -0.4, 1.3)),
     ),
     P(
         "raises_beside",
-        "Hand in a point inside its domain",
+        "Pass a point inside its domain",
         (only_up_to_1, x(1.0)),
         (only_up_to_1, x(0.5)),
     ),

@@ -410,7 +410,7 @@ def test_where_a_function_is_written_and_applied():
     assert row.place.file == what_not_to_do.__file__ and row.place.line == 7
     assert row.called.file == __file__ and row.called.line == lines + 3
     place = f"tests/test_diagnose_all.py:{lines + 3}"
-    assert f"SinhBad, applied in {place}: Made in forward" in str(table)
+    assert f"SinhBad, applied in {place}: forward keeps on ctx" in str(table)
 
 
 def test_ignored():

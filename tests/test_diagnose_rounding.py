@@ -298,5 +298,5 @@ def test_what_tangents_and_differences_say_is_told_where_it_is_unclear(at, said)
     """The slope of softplus has as good as cancelled; backward takes it for a constant."""
     found = diagnose(constant_slope, torch.tensor([at], dtype=torch.float64, requires_grad=True))
     assert found.verdict == "not_checked"
-    assert f"unclear: {said}. Hand in another" in message(found, "differences_disagree")
+    assert f"unclear: {said}. Pass another" in message(found, "differences_disagree")
     assert {row.outcome for row in found.settings.values()} == {"unclear"}, found

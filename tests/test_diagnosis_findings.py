@@ -68,21 +68,21 @@ SPEAKS = [  # code, evidence, some of its words
         "backward of F returns is meant",
     ),
     ("differences_disagree", seen(measured(second=UNCLEAR)), "can be trusted at no element"),
-    ("computes_in_float32", seen(measured(**FLOAT32)), "last digits tell nothing"),
+    ("computes_in_float32", seen(measured(**FLOAT32)), "last digits are rounding"),
     (
         "judged_roughly",
         seen(measured(second=rows(resolution=0.01, resolution_of_one=0.02), lost="numpy in f")),
         "less than 1% in every element of the second derivative, or of less than 2% in one "
-        "alone. Tangents, which are exact, end at numpy in f",
+        "alone, would not have been seen. Tangents, which are exact, end at numpy in f",
     ),
     (
         "judged_roughly",
         seen(measured(second=rows(resolution=0.03, resolution_of_one=0.1))),
-        "in one alone. That is too much to call it right",
+        "would not have been seen. That is too much to call it right",
     ),
     ("computes_in_16_bits", seen(measured(dtype=torch.bfloat16, tolerance=0.1)), "below 10% do"),
     ("seed_fixed", seen(seeded=True), "with the seed fixed"),
-    ("another_point", seen(moved=True), "the numbers are from beside it"),
+    ("another_point", seen(moved=True), "numbers are from a point beside it"),
     ("backward_not_linear", habit(not_linear="KeyError: 1"), "backward raises: KeyError: 1"),
     (
         "backward_not_repeatable",
@@ -109,17 +109,17 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "computed_outside_torch",
         wrong(custom(kept(variable="f", outside=True), kept("e", outside=True))),
-        "from outside torch (f, ctx.e), where",
+        "from outside torch (f, ctx.e) and have no",
     ),
     (
         "intermediate_saved",
         wrong(custom(kept(variable="e"), kept())),
-        "itself (e, saved_tensors[0]), where",
+        "itself (e, saved_tensors[0]). Autograd",
     ),
     (
         "intermediate_saved",
         wrong(custom(kept())),
-        "it made itself (saved_tensors[0]), where autograd",
+        "it made itself (saved_tensors[0]). Autograd does",
     ),
     (
         "intermediate_saved",
@@ -166,7 +166,7 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "numpy_in_backward",
         wrong(custom(refused="Can't call numpy() on a Tensor")),
-        "to NumPy, where no graph leads. Do",
+        "to NumPy, which has no graph. Do",
     ),
     ("third_order_not_tracked", seen(measured(**at_third)), "an operation of torch"),
     (
@@ -195,15 +195,19 @@ SPEAKS = [  # code, evidence, some of its words
         ),
         "comes from f, line 1, g, line 2.",
     ),
-    ("cause_unknown", failing("something else"), "Halve fn to find the operation that raises"),
+    (
+        "cause_unknown",
+        failing("something else"),
+        "halves of fn by themselves to find the operation that raises",
+    ),
     *(
         ("cause_unknown", wrong(*functions, alone=alone), words)
         for functions, alone, words in (
             ((), False, "no custom Function in fn is to blame"),
             ((sound(),), False, "no custom Function in fn is to blame"),
-            ((sound(),), True, "why is not known"),
-            ((custom(),), False, "why is not known"),
-            ((follows,), False, "Autograd follows x through backward, and comes to another"),
+            ((sound(),), True, "the cause is not known"),
+            ((custom(),), False, "the cause is not known"),
+            ((follows,), False, "Autograd follows x through backward, and computes"),
         )
     ),
     *(
@@ -221,14 +225,18 @@ SPEAKS = [  # code, evidence, some of its words
     (
         "nan_in_second",
         seen(measured(grad_out_not_finite=True), broken=Broken("F", "f, line 1")),
-        "trained, it is not. The first to return what is not finite is F, in f, line 1: of",
+        "trained, it is not. The first operation whose result is not finite is F, in f, line 1, as",
     ),
     (
         "nan_in_second",
         seen(measured(second=one_not_finite), broken=Broken("F", "f, line 1")),
-        "not finite is F, in f, line 1: of",
+        "not finite is F, in f, line 1, as",
     ),
-    ("nan_in_first", seen(measured(NOT_FINITE), broken=Broken("F", "")), "not finite is F: of"),
+    (
+        "nan_in_first",
+        seen(measured(NOT_FINITE), broken=Broken("F", "")),
+        "not finite is F, as that of",
+    ),
     ("noncontiguous_input", habit(input_layout="a wrong number"), "look for strides"),
     ("noncontiguous_input", habit(input_layout="no"), "x: no. fn does something else"),
     (
@@ -263,7 +271,7 @@ SPEAKS = [  # code, evidence, some of its words
                 }
             )
         ),
-        "2 of 9 elements not checked",
+        "2 of 9 elements were not checked",
     ),
     ("edits_what_it_holds", seen(edited=tuple("abcde")), "changes a, b, c, d, .... That"),
     ("other_leaves", seen(unchecked=tuple("abcde")), "inputs: a, b, c, d, .... Derivatives"),

@@ -511,7 +511,7 @@ reciprocal: forward edits a tensor that it handed to save_for_backward before (f
         + z = x * 1; ctx.save_for_backward(z); z += 1
     """,
     "a saved tensor edited in backward": """\
-artanh: backward writes into a tensor that forward saved, which others read too
+artanh: backward writes into a tensor that forward saved and that is read again
           (x,) = ctx.saved_tensors
         - x = x.clamp(-1 + 1e-6, 1 - 1e-6)
         + x.clamp_(-1 + 1e-6, 1 - 1e-6)

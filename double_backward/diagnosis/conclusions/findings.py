@@ -132,14 +132,15 @@ OF_THE_FIRST = {
     "mutates_grad_out": Rule(
         (3, "grad_out is not yours"),
         lambda e: e.habits.mutates,
-        "backward writes into grad_out, which others read too: make a new tensor, grad_out * 3.",
+        "backward writes into grad_out, which other code reads too. Make a new tensor, as in "
+        "grad_out * 3.",
         verdict=FIRST,
     ),
     "mutates_saved": Rule(
         (3, "In place"),
         lambda e: e.habits.mutates_saved,
-        "backward writes into a tensor that forward saved, which others read too, the next "
-        "backward among them. Make a new tensor: x * x, not x.mul_(x).",
+        "backward writes into a tensor that forward saved and that is read again, by the next "
+        "backward among others. Make a new tensor: x * x, not x.mul_(x).",
         cause=True,
         verdict=lambda e: FIRST if e.first_is_wrong or not e.habits.only_once else Verdict.RAISES,
     ),
@@ -234,8 +235,8 @@ CAUSES = {
     "extra_output_gradient_ignored": Rule(
         (3, "extra_output_gradient_ignored"),
         words.ignored_outputs,
-        "forward returns and saves what backward then ignores the gradient of: {names}. That "
-        "gradient arrives in the second backward: add it, times the derivative of {first}.",
+        "forward returns and saves {names}, but backward ignores the gradient that arrives for it "
+        "in the second backward. Add that gradient, times the derivative of {first}.",
         of=those(lambda f: f.extras),
     ),
     "extra_output_gradient_wrong": Rule(
@@ -248,7 +249,7 @@ CAUSES = {
     "grad_out_path_cut": Rule(
         (5, "grad_out_path_cut"),
         words.grad_out_path_cut,
-        "{fact} Anything non-linear that follows needs that. {advice}",
+        "{fact} Anything non-linear after fn needs that derivative. {advice}",
         of=_by_steps(lambda f: f.by_grad_out in WRONG),
     ),
     "result_of_meant_gradient": Rule(
@@ -279,23 +280,23 @@ CAUSES = {
     "intermediate_saved": Rule(
         (3, "intermediate_saved"),
         words.intermediate_saved,
-        "{maker} saves a tensor it made itself{which}, where autograd does not record: a constant "
-        "to the second backward. {cure}",
+        "{maker} saves a tensor it made itself{which}. Autograd does not record there, so that "
+        "the second backward takes this tensor for a constant. {cure}",
         of=_lost(on_ctx=False),
         kept=True,
     ),
     "intermediate_on_ctx": Rule(
         (4, "intermediate_on_ctx"),
         words.intermediate_on_ctx,
-        "Made in {maker}, where nothing is recorded, so constants to the second backward: {names}. "
-        "{cure}",
+        "{maker} keeps on ctx what it made itself. Autograd does not record there, so that the "
+        "second backward takes this for a constant: {names}. {cure}",
         of=_lost(on_ctx=True),
         kept=True,
     ),
     "computed_outside_torch": Rule(
         (5, "NumPy"),
         words.computed_outside_torch,
-        "{maker} keeps numbers that come from outside torch ({names}), where no graph leads on. "
+        "{maker} keeps numbers that come from outside torch ({names}) and have no graph. "
         f"Compute them in backward, in torch, from a saved input. {words.BY_ANOTHER_CALL}",
         of=those(lambda f: any(s.outside for s in f.saved)),
         kept=True,
@@ -314,8 +315,8 @@ CAUSES = {
     "second_function_gradient": Rule(
         (5, "second_function_gradient"),
         words.second_function_gradient,
-        "backward applies another Function, and the backward of that is incomplete: {}. Derive it "
-        "for each of its inputs.",
+        "backward applies another Function, whose own backward is incomplete: {}. That one has "
+        "to return the derivative by each of its inputs.",
         of=those(lambda f: f.seconds),
     ),
     "untracked_backward": Rule(
@@ -372,7 +373,7 @@ CAUSES = {
             e.error_says("Can't call numpy()")
             or any("Can't call numpy()" in f.refused for f in e.functions)
         ),
-        "backward hands a tensor to NumPy, where no graph leads. Do not follow the advice to "
+        "backward hands a tensor to NumPy, which has no graph. Do not follow the advice to "
         "detach: that turns the error into a wrong number. Put the NumPy code into a Function "
         "with its own backward.",
     ),
@@ -416,10 +417,10 @@ TORCH_SAYS = {
     "leaf_edited": _of_torch(
         (3, "in place"),
         ["leaf Variable that requires grad"],
-        "A tensor that requires grad and is the result of nothing (a leaf){where} is written into "
-        "in place, which torch refuses where autograd records. If backward makes it, as "
-        "new_zeros(..., requires_grad=True) does, leave requires_grad out: what is written there "
-        "brings its graph. Else make a new tensor.",
+        "A leaf (a tensor that requires grad and is the result of no operation){where} is "
+        "written into in place, which torch refuses where autograd records. If backward makes "
+        "it, as new_zeros(..., requires_grad=True) does, leave requires_grad out: what is "
+        "written there brings its graph. Otherwise make a new tensor.",
         unless=lambda e: e.habits.mutates or e.habits.mutates_saved,
     ),
     "graph_freed": _of_torch(
@@ -549,9 +550,9 @@ BESIDES = {
     "noncontiguous_input": Rule(
         (1, "noncontiguous_input"),
         lambda e: e.habits.input_layout.rstrip("."),
-        "For a non-contiguous x: {}. fn does something else for such a layout, of x or of "
-        "grad_out: look for strides, is_contiguous, view, and copies: x.contiguous() is one "
-        "without a graph, so save x itself.",
+        "For a non-contiguous x: {}. fn does something else for such a layout of x or of "
+        "grad_out: look for strides, is_contiguous, view, and for copies. What x.contiguous() "
+        "makes in forward has no graph, so save x itself.",
         verdict=Verdict.LAYOUT_DEPENDENT,
     ),
     "grad_out_layout": Rule(
@@ -564,7 +565,8 @@ BESIDES = {
     "input_on_ctx": Rule(
         (1, "input_on_ctx"),
         lambda e: _on_ctx(e, Kind.INPUT),
-        "On ctx, {} misses in-place edits, and lives longer. Use save_for_backward.",
+        "{} is kept on ctx, where an edit in place is not noticed, and where it lives longer. "
+        "Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.INPUT),
         kept=True,
@@ -572,7 +574,7 @@ BESIDES = {
     "output_on_ctx": Rule(
         (2, "output_on_ctx"),
         lambda e: _on_ctx(e, Kind.OUTPUT),
-        "{} is an output. Use save_for_backward.",
+        "{} is an output that is kept on ctx. Use save_for_backward.",
         severity=WARNING,
         of=_kept_on_ctx(Kind.OUTPUT),
         kept=True,
@@ -619,9 +621,9 @@ BESIDES = {
     "elements_not_checked": Rule(
         (1, "gradcheck"),
         words.elements_not_checked,
-        "{unchecked} of {elements} elements not checked: finite differences cannot be trusted "
-        "there (a kink, noise, or an element that is far smaller than the others). Hand in a point "
-        "beside it, or a part by itself, to check these.",
+        "{unchecked} of {elements} elements were not checked: finite differences cannot be "
+        "trusted there (a kink, noise, or an element that is far smaller than the others). To "
+        "check these, pass a point beside this one, or a part by itself.",
         severity=WARNING,
     ),
     "differences_disagree": Rule(
@@ -631,27 +633,27 @@ BESIDES = {
     "lost_in_rounding": Rule(
         (1, "gradcheck"),
         lambda e: e.verdict is Verdict.NOT_CHECKED and e.measured.drowned,
-        "Larger numbers cancel inside fn, and what they leave is mostly rounding, as in "
-        "exp(x) - 1 - x for a small x: neither its values nor its derivatives can be judged here. "
-        "Hand in a point where less cancels, or write it so that nothing does: expm1, log1p.",
+        "Larger numbers cancel inside fn, and what they leave is mostly rounding, as in exp(x) - "
+        "1 - x for a small x: neither its values nor its derivatives can be judged here. Pass a "
+        "point where less cancels, or write it so that nothing does: expm1, log1p.",
     ),
     "raises_beside": Rule(
         (1, "gradcheck"),
         lambda e: e.raises_beside.rstrip("."),
-        "fn raises where its input is moved a little, as finite differences need: {}. Hand in a "
+        "fn raises where its input is moved a little, as finite differences need: {}. Pass a "
         "point inside its domain, or a fn that leads back there: lambda x: fn(x.clamp(0, 1)).",
     ),
     "computes_in_float32": Rule(
         (1, "float32"),
         lambda e: e.measured.dtype is torch.float32,
-        "fn computes in float32, so that its last digits tell nothing.",
+        "fn computes in float32, so that its last digits are rounding.",
         severity=NOTE,
     ),
     "judged_roughly": Rule(
         (1, "gradcheck"),
         words.judged_roughly,
-        "Not seen are errors of less than {every} in every element of the second derivative, or of "
-        "less than {one} in one alone.{ends}{rough}",
+        "Errors of less than {every} in every element of the second derivative, or of less than "
+        "{one} in one alone, would not have been seen.{ends}{rough}",
         severity=lambda e: ERROR if e.too_rough else NOTE,
     ),
     "computes_in_16_bits": Rule(
@@ -685,8 +687,9 @@ BESIDES = {
     "stays_symmetric": Rule(
         (6, "handed a symmetric matrix"),
         lambda e: several(e.measured.symmetric),
-        "Symmetric and moved as such, in fn((A + A.mT) / 2): {}. Moved otherwise, it shows other "
-        "derivatives than these. If fn is meant for any matrix, hand in one that is not symmetric.",
+        "The input was symmetric and was kept so, as in fn((A + A.mT) / 2): {}. Moved otherwise, "
+        "it shows other derivatives than these. If fn is meant for any matrix, pass one that is "
+        "not symmetric.",
         severity=WARNING,
     ),
     "ignored_not_applied": Rule(
@@ -703,8 +706,8 @@ BESIDES = {
     "another_point": Rule(
         (4, "Test at several x"),
         lambda e: e.moved,
-        "At your point a derivative is 0 or jumps, or it is at the edge of where fn has a value: "
-        "the numbers are from beside it.",
+        "At your point a derivative is 0 or jumps, or fn has no value just beyond it. The "
+        "numbers are from a point beside it.",
         severity=NOTE,
     ),
 }

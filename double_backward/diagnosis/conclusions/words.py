@@ -183,7 +183,8 @@ def meant(e: Evidence) -> Filled:
         return None
     open_ = listed(e.not_apart)
     others = Phrase(
-        " Whether that of {} is right cannot be told here: diagnose it by itself.", open_
+        " Whether the backward of {} is right cannot be told here: diagnose it by itself.",
+        open_,
     )
     return {"names": listed(e.meant), "others": others if open_ else ""}
 
@@ -521,28 +522,31 @@ def cause_unknown(e: Evidence) -> str | None:
     if e.explained:
         return None
     if e.verdict is Verdict.RAISES and not raised_in(e):
-        return Phrase("Why is not known. Halve fn to find the operation that raises.")
+        return Phrase(
+            "The cause is not known. Diagnose the halves of fn by themselves to find "
+            "the operation that raises."
+        )
     if e.verdict is not Verdict.SILENTLY_WRONG:
         return None
     followed = listed(name for f in e.functions if _follows(f) for name in f.cut)
     if followed:
         return Phrase(
-            "Autograd follows {} through backward, and comes to another derivative than there is; "
-            "nothing that is kept explains it. Where backward applies a Function or an operator "
-            "that is not torch's own, check that for each of its inputs.",
+            "Autograd follows {} through backward, and computes a derivative that is not the "
+            "true one; nothing that is kept explains it. Where backward applies a Function or an "
+            "operator that is not torch's own, check that for each of its inputs.",
             followed,
         )
     if e.alone or not all(f.sound for f in e.functions):
         return Phrase(
-            "Autograd finds another derivative than there is, and why is not known: nothing that "
-            "is kept explains it. Halve fn to find the place, then look at that backward step by "
-            "step."
+            "Autograd computes a derivative that is not the true one, and the cause is not "
+            "known: nothing that is kept explains it. Diagnose the halves of fn by themselves to "
+            "find the place, then look at that backward step by step."
         )
     return Phrase(
-        "Autograd finds another derivative than there is, and no custom Function in fn is to "
-        "blame: an operation of torch, a compiled region, or something detached. One such is "
-        "torch.sparse_coo_tensor(i, v), which loses the second derivative by v: build it "
-        "dense, with index_put, and call .to_sparse()."
+        "Autograd computes a derivative that is not the true one, and no custom Function in fn "
+        "is to blame: an operation of torch is, or a compiled region, or something detached. One "
+        "such operation is torch.sparse_coo_tensor(i, v), which loses the second derivative by "
+        "v: build it dense, with index_put, and call .to_sparse()."
     )
 
 
@@ -593,15 +597,15 @@ def not_finite(e: Evidence) -> str:
     said = INSTEAD.get(e.broken.here)
     if said and not e.broken.masked:
         return Phrase(
-            "The first to return what is not finite is {}{}. {}", e.broken.name, line, said
+            "The first operation whose result is not finite is {}{}. {}", e.broken.name, line, said
         )
     return Phrase(
-        "The first to return what is not finite is {}{}: of a root, a power or a quotient at 0, or "
-        "beyond where it has a value. If that number is not used, torch.where alone does not help, "
-        "since both sides are differentiated: hand the operation a harmless one, torch.where(ok, "
-        "f(torch.where(ok, x, 1.0)), 0.0), with ok such as x > 0. What is chosen instead counts "
-        "with its own derivatives: of a plain number these are 0, so that in the place of sin(x)/x "
-        "1 - x**2 / 6 is to be chosen near 0.",
+        "The first operation whose result is not finite is {}{}, as that of a root, a power or a "
+        "quotient at 0 is, or of one without a value there. If that number is not used, "
+        "torch.where alone does not help, since both sides are differentiated: hand the "
+        "operation a harmless one, torch.where(ok, f(torch.where(ok, x, 1.0)), 0.0), with ok "
+        "such as x > 0. What is chosen instead counts with its own derivatives: those of a plain "
+        "number are 0, so that near 0 the choice in the place of sin(x)/x is 1 - x**2 / 6.",
         e.broken.name,
         line,
     )
@@ -614,11 +618,11 @@ def differences_disagree(e: Evidence) -> str | None:
         return None
     unclear = (row.text for row in e.rows if row.outcome is Outcome.UNCLEAR and row.text)
     if text := next(unclear, ""):
-        said = "What the second derivative should be is unclear: {}. Hand in another point."
+        said = "What the second derivative should be is unclear: {}. Pass another point."
         return Phrase(said, text)
     return Phrase(
         "Finite differences can be trusted at no element: around this point fn or its derivative "
-        "jumps, has a kink or is not finite, or is noisy. Hand in another point, or a fn without "
+        "jumps, has a kink or is not finite, or is noisy. Pass another point, or a fn without "
         "the noise."
     )
 
@@ -736,7 +740,7 @@ def judged_roughly(e: Evidence) -> Filled:
     if e.inexact or m.drowned or not m.telling:
         return None
     ends = Phrase(" Tangents, which are exact, end at {}, so that differences judge.", m.lost)
-    rough = Phrase(" That is too much to call it right: hand in fewer elements, or float64.")
+    rough = Phrase(" That is too much to call it right: pass fewer elements, or float64.")
     return {
         "every": percent(m.resolution),
         "one": percent(m.resolution_of_one),

@@ -30,16 +30,17 @@ NOT_CHECKED = {
     "it once, and diagnose again.",
     "meta_parameters": "Parameters are on the meta device, and have no numbers. Move the module "
     "to the CPU with to_empty, and fill them.",
-    "took_too_long": "It took longer than timeout={:g} seconds{}. Hand in smaller inputs, or pass "
-    "a longer timeout.",
-    "beyond_diagnose": "fn, or an input, does not let itself be looked at: {}",
+    "took_too_long": "It took longer than timeout={:g} seconds{}. Pass smaller inputs, or a "
+    "longer timeout.",
+    "beyond_diagnose": "fn or an input cannot be examined: {}",
     "meta_input": "An input is on the meta device, and has no numbers. Pass one on the CPU.",
     "no_elements": "{} has no elements, so there is nothing to differentiate. Pass one that has.",
-    "half_precision": "16 bits are too few for finite differences, and fn does something else in "
-    "float64. What is kept stands above; pass float32 if fn takes it.",
-    "memory_freed": "fn frees the memory of a tensor that is still in use (its storage has no size "
-    "any more), as reversible networks do. Whoever reads it ends Python. Switch that off to check "
-    "fn, for example by keep_input=True.",
+    "half_precision": "16 bits are too few for finite differences, and fn computes something "
+    "else in float64. Only what is saved is listed here; pass "
+    "float32 if fn accepts it.",
+    "memory_freed": "fn frees the memory of a tensor that is still in use (its storage has no "
+    "size any more), as reversible networks do. Reading such a tensor crashes "
+    "Python. Switch that off to check fn, for example with keep_input=True.",
     "not_finite_here": "The output is not finite at this point. Pass another one.",
     "no_call": "This is the class, and calling it applies nothing. Pass {}.apply.",
     "no_output": "fn returns no tensor. Pass one that returns tensors, alone or in a container.",
@@ -47,8 +48,8 @@ NOT_CHECKED = {
     "non-differentiable, return its result inside an object, hand a Function its tensors inside a "
     "list, where apply does not see them, or have an operator write it (mutates_args).",
     "fn_raises": "fn itself raises {}",
-    "fn_asks_for_leaves": "fn takes your input, and no tensor that another operation returns, as "
-    "its input is in a model and here: {}",
+    "fn_asks_for_leaves": "fn accepts your input, but not a tensor that another operation "
+    "returns, which is what it gets in a model, and here: {}",
     "random_output": "fn gives different outputs for one input and one seed. Fix what is random.",
     TOOL_FAILED: "This says nothing of fn. {}",
 }
