@@ -46,7 +46,12 @@ def sentence(rows):
         "derivative. [The survey](survey/RESULTS.md) has them all, and {calls} documented calls to "
         "type."
     ).format(whole=whole(rows), **told(rows))
-    return textwrap.fill(said, 120, break_long_words=False, break_on_hyphens=False)
+    return filled(said, 120)
+
+
+def filled(text, width):
+    """In lines of that width; an address is never broken."""
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def chinese(rows):
@@ -91,7 +96,11 @@ def told(rows):
         "kept": kept,
         "cut": cut,
         "other": wrong - kept - cut,
+        "others": len(table.counted(rows)) - wrong,
+        "right": len(table.read_as(rows, RIGHT)),
+        "loud": len(table.read_as(rows, table.LOUD)),
         "by_backward": len(table.read_as(rows, table.BACKWARD)),
+        "guarded": len(table.read_as(rows, GUARDED)),
         "leaking": len(leaking(rows)),
         "first": len(table.read_as(rows, FIRST)),
     }
@@ -119,44 +128,43 @@ def page(rows, numbers):
 
 
 def head(rows, folders):
-    """What was surveyed and why, the counts; how a row is read after that."""
+    """What a reader wants to know first, then where the numbers come from, then a row."""
     numbers = told(rows)
     some = sum(bool(conditions.sentence(r["arguments"])) for r in table.read_as(rows, WRONG))
     (example,) = (row for row in rows if row["function"] == CALLS[EXAMPLE].function)
-    what = (
-        "{functions} custom Functions and {operators} registered operators of {packages} published "
-        "packages were differentiated twice, with small, realistic inputs, because a wrong second "
-        "derivative can pass without an error "
-        "into a gradient penalty, a force loss, a PINN or a Hessian-vector product."
-    ).format(**numbers)
+    lesson = LESSONS[example["cause"]]
+    said = (
+        "**{wrong} of {counted} published Functions and operators give a wrong second derivative "
+        "without an error**, with which a gradient penalty, a force loss, a PINN or a "
+        "Hessian-vector product goes on. [Each has a row](#every-function-and-operator), by "
+        "package, with the right number and the cause; {calls} [documented "
+        "calls](#documented-calls) can be typed.",
+        "Of the other {others}, {right} are right, {loud} raise or give NaN, {first} have a wrong "
+        "first derivative already, {by_backward} are wrong by `.backward()` alone, and {guarded} "
+        "are declared `once_differentiable`, which does not raise everywhere "
+        "([what came out](#what-came-out)).",
+        "The {counted} are those that users meet. {functions} custom Functions and {operators} "
+        "registered operators of {packages} packages were differentiated twice, with small, "
+        "realistic inputs, {when}. {surrogates} of these {all} are surrogate gradients, which are "
+        "no derivative by design, and {apart} are deprecated, applied nowhere, meant as they are, "
+        "or warned of. Of the {wrong}, {wrong_operators} are operators, and {some} are wrong by "
+        "some arguments only; their rows say by which.",
+        "This is no list of bugs: most of these packages promise first derivatives, and keep that "
+        "promise.",
+        "A row:",
+    )
     row = (
-        "[Each of them](#every-function-and-operator) has a row, which says whether its second "
-        "derivative is right, and where it is not, what autograd gives, what is right, and the "
-        "cause:"
-    )
-    read = (
-        "That is: package and Function; what came out, and the cause by its name in "
-        "[`diagnose`](../docs/tool/start.md) ([a lesson for each](#what-came-out)); the second "
-        "derivative along two fixed directions, as autograd gives it, and the right number, here "
-        "with another operation after the Function; the line of its source; what a user calls to "
-        "come to it."
-    )
-    counts = (
-        "**{wrong} of the {counted} that users meet give a wrong second derivative without an "
-        "error**. {wrong_operators} of these {wrong} are operators, and {some} are wrong by some "
-        "arguments only; their rows say by which. Not counted: {surrogates} surrogate gradients, "
-        "which are no derivative by design, and {apart} that are deprecated, applied nowhere, "
-        "meant as they are, or warned of. All were called {when}."
-    ).format(**numbers, some=some, when=when(rows))
-    no_bugs = (
-        "This is no list of bugs: most of these packages promise first derivatives, and keep "
-        "that promise."
-    )
-    said = [textwrap.fill(words, 99) for words in (what, counts, no_bugs, row)]
-    said += [line_of(example, folders), textwrap.fill(read, 99)]
+        "That is: where an operation follows `{reached}`, autograd gives {got} for a second "
+        "derivative that is {expected}, because of a tensor that forward computed and saved "
+        f"([lesson {lesson[0]}](../notebooks/{lesson}.ipynb)). "
+        "[How to read a row, and check it](#how-to-read-a-row-and-check-it) says the rest."
+    ).format(**example)
+    numbers |= {"some": some, "when": when(rows), "all": len(rows)}
+    lines = [filled(words.format(**numbers), 99) for words in said]
+    lines += [line_of(example, folders), filled(row, 99)]
     top = "<!-- Written by `make survey`, not by hand. -->"
     title = "# Published Functions and operators, differentiated twice"
-    return "\n\n".join([f"{top}\n{title}", *said])
+    return "\n\n".join([f"{top}\n{title}", *lines])
 
 
 def when(rows):

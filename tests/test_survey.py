@@ -458,6 +458,16 @@ def test_both_kinds_are_counted_by_themselves():
     assert f"{told['operators']} registered operators" in page.sentence(ROWS)
 
 
+def test_the_head_says_where_its_numbers_come_from():
+    told = page.told(ROWS)
+    left_out = told["surrogates"] + told["apart"]
+    assert told["functions"] + told["operators"] - left_out == told["counted"]
+    outcomes = ("right", "loud", "first", "by_backward", "guarded")
+    assert sum(told[each] for each in outcomes) == told["others"] == told["counted"] - told["wrong"]
+    (example,) = (r for r in ROWS if r["function"] == CALLS[page.EXAMPLE].function)
+    assert (example["setting"], example["cause"]) == ("graph after", "intermediate_saved")
+
+
 def test_the_readme_says_what_the_table_holds():
     assert page.sentence(ROWS) in (ROOT / "README.md").read_text(encoding="utf-8")
     assert page.chinese(ROWS) in (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
