@@ -1,7 +1,7 @@
 """`python -m survey` runs every call and writes the results; names after it run and store these.
 
-`--into FOLDER` puts the rows there, for `survey.differ` and `survey.newest`, with failed.csv for
-the calls that gave no answer, and leaves all that is stored as it is.
+`--into FOLDER` puts the rows there as they come, for `survey.differ` and `survey.newest`, with
+failed.csv for the calls that gave no answer, and leaves all that is stored as it is.
 """
 
 import argparse
@@ -24,26 +24,35 @@ FIELDS = ["name", "got", "expected", "instead", "patched", "with"]
 def main(names, into=None):
     need_known(names)
     wanted = names or sorted(CALLS, key=lambda name: CALLS[name].package.lower())
-    answers = {}
+    rows, failed = {}, {}
     for name, answer in run_all(wanted):
-        answers[name] = answer
+        if "failed" in answer:
+            failed[name] = answer["failed"]
+        else:
+            rows[name] = row(name, answer)
         said = answer.get("verdict") or answer["failed"]
-        print(f"{len(answers):>3} of {len(wanted)}  {name:<50} {said}", flush=True)
-        if names and not into:
+        done = len(rows) + len(failed)
+        print(f"{done:>3} of {len(wanted)}  {name:<50} {said}", flush=True)
+        if into:
+            keep(rows, failed, into)
+        elif names:
             print(answer.get("text", ""), *answer.get("numbers", ()), sep="\n")
-    failed = [name for name in wanted if "failed" in answers[name]]
-    if failed and not into:
-        sys.exit(f"Nothing is stored: no answer from {', '.join(failed)}.")
-    rows = [row(name, answers[name]) for name in wanted if name not in failed]
     if into:
-        into.mkdir(parents=True, exist_ok=True)
-        table.write(rows, into)
-        lines = [failure(name, answers[name]["failed"]) for name in failed]
-        table.write_lines(into / table.FAILED, table.OF_A_FAILURE, lines)
         return
+    if failed:
+        sys.exit(f"Nothing is stored: no answer from {', '.join(failed)}.")
+    rows = [rows[name] for name in wanted]
     if names:
         print(*(f"{each['function']}: {meaning(each)}" for each in rows), sep="\n")
     store(rows, read_numbers() | typed(names))
+
+
+def keep(rows, failed, folder):
+    """Write what there is of a run that may be cut short."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table.write(list(rows.values()), folder)
+    lines = [failure(name, why) for name, why in failed.items()]
+    table.write_lines(folder / table.FAILED, table.OF_A_FAILURE, lines)
 
 
 def need_known(names):

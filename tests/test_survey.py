@@ -677,6 +677,19 @@ def test_a_run_into_a_folder_leaves_what_is_stored(tmp_path, monkeypatch):
     assert row["verdict"] == "silently_wrong" and "untracked_backward" in table.codes(row)
 
 
+def test_a_run_into_a_folder_that_is_cut_short_leaves_what_it_has(tmp_path, monkeypatch):
+    def run_all(names):
+        yield "gpytorch:RBFCovariance", {"failed": "it is not there"}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "run_all", run_all)
+    monkeypatch.setattr(main, "failure", lambda name, why: {"function": name, "why": why})
+    with pytest.raises(KeyboardInterrupt):
+        main.main([], tmp_path)
+    (line,) = table.read_lines(tmp_path / table.FAILED)
+    assert line["why"] == "it is not there" and table.read(tmp_path) == []
+
+
 # Of six packages that need little besides: one Function each, called again.
 SIX = ("gpytorch", "linear-operator", "entmax", "roma", "torchdiffeq", "zuko")
 SUPPORT = ("jaxtyping", "wadler-lindig", "scikit-learn", "joblib", "threadpoolctl", "narwhals")
