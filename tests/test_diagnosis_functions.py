@@ -146,9 +146,9 @@ def complete(ctx, g, h, k):
 
 def test_the_extra_output_whose_gradient_is_ignored_is_named():
     text = message(sinh_with(ignores_down), x(), code="extra_output_gradient_ignored")
-    assert "gradient of: down." in text and "up" not in text
+    assert "returns and saves: down." in text and "up" not in text
     _, fn, *_ = ROWS["extra outputs' gradients ignored"]
-    assert "of: expx, expnegx." in message(fn, x(), code="extra_output_gradient_ignored")
+    assert "returns and saves: expx, expnegx." in message(fn, x(), code="extra_output_gradient_ignored")
 
 
 @pytest.mark.parametrize("backward", [halves_up, multiplies, squares_up])
@@ -262,7 +262,7 @@ def test_a_point_at_the_edges_of_a_domain():
 
     diagnosis = diagnose(in_a_box, x(0.0, 0.5, 1.0))
     assert diagnosis.verdict == "silently_wrong"
-    assert "at the edge of where fn has a value" in diagnosis.findings[-1].message
+    assert "fn has no value just beyond it" in diagnosis.findings[-1].message
 
 
 # A small part of the whole.

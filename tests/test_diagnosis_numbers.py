@@ -166,7 +166,7 @@ def test_a_reentrant_checkpoint_is_followed_by_backward():
 def test_elements_at_a_kink_are_counted():
     found = diagnose(torch.relu, torch.tensor([0.0, 0.5, 1.0], requires_grad=True))
     (said,) = [f.message for f in found.findings if f.code == "elements_not_checked"]
-    assert said.startswith("1 of 3 elements not checked")
+    assert said.startswith("1 of 3 elements were not checked")
 
 
 # Its second backward works only while the first graph is retained.

@@ -239,7 +239,7 @@ def test_each_wrong_answer_of_its_file_is_told_in_its_own_words(name):
 SAID = {
     ("product", "gradients swapped"): "belongs in the place of the other",
     ("product", "the whole product as a gradient"): "For b: everywhere, yours has one factor too",
-    ("product", "grad_out changed in place"): "backward writes into grad_out, which others read",
+    ("product", "grad_out changed in place"): "backward writes into grad_out, which other code reads",
     ("product", "one gradient only"): "one for each argument of forward after ctx (a, b)",
     ("power", "factor n forgotten"): "lacks one factor: n",
     ("power", "n in save_for_backward"): "save_for_backward takes tensors only",
@@ -248,7 +248,7 @@ SAID = {
     ("reciprocal", "a copy saved"): "What forward saves is a copy of an input",
     ("reciprocal", "detached in backward"): "(it uses .detach() in backward, line",
     ("tanh_exp", "second exponential added"): "second extra output of forward is 1",
-    ("tanh_exp", "extra gradients ignored"): "ignores the gradient of: expx, expnegx",
+    ("tanh_exp", "extra gradients ignored"): "returns and saves: expx, expnegx",
     ("tanh_exp", "names of the extra gradients swapped"): "What backward returns for x is wrong",
     ("dawson", "grad_out changed through NumPy"): "backward writes into grad_out",
     ("normalise", "extra gradient subtracted"): "wrong sign",
@@ -256,15 +256,15 @@ SAID = {
     ("artanh", "clamp removed"): "at x[0] = 1.0: yours inf",
     ("tanh_exp", "4 forgotten"): "Everywhere, yours is 0.25 times the true one",
     ("gate", "extra gradient added to grad_a"): "returns for a is wrong when the gradient of the",
-    ("logsumexp", "total as an array on ctx"): "constants to the second backward: ctx.total.",
-    ("learned_power", "alpha as a number"): "constants to the second backward: ctx.alpha.",
+    ("logsumexp", "total as an array on ctx"): "for a constant: ctx.total.",
+    ("learned_power", "alpha as a number"): "for a constant: ctx.alpha.",
     ("standardise", "declared once_differentiable"): "is declared @once_differentiable",
     ("dawson_twice", "None for grad_out"): "returns None for grad_out",
     ("dawson_twice", "products swapped"): "Each of the two gradients is what belongs in the",
     ("dawson_twice", "grad_grad_x forgotten for grad_out"): "F(x²)² at",
     ("dawson_twice", "no second Function"): "where autograd cannot follow (it uses NumPy in",
     ("dawson_twice", "h changed in place"): "backward of backward changes the gradient that it",
-    ("growth", "None for a"): "GrowthBackward returns None for a. Derive it for each",
+    ("growth", "None for a"): "GrowthBackward returns None for a. That one has to",
     ("growth", "grad_a left out for b"): "The derivative of grad_a by b, at",
     ("growth", "h_a and h_b swapped"): "takes the gradients of its two outputs in the wrong order",
     ("growth", "gradients swapped"): "Each of these gradients is what belongs in the place of",
@@ -609,7 +609,7 @@ normalise: Yours is the gradient of that output itself. Multiply it by the outpu
         +     return Reciprocal.apply(x)
     """,
     "an array on ctx": """\
-reciprocal: constants to the second backward: ctx.x. No graph leads on from what is not a tensor
+reciprocal: backward takes this for a constant: ctx.x. No graph leads on from what is not a tensor
         - ctx.save_for_backward(x)
         + ctx.x = x.detach().numpy().copy()
         - (x,) = ctx.saved_tensors
@@ -654,7 +654,7 @@ tanh_exp: This is an element of the one tensor that apply returns: forward retur
         + return size + torch.log1p(torch.exp(-2 * size)) - torch.tensor(2.0).log()
     """,
     "grad_out changed in place, before it is used again": """\
-product: make a new tensor, grad_out * 3. For b: everywhere, yours has one factor too many: b.
+product: Make a new tensor, as in grad_out * 3. For b: everywhere, yours has one factor too many: b.
         - return grad_out * b, grad_out * a
         + grad_a = grad_out.mul_(b)
         + return grad_a, grad_out * a

@@ -235,8 +235,8 @@ CAUSES = {
     "extra_output_gradient_ignored": Rule(
         (3, "extra_output_gradient_ignored"),
         words.ignored_outputs,
-        "forward returns and saves {names}, but backward ignores the gradient that arrives for it "
-        "in the second backward. Add that gradient, times the derivative of {first}.",
+        "backward ignores the gradient of what forward returns and saves: {names}. That gradient "
+        "arrives in the second backward: add it, times the derivative of {first}.",
         of=those(lambda f: f.extras),
     ),
     "extra_output_gradient_wrong": Rule(
@@ -417,10 +417,10 @@ TORCH_SAYS = {
     "leaf_edited": _of_torch(
         (3, "in place"),
         ["leaf Variable that requires grad"],
-        "A leaf (a tensor that requires grad and is the result of no operation){where} is "
-        "written into in place, which torch refuses where autograd records. If backward makes "
-        "it, as new_zeros(..., requires_grad=True) does, leave requires_grad out: what is "
-        "written there brings its graph. Otherwise make a new tensor.",
+        "A tensor that requires grad and is the result of no operation (a leaf){where} is written "
+        "into in place, which torch refuses where autograd records. If backward makes it, as "
+        "new_zeros(..., requires_grad=True) does, leave requires_grad out: what is written there "
+        "brings its graph. Otherwise make a new tensor.",
         unless=lambda e: e.habits.mutates or e.habits.mutates_saved,
     ),
     "graph_freed": _of_torch(
