@@ -609,7 +609,7 @@ normalise: Yours is the gradient of that output itself. Multiply it by the outpu
         +     return Reciprocal.apply(x)
     """,
     "an array on ctx": """\
-reciprocal: backward takes this for a constant: ctx.x. No graph leads on from what is not a tensor
+reciprocal: second backward takes this for a constant: ctx.x. No graph leads on from what is not a tensor
         - ctx.save_for_backward(x)
         + ctx.x = x.detach().numpy().copy()
         - (x,) = ctx.saved_tensors
