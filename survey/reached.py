@@ -188,9 +188,6 @@ KNOWN = {
     ),
     "pytorch-wavelets:SmoothMagFn": Known(apart="applied nowhere in its package"),
     "speechbrain:QuaternionLinearCustomBackward": Known(where="with autograd=False"),
-    "norse:HeaviTent": Known(where="called `Triangle` in 1.1.0"),
-    "rockpool:Bitshift": Known(where="in 3.1.0 in lif_bitshift_torch.py"),
-    "rockpool:ThresholdSubtract": Known(where="not in 3.1.0 any more"),
     "roma:_ProcrustesManualDerivatives": Known(
         by="roma.procrustes", where='method "svd": the default, but for rotations in 3 x 3'
     ),

@@ -66,7 +66,7 @@ def norse(name, constant, function=None):
         apply = load(function).apply
         return lambda x: apply(x, torch.tensor(constant, dtype=x.dtype)), [normal(2, 3)]
 
-    listed("norse", function, surrogate=True)(make)
+    listed("norse", function, surrogate=True, absent=("nir", "nirtorch"))(make)
 
 
 norse("HeaviErfc", 1.0)
@@ -74,17 +74,22 @@ norse("HeaviTanh", 1.0)
 norse("Logistic", 1.0)
 norse("HeaviCirc", 1.0)
 norse("CircDist", 1.0)
-norse("HeaviTent", 1.0)
+norse("Triangle", 1.0)
 norse("SuperSpike", 10.0, "norse.torch.functional.superspike.SuperSpike")
 
 spiking("spikingtorch", "spikingtorch.layers.Step", 5.0)
-spiking("rockpool", "rockpool.nn.modules.torch.lif_torch.ThresholdSubtract")
 spiking("hnn", "hnn.snn.surrogate.rectangle.Rectangle", 0.5)
 
 
-@listed("rockpool", "rockpool.nn.modules.torch.lif_torch.Bitshift", surrogate=True)
+@listed("rockpool", "rockpool.nn.modules.torch.lif_torch.StepPWL", surrogate=True)
+def step():
+    apply = load("rockpool.nn.modules.torch.lif_torch.StepPWL").apply
+    return lambda x: apply(x, torch.tensor(0.3)), [normal(2, 3)]
+
+
+@listed("rockpool", "rockpool.nn.modules.torch.lif_bitshift_torch.Bitshift", surrogate=True)
 def bitshift():
-    apply = load("rockpool.nn.modules.torch.lif_torch.Bitshift").apply
+    apply = load("rockpool.nn.modules.torch.lif_bitshift_torch.Bitshift").apply
     return lambda x: apply(x, torch.tensor(3.0), torch.tensor(0.9)), [normal(2, 3)]
 
 
