@@ -41,7 +41,7 @@ def taken(expected: Expected, function: Any, part: Part) -> Slope:
     line = expected.line
 
     def followed():
-        whole, rest = _without(line, function, part)
+        whole, rest = _without(expected, function, part)
         return whole - rest, torch.maximum(whole.abs(), rest.abs())
 
     def at(h):
@@ -56,7 +56,7 @@ def taken_elsewhere(expected: Expected, function: Any) -> Slope:
     line = expected.line
 
     def followed():
-        whole, rest = _without(line, function, lambda _: True)
+        whole, rest = _without(expected, function, lambda _: True)
         return rest, torch.maximum(whole.abs(), rest.abs())
 
     def at(h):
@@ -147,13 +147,13 @@ def _followed(line, function=None, read=None):
         return tangents.changes(line.subject, line.x(), _u(line), line.d, line.given)
 
 
-def _without(line, function, part):
+def _without(expected, function, part):
     """The change of G, and the change that is left if a part of what is kept stands still."""
-    still = _standing(line, function, part)
-    whole, rest = _followed(line), _followed(line, function, still)
-    if not close(whole.g, rest.g):
+    line = expected.line
+    rest = _followed(line, function, _standing(line, function, part))
+    if not close(expected.g, rest.g):
         raise tangents.Lost(ANOTHER)
-    return whole.of_g, rest.of_g
+    return expected.by_input.value, rest.of_g
 
 
 def _standing(line, function, part):
