@@ -148,7 +148,8 @@ def test_the_extra_output_whose_gradient_is_ignored_is_named():
     text = message(sinh_with(ignores_down), x(), code="extra_output_gradient_ignored")
     assert "returns and saves: down." in text and "up" not in text
     _, fn, *_ = ROWS["extra outputs' gradients ignored"]
-    assert "returns and saves: expx, expnegx." in message(fn, x(), code="extra_output_gradient_ignored")
+    said = message(fn, x(), code="extra_output_gradient_ignored")
+    assert "returns and saves: expx, expnegx." in said
 
 
 @pytest.mark.parametrize("backward", [halves_up, multiplies, squares_up])

@@ -239,7 +239,7 @@ def test_each_wrong_answer_of_its_file_is_told_in_its_own_words(name):
 SAID = {
     ("product", "gradients swapped"): "belongs in the place of the other",
     ("product", "the whole product as a gradient"): "For b: everywhere, yours has one factor too",
-    ("product", "grad_out changed in place"): "backward writes into grad_out, which other code reads",
+    ("product", "grad_out changed in place"): "backward writes into grad_out, which other code",
     ("product", "one gradient only"): "one for each argument of forward after ctx (a, b)",
     ("power", "factor n forgotten"): "lacks one factor: n",
     ("power", "n in save_for_backward"): "save_for_backward takes tensors only",
@@ -609,7 +609,7 @@ normalise: Yours is the gradient of that output itself. Multiply it by the outpu
         +     return Reciprocal.apply(x)
     """,
     "an array on ctx": """\
-reciprocal: second backward takes this for a constant: ctx.x. No graph leads on from what is not a tensor
+reciprocal: takes this for a constant: ctx.x. No graph leads on from what is not a tensor
         - ctx.save_for_backward(x)
         + ctx.x = x.detach().numpy().copy()
         - (x,) = ctx.saved_tensors
