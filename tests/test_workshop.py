@@ -573,6 +573,12 @@ def test_of_a_text_is_asked_again_what_it_asks_or_how_it_ends():
     assert asks("It has a line. Follow it.") == "Follow it."
     assert asks(f"Is it {'very ' * 40}large? Or small?") == "Or small?"
     assert asks("Which?\n\n- this\n- that") == ""
+    assert asks("It changes z. (z is x * 1: x is a leaf.) Are the derivatives still 1 and 2?") == (
+        "Are the derivatives still 1 and 2?"
+    )
+    assert asks("它原地修改 z。（x 是叶子。所以取 z。）导数还是一和二吗？") == (
+        "它原地修改 z。导数还是一和二吗？"
+    )
 
 
 def test_each_step_is_on_a_key_and_a_large_graph_is_whole_at_first():
@@ -606,6 +612,13 @@ def test_what_ends_in_a_colon_leads_to_what_comes_next():
     made, kinds = placed(code("one", "1\n"), text("That was one. Now two:"), code("two", "2\n"))
     assert kinds == ["code output text", "text code output"]
     assert [made[0].pieces[-1].words, made[1].pieces[0].words] == ["That was one.", "Now two:"]
+    long = "two\n" * 12
+    made, kinds = placed(text(f"## It\n\n{'word ' * 70}. Now two:"), code(long, "2\n"))
+    assert kinds == ["heading text", "again code output"] and made[1].pieces[0].words == "Now two:"
+    _, kinds = placed(
+        text("Is it 2?"), code(long + "two\n" * 6, "2\n"), text(f"No, {'word ' * 40}.")
+    )
+    assert kinds == ["text", "again code output", "again text"]
 
 
 def test_a_room_is_not_shown_what_only_draws_or_sets_up():
@@ -631,12 +644,23 @@ def test_a_sentence_in_brackets_is_for_the_speaker(words):
 
 
 def test_a_long_list_goes_on_on_another_slide_and_a_last_line_does_not():
-    items = [f"- {number} " + "word " * 18 for number in range(6)]
+    items = [f"- {number}" + " word" * 18 for number in range(6)]
     for number, on_slides in (6, [4, 2]), (5, [3, 2]):
         made, _ = placed(text("## Some\n\n" + "\n".join(items[:number])))
         assert [slide.pieces[-1].words.count("- ") for slide in made] == on_slides
     made, _ = placed(text("## Four\n\n" + "\n".join([*items[:3], "- and this"])))
     assert len(made) == 1 and "\n\n" not in made[0].pieces[1].words
+    table = "| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * 7
+    for whole in "\n".join(items[:3]), table.strip():
+        made, _ = placed(text(f"## Some\n\n{'word ' * 40}. Three of them:\n\n{whole}"))
+        assert made[-1].pieces[0].words == f"Three of them:\n\n{whole}"
+
+
+def test_the_heading_that_is_read_last_stands_on_each_slide_that_has_none():
+    cells = [code(name, "1\n") for name in "12"]
+    made, _ = placed(text("## A\n\nOne."), text("### B\n\nTwo."), *cells, text("## C"))
+    slides.name_sections(made)
+    assert [slide.section for slide in made] == ["", "A", "B", ""]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ END = ("## Going further", "## 更进一步")
 HEADING = re.compile(r"#{1,3} (.*)")
 QUESTION = re.compile(r"> \*\*(?:Predict|先猜一猜)")
 FOLD = re.compile(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
-ABOUT = re.compile(r"\*\*\D{,9}\d+ (?:minutes|分钟)")
+ABOUT = re.compile(r"\*\*\D{,9}\d+ (?:minutes|分钟).*?\*\*[ 。]*")
 HELP = re.compile(r"`hint\(")  # how a learner gets help is for whoever needs it
 LESSON = re.compile(r"\]\((\d_\w+)\.ipynb\)")
 CONTINUES = re.compile(r"- |\d+\. |\||```|\$\$")  # what belongs to the paragraph above
@@ -35,7 +35,13 @@ BY_HAND = {  # what a reader does with a picture, and a room does not
 }
 # Letters that are asked again, if there is more than one sentence: at least, and at most.
 SHORT, ASKED = 30, 150
-SENTENCE = re.compile(r"(?<=[.?]) |(?<=[。？])")
+# Sentences in brackets, in which code and brackets may stand.
+ASIDE = re.compile(
+    r"(?:(?<=[.:?] )|^)\((?![a-z])(?:[^()`]|`[^`]*`|\([^()]*\))*[.?]\) ?|（[^（）]*[。？]）",
+    re.MULTILINE,
+)
+# A bracket that holds whole sentences is closed after the last of them.
+SENTENCE = re.compile(r"(?<=[.?]) |(?<=[.?]\)) |(?<=[。？])(?!）)|(?<=[。？]）)")
 FORMULAS = re.compile(r"^the numbers .*\n(?: .*\n)*", re.MULTILINE)
 EXERCISE = re.compile(r'^check\("(\w+)"', re.MULTILINE)
 CHECK = re.compile(r"\n*^(?:check\(|from lessons_src\.exercises import check).*\n*", re.MULTILINE)
@@ -103,8 +109,8 @@ def of_text(source) -> Iterator[Piece]:
             made.append(Piece("answer", unfolded(block)))
         elif "<details>" in block:
             made[-1].notes.append(unfolded(block))
-        elif ABOUT.match(block):
-            made[0].notes.append(block)
+        elif ABOUT.match(block):  # to five minutes: the notes have each slide's own
+            made[0].notes.append(ABOUT.sub("", block))
         elif HELP.search(block):
             made[-1].notes.append(block)
         elif QUESTION.match(block):
@@ -241,7 +247,7 @@ def told(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 def with_questions(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """What is shown, and an answer, with what was asked of it."""
-    asked, said, seen = "", "", False
+    asked, said, seen, before = "", "", False, ""
     for piece in pieces:
         if piece.kind == "heading" or (leads(piece) and seen):
             asked = said = ""
@@ -250,11 +256,14 @@ def with_questions(pieces: Iterable[Piece]) -> Iterator[Piece]:
             asked = said = piece.words
         elif leads(piece) and piece.kind == "text":
             said = question(piece.words)
-            asked = said if said[-1:] in ("?", "？") else ""
+            asked = said if said[-1:] in "?？:：" else ""
         elif piece.kind != "heading":
             seen = True
             if not piece.comment:
                 piece.asked = said if piece.kind == "picture" else asked
+            elif before in ("output", "picture") and asked[-1:] in ("?", "？"):
+                piece.asked = asked  # what answers it without saying so
+        before = piece.kind
         yield piece
 
 
@@ -262,14 +271,19 @@ def question(words):
     """From the first sentence that asks, or else the last one; one line, if there are several."""
     if re.search(r"^(?:- |\d+\. |\||```|\$\$)", words, re.MULTILINE):
         return ""
-    found = [sentence for sentence in SENTENCE.split(words.replace("\n", " ")) if sentence]
+    words = ASIDE.sub("", words.replace("\n", " ")).strip()
+    found = sentences(words)
     first = next((n for n, each in enumerate(found) if "?" in each or "？" in each), -1)
     while first > 0 and len(" ".join(found[first:])) < SHORT:
         first -= 1  # "Which?" is asked of what stands before it
     found = found[first:] if first >= 0 else found[-1:]
     while len(found) > 1 and sum(map(len, found)) > ASKED:
         del found[0]
-    return "".join(each if each[-1] in "。？" else f"{each} " for each in found).strip()
+    return "".join(each if each[-1] in "。？）" else f"{each} " for each in found).strip()
+
+
+def sentences(words) -> list[str]:
+    return [sentence for sentence in SENTENCE.split(words) if sentence]
 
 
 def told_apart(texts: list[Piece], before, following) -> list[Piece]:
@@ -293,7 +307,7 @@ def told_apart(texts: list[Piece], before, following) -> list[Piece]:
 
 def parted(text: Piece):
     """What ends in a colon leads to what comes next, and nothing before it does."""
-    *said, last = filter(None, SENTENCE.split(text.words))
+    *said, last = sentences(text.words)
     if not said or last[-1] not in ":：":
         return [], [text]
     end = text.words.rindex(last)

@@ -4,10 +4,10 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from unicodedata import east_asian_width
 
-from .pieces import SENTENCE, Piece, paragraphs
+from .pieces import ASIDE, SENTENCE, Piece, paragraphs, sentences
 
 WIDTH, HEIGHT = 1232, 672  # what can be used
 TOGETHER = 600  # the height of what could as well come on two slides
@@ -31,11 +31,6 @@ SIGNS_A_WORD = 1.7  # Chinese ones
 FILLED = 0.92  # of the height, by what was made larger
 CELLS = 0.86  # the letters of a table, of those of a text
 ROWS = 7  # of a table on one slide
-# Sentences in brackets, in which code and brackets may stand.
-ASIDE = re.compile(
-    r"(?:(?<=[.:?] )|^)\((?![a-z])(?:[^()`]|`[^`]*`|\([^()]*\))*[.?]\) ?|（[^（）]*[。？]）",
-    re.MULTILINE,
-)
 IS_ITEM = re.compile(r"- |\d\. ")
 ITEMS = re.compile(r"\n(?=- |\d\. )")
 TABLE = re.compile(r"(?:^\|.*\|\n?)+", re.MULTILINE)
@@ -71,7 +66,7 @@ def again(pieces: list[Piece]) -> list[Piece]:
     asked = ASIDE.sub("", pieces[0].asked).strip() if pieces else ""
     if not asked:
         return []
-    shorter = SENTENCE.split(asked)[-1]  # where all of it has no room
+    shorter = sentences(asked)[-1]  # where all of it has no room
     high = height_of(Piece("again", asked)) + sum(map(height_of, pieces))
     return [Piece("again", shorter if high > HEIGHT else asked)]
 
@@ -187,6 +182,7 @@ def parted(piece: Piece) -> Iterator[Piece]:
         parts = paragraphs(TABLE.sub(lambda table: in_rows(table[0]), words))
         parts = [item for part in parts for item in ITEMS.split(part)]
         parts = with_formulas([some for part in parts for some in in_sentences(part)])
+        parts = with_lists(parts)
     slides: list[list[str]] = [[]]
     limit = PRINTED if piece.kind == "output" else limit_of([replace(piece, kind="text")])
     for part in parts:
@@ -197,7 +193,7 @@ def parted(piece: Piece) -> Iterator[Piece]:
             slides.append([])
         slides[-1].append(part)
     *_, before, last = [], *slides
-    if len(last) == 1 and IS_ITEM.match(last[0]) and len(before) > 2:
+    if len(last) == 1 and IS_ITEM.match(last[0]) and len(before) > 2 and IS_ITEM.match(before[-1]):
         last.insert(0, before.pop())  # an item alone is a list no more
     for taken in slides:
         yield replace(piece, words=joined(taken))
@@ -226,6 +222,32 @@ def with_formulas(parts: list[str]):
         else:
             kept.append(part)
     return kept
+
+
+def with_lists(parts: list[str]) -> list[str]:
+    """A list is whole where a slide has room; it, or a table, has with it what announces it."""
+    made: list[str] = []
+    for kind, some in groupby(parts, kind_of):
+        first, *others = some
+        if kind == "a list" and fits(joined([first, *others])):
+            first, others = joined([first, *others]), []
+        if kind and made and (kind == "a table" or not fits(f"{made[-1]}\n\n{first}")):
+            *_, last = sentences(made[-1])
+            if last[-1] in ":：?？" and fits(f"{last}\n\n{first}"):
+                first = f"{last}\n\n{first}"
+                made[-1:] = filter(None, [made[-1].removesuffix(last).strip()])
+        made += [first, *others]
+    return made
+
+
+def kind_of(part):
+    return "a list" if IS_ITEM.match(part) else "a table" if part[0] == "|" else ""
+
+
+def fits(words):
+    """Whether a list, or a table, has room on a slide of its own."""
+    alone = [Piece("text", words)]
+    return room(alone, HEIGHT if "\n|" in words else WORDS_ALONE) and few_words(alone)
 
 
 def joined(parts: list[str]):

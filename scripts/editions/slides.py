@@ -53,12 +53,14 @@ def slides(notebook, language=""):
 
 
 def name_sections(made: "list[Slide]"):
-    name = ""
+    name = latest = ""
     for slide in made:
+        heading = slide.heading.lstrip("# ")
         if slide.begins_section:
-            name = slide.heading.lstrip("# ")
+            name = heading
         else:
-            slide.section = name
+            slide.section = name if heading else latest
+        latest = heading or latest
 
 
 def words(output, language=""):
