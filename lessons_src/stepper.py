@@ -191,12 +191,14 @@ def _marked(svg: str) -> str:
     return re.sub(r'<g(?: id="[^"]*")? class="(node|edge)">\s*<title>([^<]*)</title>', mark, svg)
 
 
+# The colour behind a cell in VS Code, or else of any page that says whether it is dark.
+GROUND = "var(--vscode-editor-background, Canvas)"
 STYLE = """
 .stepper { padding: 8px 0; font-family: sans-serif; }
 .stepper .controls { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; }
 .stepper .controls { position: sticky; padding: 4px 0; z-index: 1; }
 .stepper .controls { top: var(--pst-header-article-height, 0); }
-.stepper .controls { background: var(--jp-layout-color0, var(--pst-color-background, white)); }
+.stepper .controls { background: var(--jp-layout-color0, var(--pst-color-background, GROUND)); }
 .stepper .controls[hidden], .stepper .picture[hidden] { display: none; }
 .stepper [aria-disabled="true"] { opacity: 0.5; }
 .stepper button, .stepper input, .stepper select { font-size: 15px; min-height: 28px; }
@@ -218,7 +220,7 @@ STYLE = """
   .stepper .picture[hidden] { display: block !important; }
   .stepper .later .back { visibility: visible; }
 }
-"""
+""".replace("GROUND", GROUND)
 
 SCRIPT = """
 document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {

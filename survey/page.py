@@ -143,12 +143,12 @@ def head(rows, folders):
         "first derivative already, {by_backward} are wrong by `.backward()` alone, and {guarded} "
         "are declared `once_differentiable`, which does not raise everywhere "
         "([what came out](#what-came-out)).",
-        "The {counted} are those that users meet. {functions} custom Functions and {operators} "
-        "registered operators of {packages} packages were differentiated twice, with small, "
-        "realistic inputs, {when}. {surrogates} of these {all} are surrogate gradients, which are "
-        "no derivative by design, and {apart} are deprecated, applied nowhere, meant as they are, "
-        "or warned of. Of the {wrong}, {wrong_operators} are operators, and {some} are wrong by "
-        "some arguments only; their rows say by which.",
+        "Where {counted} comes from: {all} were differentiated twice, {functions} custom Functions "
+        "and {operators} registered operators of {packages} packages, with small, realistic "
+        "inputs, {when}. Not counted are {surrogates} surrogate gradients, which are no derivative "
+        "by design, and {apart} that are deprecated, applied nowhere, meant as they are, or warned "
+        "of; that leaves {counted}. Of the {wrong}, {wrong_operators} are operators, and {some} "
+        "are wrong by some arguments only; their rows say by which.",
         "This is no list of bugs: most of these packages promise first derivatives, and keep that "
         "promise.",
         "A row:",
