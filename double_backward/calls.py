@@ -71,9 +71,9 @@ _lock = threading.RLock()
 _listeners: list["Listener"] = []
 _pending: dict[int, "_Forward"] = {}  # id of a class -> the _Forward that it has at the moment
 _hooks = ExitStack()  # closed while there is no listener
-# Function -> which of DRAWS, "forward" and "backward" were seen to leave no trace.
+# Function -> which of DRAWING, "forward" and "backward" were seen to leave no trace.
 _traceless: "weakref.WeakKeyDictionary[type, set[str]]" = weakref.WeakKeyDictionary()
-DRAWS = "draws"
+DRAWING = "draws"
 _MISSING = object()
 _NO_KEYWORDS: dict[str, Any] = {}  # one for all calls that have none
 
@@ -116,7 +116,7 @@ def _drawn(call, args):
     if call.state.draws is None:
         return None
     used = call.state.draws.used()
-    return None if not used.states and _is_traceless(call.function, DRAWS, args) else used
+    return None if not used.states and _is_traceless(call.function, DRAWING, args) else used
 
 
 def _changed(call, method, before, args):
@@ -141,7 +141,7 @@ def leaves_traces(function, draws, changes):
     """Note that a Function draws, or changes something, after all, so that it is looked at
     again."""
     known = _traceless.get(function, set())
-    known -= ({DRAWS} if draws else set()) | ({"forward", "backward"} if changes else set())
+    known -= ({DRAWING} if draws else set()) | ({"forward", "backward"} if changes else set())
 
 
 def _aliased(value):
@@ -605,7 +605,7 @@ def _around(call, method="forward"):
     nothing. The generators from which forward may draw are recorded in the call's state."""
     known = _traceless.get(call.function, ())
     draws = method == "forward" and (
-        DRAWS not in known or any(isinstance(arg, GENERATORS) for arg in call.given)
+        DRAWING not in known or any(isinstance(arg, GENERATORS) for arg in call.given)
     )
     if is_left_alone(call.function) or not draws and method in known:
         return None

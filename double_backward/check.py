@@ -66,16 +66,16 @@ BENDS = {  # steps of second differences
 # something was changed.
 OTHER_CODE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
 TELLS = 1e-6  # of a gradient: where it changes by less, a lost path would not show
-NOTHING = 1e-12  # of the largest: what is smaller is what rounding leaves of 0
-LOST = 1e-3  # a path that keeps less than this share of its value in float64 is lost
+LEFT_OF_ZERO = 1e-12  # of the largest: what is smaller is what rounding leaves of 0
+LOST_SHARE = 1e-3  # a path that keeps less than this share of its value in float64 is lost
 TOLD = 1e-3  # a resolution worse than this is told
 TOO_ROUGH = 0.02  # with a resolution worse than this nothing is called right, unless rtol= says so
 COARSE = 1e-3  # a callable with an rtol= of this or more is treated like one in 16 bits
 ATOL = 1e-10
 DEPTH = 0.75  # power of the last digit; a change that is smaller beside G may be rounding
 COUNTS = 0.05  # of the largest change: what changes by less is lost beside it
-FEW = 1000  # elements for which the signs that were drawn are kept
-DRAWS = 17  # how often signs are drawn; those are taken that hide least in a sum
+FEW_ELEMENTS = 1000  # elements for which the signs that were drawn are kept
+SIGN_DRAWS = 17  # how often signs are drawn; those are taken that hide least in a sum
 # By how much one difference may differ from a change by tangents: of itself, and of the others.
 ROUGHLY = 0.1, 0.02
 # By how much two answers of autograd may differ.
@@ -92,7 +92,7 @@ STAIR = 16  # last digits
 FOLLOWS_MORE = {torch.float64: 1e30, torch.float32: 1e10, torch.bfloat16: 1e10}  # times
 BESIDE = 1e-3  # one of the steps that differences take
 SMALLEST = 1e-6  # of the mean size: an element known only beside this is weighed as this large
-SMALL = 1e-8  # absolute: what changes by less does not change
+UNCHANGED = 1e-8  # absolute: what changes by less does not change
 MASK = 1e4  # an element this large, as of a mask (-1e9, -inf), tells no size of the others
 ORDINARY = 1e-3, 1e3  # sizes between these need no unit of their own
 # Relative errors that a solver leaves in an eigenvector and in its norm, and in a multiple of 1.
@@ -679,7 +679,7 @@ def _weights(g, by_input, by_grad_out, sizes, dtype):
 def _draws(n):
     generator = torch.Generator().manual_seed(3)
     like = torch.zeros(n, dtype=torch.float64)
-    return (signed(like, generator) for _ in range(DRAWS))
+    return (signed(like, generator) for _ in range(SIGN_DRAWS))
 
 
 @lru_cache(maxsize=64)
@@ -692,7 +692,7 @@ def _telling(changes):
     little."""
     most = -1.0
     n = len(changes[0])
-    for draw in _kept_draws(n) if n <= FEW else _draws(n):
+    for draw in _kept_draws(n) if n <= FEW_ELEMENTS else _draws(n):
         sums = [((draw * c).sum() / (draw * c).norm()).abs() for c in changes if c.any()]
         told = min((s.nan_to_num(0.0).item() for s in sums), default=1.0)
         if told > most:
@@ -1200,7 +1200,7 @@ def _compared(expected, change, v, terms):
 def _tells(g, change, v):
     """Whether there is more to get wrong than what rounding leaves of 0."""
     sizes = torch.maximum(g.abs(), change.abs())
-    return bool(sizes[v != 0].max() > NOTHING * sizes[sizes.isfinite()].max())
+    return bool(sizes[v != 0].max() > LEFT_OF_ZERO * sizes[sizes.isfinite()].max())
 
 
 def _weighed(v, change):
@@ -1229,7 +1229,7 @@ def first(expected: Expected, rtol: float = 0.0) -> Compared:
         return Compared(Outcome.NOT_FINITE)
     found = _first(expected, u, g, rtol)
     change = (u * dy.value).abs()
-    known = (u * dy.error).abs() <= KNOWN[expected.dtype] * (change + change.mean()) + SMALL
+    known = (u * dy.error).abs() <= KNOWN[expected.dtype] * (change + change.mean()) + UNCHANGED
     if found.outcome is Outcome.UNCLEAR and not known.all() and known.double().mean() >= SHARE:
         return _first(expected, u * known, _with_known(line, known), rtol)
     return found
@@ -1242,7 +1242,7 @@ def _first(expected, u, g, rtol):
     size = right.norm() + own.norm()
     about = right.sum().item(), own.sum().item(), error.item()
     least = 1e-2 * max(expected.rtol, RTOL[expected.dtype])
-    nothing = SMALL + least * _weighed(u, expected.values).norm()
+    nothing = UNCHANGED + least * _weighed(u, expected.values).norm()
     if not error.isfinite() or error > 0.1 * size + nothing:
         return Compared(Outcome.UNCLEAR, *about)
     rtol = rtol or max(expected.rtol, RTOL[expected.dtype])
@@ -1259,7 +1259,7 @@ def by_element(change: Slope, got: Tensor, rtol: float, beside: float) -> tuple[
         beside: the usual size of what changes; its last digits are not compared.
     """
     size = change.value.abs()
-    known = change.error <= COUNTS * (size + size.nanmean()) + SMALL
+    known = change.error <= COUNTS * (size + size.nanmean()) + UNCHANGED
     if known.double().mean() < SHARE:
         return Outcome.UNCLEAR, ~known
     relative, absolute = BY_OTHERS

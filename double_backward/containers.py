@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-MOST = 20_000  # objects; if there are more, nothing is copied
+MOST_COPIED = 20_000  # objects; if there are more, nothing is copied
 SIMPLE_CTYPES: tuple[Any, ...] = ctypes.Array, ctypes.Structure, ctypes.Union, ctypes.c_int.__base__
 BUFFERS = bytearray, array.array, memoryview, *SIMPLE_CTYPES, io.StringIO, io.BytesIO
 _PLAIN = {
@@ -66,7 +66,7 @@ class _Copy:
             return self.others.get(id(value), value)
         if id(value) in self.made:
             return self.made[id(value)][1]
-        if len(self.made) >= MOST:
+        if len(self.made) >= MOST_COPIED:
             raise _TooMany
         self.made[id(value)] = value, value
         with suppress(TypeError, ValueError, AttributeError):  # of a class made in another way

@@ -22,7 +22,7 @@ MAYBE = (
     "are the solver's choice if these are eigenvectors"
 )
 
-COLUMNS, ROWS = -2, -1  # the dimension along which a vector lies
+AS_COLUMNS, AS_ROWS = -2, -1  # the dimension along which a vector lies
 
 
 class Turn:
@@ -45,7 +45,7 @@ class Turn:
         for number, side in self.sides.items():
             y = outs[number]
             same = phases if y.shape[_other(side)] == phases.shape[-1] else _phases(y, side)
-            turned[number] = y * same.unsqueeze(-2) if side == COLUMNS else y * _of_rows(same)
+            turned[number] = y * same.unsqueeze(-2) if side == AS_COLUMNS else y * _of_rows(same)
         return turned
 
     def before(self, outs: Sequence, u: Any) -> list:
@@ -73,14 +73,14 @@ class Turn:
 
 
 def _other(side: int) -> int:
-    return COLUMNS + ROWS - side
+    return AS_COLUMNS + AS_ROWS - side
 
 
 def _phases(y: Tensor, side: int) -> Tensor:
     """The factor for each vector, for one that is a column."""
     largest = y.gather(side, y.detach().abs().argmax(side, keepdim=True)).squeeze(side)
     found = largest.conj() / largest.abs()
-    return found if side == COLUMNS else found.conj()
+    return found if side == AS_COLUMNS else found.conj()
 
 
 def _of_rows(phases: Tensor) -> Tensor:
@@ -94,9 +94,9 @@ def turn_of(inputs: Iterable, outs: Sequence) -> Turn | None:
     sides: dict[int, int] = {}
     for number, y in enumerate(outs):
         if _may_hold_vectors(y):
-            for side in (COLUMNS, ROWS):
+            for side in (AS_COLUMNS, AS_ROWS):
                 t = y.detach()
-                columns = [t] if side == COLUMNS else [t.mH, t.mT]
+                columns = [t] if side == AS_COLUMNS else [t.mH, t.mT]
                 if any(_are_eigenvectors(c, m) for c in columns for m in matrices):
                     sides.setdefault(number, side)
     return Turn(sides) if sides else None
@@ -106,7 +106,7 @@ def turn_of_units(outs: Sequence) -> Turn | None:
     """How to turn outputs that are square matrices with columns of norm 1, if no more is known of
     them."""
     sides = {
-        number: COLUMNS
+        number: AS_COLUMNS
         for number, y in enumerate(outs)
         if _may_hold_vectors(y)
         and y.shape[-1] == y.shape[-2]

@@ -20,8 +20,8 @@ from .check import is_symmetric
 from .containers import BUFFERS, contents, slots_of
 from .surroundings import EMPTY, RUNNERS, is_the_users, names_in
 
-DEPTH = 4  # how deep lists in lists are looked into
-FEW = 16  # of a tensor with more elements the values are not looked at
+DEPTH_OF_LISTS = 4  # how deep lists in lists are looked into
+FEW_VALUES = 16  # of a tensor with more elements the values are not looked at
 LONG = 100  # of a longer container that an object, class or closure holds, only the type counts
 
 
@@ -52,12 +52,12 @@ def kind_of(call: Any, grad_outs: Iterable = ()) -> tuple:
 
 
 PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
-NAMED = torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice
-METHODS = staticmethod, classmethod
+TOLD_BY_NAME = torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice
+WRAPPED_METHODS = staticmethod, classmethod
 CONTAINERS = tuple, list, dict, set, frozenset
 
 
-def _described(value: Any, depth: int = DEPTH) -> Any:
+def _described(value: Any, depth: int = DEPTH_OF_LISTS) -> Any:
     """The part of the kind that one argument makes, or one thing that it holds."""
     kind = type(value)
     if kind in PLAIN:
@@ -66,11 +66,11 @@ def _described(value: Any, depth: int = DEPTH) -> Any:
     if isinstance(value, torch.Tensor):
         return *_layout(value), *_numbers(value)
     if isinstance(value, np.ndarray):
-        few = value.size <= FEW and value.dtype != object
+        few = value.size <= FEW_VALUES and value.dtype != object
         return "ndarray", torch.Size(value.shape), str(value.dtype), few and Numbers(value.flat)
     if isinstance(value, enum.Enum):
         return Value((kind.__qualname__, value.name))
-    if isinstance(value, (numbers.Number, str, bytes, np.generic, *NAMED)):
+    if isinstance(value, (numbers.Number, str, bytes, np.generic, *TOLD_BY_NAME)):
         return Value((kind.__qualname__, repr(value)))
     if depth:
         held = _held(value, depth)
@@ -83,7 +83,7 @@ def _held(value: Any, depth: int) -> tuple | None:
     """The name of the type and the parts, described; None for a value without parts."""
     kind = type(value)
     parts: Iterable[Any]
-    if isinstance(value, METHODS):
+    if isinstance(value, WRAPPED_METHODS):
         return _described(value.__func__, depth)
     if isinstance(value, types.FunctionType):
         return _of_function(value, depth)
@@ -139,7 +139,7 @@ def _of_held(value: Any, depth: int) -> Any:
 def _held_by_class(function: type) -> tuple:
     """The attributes of a Function's class, and what its methods read besides their arguments."""
     return tuple(
-        (name, _of_held(value, DEPTH - 1))
+        (name, _of_held(value, DEPTH_OF_LISTS - 1))
         for cls in own_classes(function)
         for name, value in vars(cls).items()
         if name[:2] != "__" and not isinstance(inside(value), type) and not _is_ours(value)
@@ -147,7 +147,7 @@ def _held_by_class(function: type) -> tuple:
 
 
 def inside(value: Any) -> Any:
-    return value.__func__ if isinstance(value, METHODS) else value
+    return value.__func__ if isinstance(value, WRAPPED_METHODS) else value
 
 
 def _is_ours(value: Any) -> Any:
@@ -201,7 +201,7 @@ def _order(value: torch.Tensor) -> tuple:
 def _numbers(value: torch.Tensor) -> tuple:
     """The numbers of a small tensor that does not require grad; of one element, as a plain
     number."""
-    if value.requires_grad or unusual(value) or value.numel() > FEW:
+    if value.requires_grad or unusual(value) or value.numel() > FEW_VALUES:
         return ()
     found = plain(value).flatten().tolist()
     return (repr(found[0]),) if len(found) == 1 else (Numbers(map(repr, found)),)

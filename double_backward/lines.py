@@ -8,15 +8,15 @@ from .phrases import translation
 from .places import raised_in
 
 WIDTH = 88  # of all that is printed
-WIDE = "\u2e80-\u9fff\uff00-\uff60"  # Chinese: two columns each; a line may end after any
+TWO_COLUMNS = "\u2e80-\u9fff\uff00-\uff60"  # Chinese: two columns each; a line may end after any
 # What stays together: a word, or one Chinese character, with the punctuation around it.
-TOGETHER = re.compile(rf"\s+|[（“]*(?:[^\s{WIDE}“]+|[{WIDE}])[，。：；？！）”、…]*")
+TOGETHER = re.compile(rf"\s+|[（“]*(?:[^\s{TWO_COLUMNS}“]+|[{TWO_COLUMNS}])[，。：；？！）”、…]*")
 
 
 def wrapped(text: str, indent: str) -> list[str]:
     """The text in lines of at most `WIDTH`, of which all but the first are indented, or less so if
     a word is long. Only a word that is longer than a line is broken."""
-    if re.search(f"[{WIDE}]", text):
+    if re.search(f"[{TWO_COLUMNS}]", text):
         return _wrapped_chinese(text, indent)
     longest = max(map(len, text.split()), default=0)
     indent = indent[: max(0, WIDTH - longest)]
@@ -40,7 +40,7 @@ def translated(text: str, indent: str) -> list[str]:
 
 def columns(text: str) -> int:
     """The width of a text in a terminal, in columns."""
-    return len(text) + len(re.findall(f"[{WIDE}]", text))
+    return len(text) + len(re.findall(f"[{TWO_COLUMNS}]", text))
 
 
 def first_line(error: Any) -> str:

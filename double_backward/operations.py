@@ -19,7 +19,7 @@ from ._torch import Watching
 
 NUMBERS = int, float, complex
 DETACH = torch.ops.aten.detach.default
-SMALL = 3  # integers up to this are as often dimensions and powers as sizes
+SMALL_INTEGER = 3  # integers up to this are as often dimensions and powers as sizes
 VALUES = torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 
 
@@ -162,7 +162,7 @@ def _tensors(values: Iterable) -> Iterable[Tensor]:
 def _roughly(number: Any) -> Any:
     """The part of a number that can select how something is computed: 0 switches a term off."""
     if type(number) is int:
-        return number if abs(number) <= SMALL else int
+        return number if abs(number) <= SMALL_INTEGER else int
     special = number in (0, 1, -1) or not math.isfinite(abs(number))
     return repr(number) if special else type(number)
 

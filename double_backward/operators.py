@@ -48,7 +48,9 @@ NO_KERNEL = Phrase(
     "torch takes what it returns for a constant, since it has no kernel for an Autograd key, as "
     "register_autograd makes one"
 )
-NO_GRAPH = Phrase("it returns what has no graph (NumPy, detach), which torch takes for a constant")
+RESULT_WITHOUT_GRAPH = Phrase(
+    "it returns what has no graph (NumPy, detach), which torch takes for a constant"
+)
 LISTS = "lists of tensors"
 ON_CTX = "_double_backward_lists"
 
@@ -204,7 +206,7 @@ class Watched:
         if any(past) and definition_of(self.overload) is None:  # else torch makes a Function of it
             return WRITES, None
         cut = bool(made) and not followed and not is_declared_constant(self.overload)
-        return NO_GRAPH if cut else "", None
+        return RESULT_WITHOUT_GRAPH if cut else "", None
 
 
 def named(given: Any) -> str | None:

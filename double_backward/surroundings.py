@@ -37,7 +37,7 @@ from ._torch import (
 )
 from .containers import BUFFERS, SIMPLE_CTYPES, slots_of
 
-MOST = 20_000  # objects that are looked at
+MOST_LOOKED_AT = 20_000  # objects that are looked at
 RUNNERS = ("_pytest", "pluggy", "unittest", "logging")  # packages whose objects compute nothing
 OF_OPERATORS = "torch._ops", "torch.library"  # modules whose objects note how they were dispatched
 OF_MODULES = "_modules", "_parameters", "_buffers"  # attributes of a module that hold its parts
@@ -398,8 +398,10 @@ def _reachable(roots):
         name, thing = todo.popleft()
         if id(thing) in found or not _may_change(thing):
             continue
-        if len(found) >= MOST:
-            return list(found.values()), f"what it could change is more than {MOST:,} objects"
+        if len(found) >= MOST_LOOKED_AT:
+            return list(
+                found.values()
+            ), f"what it could change is more than {MOST_LOOKED_AT:,} objects"
         found[id(thing)] = name, thing
         beyond = _cannot_be_put_back(thing) or beyond
         parts = itertools.chain(*(b.before.items() for b in _bindings(thing)), _parts(thing))

@@ -58,7 +58,7 @@ STAIRS = {  # their derivative is 0
     "ceil_", "round_", "sign_", "trunc_", "__floordiv__", "floor_divide", "bernoulli",
 }  # fmt: skip
 HANDED = "to_save", "non_differentiable", "dirty_tensors"  # attributes of ctx that hold outputs
-OURS = {"_unpack_dual", "_make_dual"}
+OWN_OPERATIONS = {"_unpack_dual", "_make_dual"}
 IN_PLACE_OF_GRAPH = {"detach_", "set_", "tensor", "new_tensor", "as_subclass", "_make_subclass"}
 
 
@@ -130,7 +130,7 @@ class _Carry(TorchFunctionMode):
 
     def _followed(self, func, args, kwargs):
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        if name in OURS:
+        if name in OWN_OPERATIONS:
             return func(*args, **kwargs)
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         if given and get_interpreter_stack():

@@ -32,7 +32,7 @@ from double_backward.calls import (
 )
 from double_backward.change import forward_again
 from double_backward.check import (
-    LOST,
+    LOST_SHARE,
     PARTS,
     ROUGH,
     ROUGHLY,
@@ -62,7 +62,7 @@ from double_backward.phrases import Phrase
 from double_backward.surroundings import Surroundings, no_packing
 
 CURED = 0.1  # less than this share of what was off is left
-BESIDE = 1e-3  # how far the inputs are moved from the point, relative to their size
+ASIDE = 1e-3  # how far the inputs are moved from the point, relative to their size
 
 
 class Unknown(Exception):
@@ -235,7 +235,7 @@ class Trial:
         draw = torch.Generator().manual_seed(2)
         with torch.no_grad():
             given = [x.detach() for x in self.call.inputs.values()]
-            moved = [x + BESIDE * size(x) * signed(x, draw, symmetric=True) for x in given]
+            moved = [x + ASIDE * size(x) * signed(x, draw, symmetric=True) for x in given]
             if precision is torch.float32:
                 moved = [y.to(x.dtype) for x, y in zip(given, moved, strict=True)]
             x = tuple(
@@ -699,4 +699,4 @@ def _has_lost(expected, got):
     """Whether a part of what autograd says is gone, as far as that shows in few digits."""
     size = sum(a.norm() for a in expected)
     parts = zip(expected, got, strict=True)
-    return any(a.norm() > LOST * size and b.norm() < LOST * a.norm() for a, b in parts)
+    return any(a.norm() > LOST_SHARE * size and b.norm() < LOST_SHARE * a.norm() for a, b in parts)

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._torch import engine_replaced, overload_called, set_grad_enabled, tree_leaves
 from .methods import around, backward_method
-from .operators import NO_GRAPH, NO_KERNEL, Watched, writes_in_place
+from .operators import NO_KERNEL, RESULT_WITHOUT_GRAPH, Watched, writes_in_place
 from .phrases import Phrase, joined
 from .places import OURS, TORCH, is_own, line_of_code
 
@@ -38,12 +38,17 @@ HOOKS = {  # their results take the place of a gradient
     "post_hook": Phrase("a hook after a gradient is accumulated"),
 }
 OF_FN = HOOKS | {"max_norm": Phrase("max_norm of an embedding, which writes into its weight")}
-STEPS = DETACHING | LEAVING | OF_FN | {"inference": "torch.inference_mode()"}
+ALL_STEPS = DETACHING | LEAVING | OF_FN | {"inference": "torch.inference_mode()"}
 DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
 GRAD = inspect.getattr_static(torch.Tensor, "grad")
 OF_GRAD = "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"
-METHODS = {"detach": "detach", "detach_": "detach", "item": "item", "tolist": "tolist"}
-METHODS |= {"numpy": "numpy", "__array__": "numpy", "__float__": "float", "__int__": "float"}
+LEAVING_METHODS = {"detach": "detach", "detach_": "detach", "item": "item", "tolist": "tolist"}
+LEAVING_METHODS |= {
+    "numpy": "numpy",
+    "__array__": "numpy",
+    "__float__": "float",
+    "__int__": "float",
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,9 @@ def told(steps: Iterable[Step]) -> str:
 
 
 def _told(step):
-    return Phrase("{} in {}", STEPS[step.kind], step.where) if step.where else STEPS[step.kind]
+    return (
+        Phrase("{} in {}", ALL_STEPS[step.kind], step.where) if step.where else ALL_STEPS[step.kind]
+    )
 
 
 class Watch(TorchFunctionMode):
@@ -87,7 +94,7 @@ class Watch(TorchFunctionMode):
         overload = overload_called(func, args, kwargs) if torch.is_grad_enabled() else None
         watched = overload and Watched(overload, args, kwargs)
         result = func(*args, **kwargs)
-        if watched and watched.lost(result)[0] in (NO_KERNEL, NO_GRAPH):
+        if watched and watched.lost(result)[0] in (NO_KERNEL, RESULT_WITHOUT_GRAPH):
             home = self.running[-1][1] if self.running else ""
             self.note("operator", _before_engine(frame, home))
         return result
@@ -111,7 +118,7 @@ class Watch(TorchFunctionMode):
         name, tensor = getattr(func, "__name__", ""), args[0] if args else None
         if not isinstance(tensor, Tensor):
             return None
-        kind = "tensor" if func is torch.tensor else METHODS.get(name)
+        kind = "tensor" if func is torch.tensor else LEAVING_METHODS.get(name)
         lost = tensor.requires_grad or (kind in LEAVING and address_of(tensor) in self.cut_off)
         return kind if lost else None
 

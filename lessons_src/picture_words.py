@@ -40,7 +40,7 @@ TEMPLATES = (
 )
 CONTROLS = ("Back", "Next", "Step", "step {here} of {all}", "{name} gets {product}")
 words.TEMPLATES += [each for each in TEMPLATES if each not in words.TEMPLATES]
-words.FOLDERS += [each for each in CATALOGUES if each not in words.FOLDERS]
+words.PICTURE_FOLDERS += [each for each in CATALOGUES if each not in words.PICTURE_FOLDERS]
 
 
 def told_in(data: dict[str, Any], into: str | None = None) -> dict[str, Any]:

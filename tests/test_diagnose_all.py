@@ -761,7 +761,7 @@ def scaled_cube(ctx, x, p):
 
 
 def test_what_there_were_too_many_kinds_for_is_not_called_right(monkeypatch):
-    monkeypatch.setattr(step_module, "MOST", 3)
+    monkeypatch.setattr(step_module, "MOST_KINDS", 3)
     scaled = function(scaled_cube, lambda ctx, g: (3 * ctx.p * g * ctx.saved_tensors[0] ** 2, None))
     table = diagnose_all(lambda: [twice(scaled.apply(x(4), float(p))) for p in range(2, 9)])
     assert not table.ok and table.rows[0].verdict is Verdict.NOT_CHECKED
@@ -798,6 +798,6 @@ def test_what_is_found_wrong_needs_no_more_kinds(monkeypatch):
 
 
 def test_numbers_that_make_no_difference_make_no_kinds(monkeypatch):
-    monkeypatch.setattr(step_module, "MOST", 3)
+    monkeypatch.setattr(step_module, "MOST_KINDS", 3)
     f = cube_by(lambda x, count: False)
     assert diagnose_all(lambda: [twice(f.apply(x(4), float(p))) for p in range(9)]).ok

@@ -10,8 +10,8 @@ from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
 from double_backward import draw, draw_backward, tangents
-from double_backward.graphs.outline import OPEN, RIGHT, WRONG, verdict
-from double_backward.graphs.sketch import MOST, Sketch
+from double_backward.graphs.outline import OPEN_PART, RIGHT_PART, WRONG_PART, verdict
+from double_backward.graphs.sketch import MOST_DRAWN, Sketch
 from lessons_src.saving_inputs import Square
 from lessons_src.saving_intermediates import sinh
 from lessons_src.saving_outputs import Exp
@@ -64,7 +64,7 @@ def test_a_missing_path_ends_where_it_would_have_gone(fn, paths, dtype):
     sketch = sketch_of(fn, leaf(dtype))
     assert sorted(missing(sketch)) == sorted(paths)
     words, colour = verdict(sketch)
-    assert colour == WRONG
+    assert colour == WRONG_PART
     assert words.endswith(f"but {len(paths)} paths are missing") or "cut off" in words
 
 
@@ -156,14 +156,14 @@ def test_what_is_right_has_no_red_path(fn):
     assert missing(sketch) == []
     assert verdict(sketch) == (
         "grad_x leads back to x (a picture checks paths, not numbers)",
-        RIGHT,
+        RIGHT_PART,
     )
 
 
 @pytest.mark.parametrize("function, jump", [(Masked, 0.7), (Sign, 0.0)])
 def test_a_mask_at_its_jump_is_a_mask(function, jump):
     x = torch.tensor([jump, 1.0], dtype=torch.float64, requires_grad=True)
-    assert verdict(sketch_of(lambda x: function.apply(x) ** 2, x))[1] == RIGHT
+    assert verdict(sketch_of(lambda x: function.apply(x) ** 2, x))[1] == RIGHT_PART
 
 
 Detached = of_inputs(lambda x: torch.sinh(x), lambda g, x: g * torch.cosh(x.detach()), "Detached")
@@ -193,10 +193,12 @@ DetachedKept = keeping_cosh(torch.cosh, torch.detach, "DetachedKept")
 )
 def test_what_can_have_no_path_is_told_and_not_drawn(function, row):
     sketch = sketch_of(lambda x: function.apply(x) ** 2)
-    assert verdict(sketch) == ("grad_x leads back to x, but a path is missing", WRONG)
+    assert verdict(sketch) == ("grad_x leads back to x, but a path is missing", WRONG_PART)
     drawing = draw(**sketch.tensors)
     assert row in str(drawing).splitlines() and "color=red3 " not in drawing.dot
-    assert verdict(sketch_of(lambda x: function.apply(x) ** 2, leaf(torch.float32)))[1] == WRONG
+    assert (
+        verdict(sketch_of(lambda x: function.apply(x) ** 2, leaf(torch.float32)))[1] == WRONG_PART
+    )
 
 
 DetachedForOne = of_inputs(
@@ -211,7 +213,7 @@ def test_a_path_is_missed_by_the_gradient_that_lacks_it():
     sketch = Sketch({"grad_x": grad_x, "grad_w": grad_w, "x": x, "w": w, "out": out})
     assert missing(sketch) == [("", "DetachedForOne")]
     words = "grad_x leads back to x; grad_w leads back to w, but a path is missing"
-    assert verdict(sketch) == (words, WRONG)
+    assert verdict(sketch) == (words, WRONG_PART)
 
 
 def scaled(ctx, x, factor):
@@ -241,7 +243,7 @@ def test_what_cannot_be_asked_is_claimed_neither_way(fn):
     Refuses.calls = 0
     sketch = sketch_of(fn)
     assert sketch.findings.unasked and missing(sketch) == []
-    assert verdict(sketch) == ("grad_x leads back to x", OPEN)
+    assert verdict(sketch) == ("grad_x leads back to x", OPEN_PART)
 
 
 def test_with_some_unasked_there_are_at_least_so_many():
@@ -255,7 +257,7 @@ def test_another_backward_than_the_reader_s_is_not_taken_for_it():
     out = BAD(x) ** 2
     (grad_x,) = grad(out[0], x, create_graph=True)
     sketch = Sketch({"grad_x": grad_x, "x": x, "out": out})
-    assert missing(sketch) == [] and verdict(sketch)[1] == OPEN
+    assert missing(sketch) == [] and verdict(sketch)[1] == OPEN_PART
 
 
 def test_a_grad_out_with_a_graph_is_the_one_that_was_used():
@@ -279,7 +281,7 @@ def test_a_guarded_function_is_not_asked():
     Once = function(SinhBad.forward, once_differentiable(SinhBad.backward))
     sketch = sketch_of(lambda x: Once.apply(x) ** 2 + x**2)
     assert missing(sketch) == []
-    assert verdict(sketch) == ("grad_x leads back to x, but not through the guard", WRONG)
+    assert verdict(sketch) == ("grad_x leads back to x, but not through the guard", WRONG_PART)
 
 
 class Writes(Function):
@@ -326,7 +328,7 @@ def test_nothing_of_the_reader_s_is_written(capsys):
     versions, random = (x._version, ctx.cosh._version), torch.get_rng_state()
     capsys.readouterr()
     sketch = Sketch({"grad_x": grad_x, "x": x, "out": out})
-    assert verdict(sketch)[1] == OPEN  # it was asked, and gave another gradient
+    assert verdict(sketch)[1] == OPEN_PART  # it was asked, and gave another gradient
     assert capsys.readouterr() == ("", "")
     assert Writes.calls == calls and torch.equal(Writes.buffer, buffer)
     assert torch.equal(ctx.cosh, cosh) and torch.equal(x, leaf())
@@ -340,7 +342,7 @@ def test_a_large_graph_is_not_run_again(monkeypatch):
     monkeypatch.setattr("double_backward.graphs.sketch.find", None)  # would raise when called
     x = leaf()
     out = BAD(x)
-    for _ in range(MOST):
+    for _ in range(MOST_DRAWN):
         out = out.sin()
     (grad_x,) = grad(out.sum(), x, create_graph=True)
     assert "No picture" in str(draw(grad_x=grad_x, x=x, out=out))

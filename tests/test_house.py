@@ -182,3 +182,16 @@ def test_no_test_reads_a_private_name_of_ours():
     assert found == set()
     seen = private_names("from double_backward import _torch, calls\ncalls._pending; _torch.nodes")
     assert list(seen) == ["calls._pending"]
+
+
+def test_a_constant_of_the_tool_has_a_name_of_its_own():
+    """One that two modules define means two things, and whoever reads one thinks of the other."""
+    homes = {}
+    for path in TOOL.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for target in getattr(node, "targets", [getattr(node, "target", None)]):
+                for name in ast.walk(target) if isinstance(target, ast.AST) else ():
+                    if isinstance(name, ast.Name) and re.fullmatch("[A-Z][A-Z_]+", name.id):
+                        homes.setdefault(name.id, set()).add(path.name + str(path.parent.name))
+    assert len(homes) > 100
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}

@@ -352,7 +352,7 @@ GO_ON = [
 @pytest.mark.parametrize("remedy", REMEDIES)
 @pytest.mark.parametrize("make", GO_ON, ids=lambda f: f.__name__)
 def test_what_cannot_be_put_back_is_left_alone_loudly(make, remedy, monkeypatch):
-    monkeypatch.setattr(surroundings, "MOST", 2_000)
+    monkeypatch.setattr(surroundings, "MOST_LOOKED_AT", 2_000)
     before, after, _ = run(make, nullcontext)
     assert before != after
     with pytest.warns(UncheckedFunctionWarning, match="Cube.*, because") as said:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd import Function, grad
 
 from double_backward import diagnose, diagnose_all
-from double_backward.untracked_steps import STEPS as KINDS
+from double_backward.untracked_steps import ALL_STEPS as KINDS
 
 
 def leaf(*values):

@@ -39,10 +39,10 @@ from .measurements.as_called import compiled, written
 from .preparation.formulas import Row, Setting
 from .preparation.functions import Saved
 from .preparation.prepare import TOOL_FAILED, NotChecked
-from .preparation.smaller_inputs import LARGE, change_of, cut_down, few_moved, runs, size_of
+from .preparation.smaller_inputs import LARGE_INPUTS, change_of, cut_down, few_moved, runs, size_of
 from .preparation.time_limit import TookTooLong, limited, no_endless_recursion
 
-OF_THE_FIRST = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT
+FIRST_VERDICTS = Verdict.FIRST_DERIVATIVE_WRONG, Verdict.SURROGATE_GRADIENT
 
 __all__ = ["Diagnosis", "Finding", "Verdict", "assert_double_backward", "diagnose"]
 
@@ -95,7 +95,7 @@ class Diagnosis:
         """The finding that explains the headline best; None where all is right."""
         if self.ok or not self.findings:
             return None
-        if self.cause and self.verdict not in OF_THE_FIRST:
+        if self.cause and self.verdict not in FIRST_VERDICTS:
             return self.cause
         errors = [finding for finding in self.findings if finding.severity == "error"]
         return (errors or self.findings)[0]
@@ -274,7 +274,7 @@ def _seen(fn, inputs, asked):
     Large inputs are cut down where fn takes smaller ones; else only a few elements are moved.
     """
     given, tree = tree_flatten(inputs)
-    if size_of(given) <= LARGE:
+    if size_of(given) <= LARGE_INPUTS:
         return asked(fn, inputs), ""
 
     @wraps(fn)
@@ -310,7 +310,7 @@ def _answer(name, evidence, **more):
         torch_func=evidence.torch_func,
         functions=tuple(dict.fromkeys(f.name for f in evidence.functions)),
         shares={} if evidence.compiled else evidence.shares,  # of fn as written
-        meant=() if verdict in OF_THE_FIRST else evidence.meant,
+        meant=() if verdict in FIRST_VERDICTS else evidence.meant,
         resolution=evidence.measured.resolution,
         resolution_of_one=evidence.measured.resolution_of_one,
         **more,

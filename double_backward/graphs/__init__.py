@@ -11,12 +11,12 @@ from double_backward.graphs.flow import record
 from double_backward.graphs.layout import LayoutError, to_png, to_svg
 from double_backward.graphs.outline import joined, outline_text, verdict
 from double_backward.graphs.picture import dot_text, finish, inline, named, pass_steps
-from double_backward.graphs.sketch import MOST, Sketch
+from double_backward.graphs.sketch import MOST_DRAWN, Sketch
 from double_backward.graphs.words import in_words_of
 
 __all__ = ["Drawing", "draw", "draw_backward"]
 
-NOTHING = (
+NOTHING_TO_DRAW = (
     "Nothing to draw: no tensor given has a graph. A tensor gets one from an operation on a tensor "
     "that requires grad, outside torch.no_grad()."
 )
@@ -125,7 +125,7 @@ def draw_backward(
     """
     tensors, notes = _tensors(named, unnamed, "draw_backward")
     sketch = Sketch(tensors, grad_outputs)
-    if sketch.nodes and len(sketch.nodes) <= MOST:
+    if sketch.nodes and len(sketch.nodes) <= MOST_DRAWN:
         start, *others = tensors.values()
         ends = [tensor for tensor in others if tensor.requires_grad]
         sketch.flow = record(sketch.graph, start, ends, grad_outputs)
@@ -134,9 +134,9 @@ def draw_backward(
 
 def _drawing(sketch: Sketch, notes: list[str], legend: bool) -> Drawing:
     if not sketch.nodes:
-        return Drawing("\n".join([NOTHING, *notes]))
-    if len(sketch.nodes) > MOST:
-        notes.append(f"No picture: more than {MOST} operations are too many to read in one.")
+        return Drawing("\n".join([NOTHING_TO_DRAW, *notes]))
+    if len(sketch.nodes) > MOST_DRAWN:
+        notes.append(f"No picture: more than {MOST_DRAWN} operations are too many to read in one.")
         return Drawing(outline_text(sketch, notes))
     dot, words = dot_text(sketch, notes, legend), outline_text(sketch, notes)
     try:

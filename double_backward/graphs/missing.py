@@ -100,7 +100,7 @@ class Pass:
     next_seed: Tensor | None = None
 
 
-MADE: tuple[walk.Role, ...] = walk.INTERMEDIATE, walk.NO_GRAPH  # by the Function itself
+MADE_INSIDE: tuple[walk.Role, ...] = walk.INTERMEDIATE, walk.NO_GRAPH  # by the Function itself
 Arrived = dict[Edge | None, Tensor]
 Place = tuple[Node, Where]  # a Function, and where it keeps something
 Leaves = dict[Place, Tensor]  # what stands in for a tensor that is kept
@@ -231,14 +231,14 @@ def _kept(node: Node) -> Iterator[tuple[Where, Kept | str]]:
         if isinstance(leaf, Tensor)
     }
     for number, kept in enumerate(node.kept):
-        if kept.role in (*MADE, walk.INPUT, walk.OUTPUT) and _is_plain(kept.tensor):
+        if kept.role in (*MADE_INSIDE, walk.INPUT, walk.OUTPUT) and _is_plain(kept.tensor):
             yield (saved[number] if number < len(saved) else leaves[id(kept.tensor)]), kept
     kinds = float, complex, np.number, np.ndarray
     yield from (((name, 0), name) for name, v in vars(ctx).items() if isinstance(v, kinds))
 
 
 def _is_made(kept: Kept | str) -> bool:
-    return isinstance(kept, str) or kept.role in MADE
+    return isinstance(kept, str) or kept.role in MADE_INSIDE
 
 
 def _is_plain(t: Tensor | None) -> bool:
@@ -336,7 +336,7 @@ def _made(used: dict[Place, Keeper]) -> Iterator[tuple[Place, Tensor]]:
     """(place, tensor) for each tensor among these that a Function has made itself."""
     for place, keeper in used.items():
         kept = keeper.kept[place[1]]
-        if isinstance(kept, Kept) and kept.role in MADE and kept.tensor is not None:
+        if isinstance(kept, Kept) and kept.role in MADE_INSIDE and kept.tensor is not None:
             yield place, kept.tensor.detach()
 
 

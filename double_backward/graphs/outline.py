@@ -16,9 +16,9 @@ from double_backward.lines import first_line
 ORDINALS = ("forward", "first backward", "second backward", "third backward", "fourth backward")
 
 Colour = Literal["right", "wrong", "open"]
-RIGHT: Final = "right"
-WRONG: Final = "wrong"
-OPEN: Final = "open"
+RIGHT_PART: Final = "right"
+WRONG_PART: Final = "wrong"
+OPEN_PART: Final = "open"
 PATHS_ONLY = " (a picture checks paths, not numbers)"
 MOST_SENTENCES = 2  # below a picture and below an outline
 NO_PATH = "no path: taken for a constant"
@@ -53,16 +53,17 @@ def verdict(sketch: Sketch) -> tuple[str, Colour]:
     colours: list[Colour] = []
     for name in sketch.tensors:
         if name in sketch.cut_off:
-            colours.append(WRONG)
+            colours.append(WRONG_PART)
             words.append(cut_off_words(sketch, name))
         elif is_gradient(name) and name in sketch.targets:
             but = _but(sketch, name)
-            colours.append(WRONG if but else OPEN if sketch.findings.unasked else RIGHT)
+            right: Colour = OPEN_PART if sketch.findings.unasked else RIGHT_PART
+            colours.append(WRONG_PART if but else right)
             words.append(f"{name} leads back to {joined(sketch.targets[name])}{but}")
-    for colour in (WRONG, OPEN):
+    for colour in (WRONG_PART, OPEN_PART):
         if colour in colours:
             return "; ".join(words), colour
-    return "; ".join(words) + PATHS_ONLY * bool(words), RIGHT
+    return "; ".join(words) + PATHS_ONLY * bool(words), RIGHT_PART
 
 
 def _but(sketch: Sketch, name: str) -> str:

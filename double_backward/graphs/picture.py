@@ -13,9 +13,9 @@ from xml.sax.saxutils import escape, unescape
 from double_backward.graphs.flow import number_words
 from double_backward.graphs.outline import (
     NO_PATH,
-    OPEN,
-    RIGHT,
-    WRONG,
+    OPEN_PART,
+    RIGHT_PART,
+    WRONG_PART,
     Colour,
     cut_off_words,
     is_circle,
@@ -39,7 +39,7 @@ LEAF, KEPT, NAMED = "lightblue", "orange", "darkolivegreen1"
 KEPT_LINE = "dir=none style=dotted color=grey40 penwidth=1.5"
 CIRCLE_LINE = "penwidth=2"
 MISSING_LINE = "style=dashed color=red3 penwidth=2 fontcolor=red3"
-COLOURS: dict[Colour, str] = {RIGHT: "darkgreen", WRONG: "red3", OPEN: "black"}
+COLOURS: dict[Colour, str] = {RIGHT_PART: "darkgreen", WRONG_PART: "red3", OPEN_PART: "black"}
 LETTERS = 11  # points, each at least a pixel: the smallest size of letters
 BACK = "\N{UPWARDS ARROW} "  # before a number that a backward pass brought back
 WRAP = 22  # characters in a line of a box

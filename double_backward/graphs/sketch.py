@@ -15,7 +15,7 @@ from double_backward.graphs.flow import Flow, number_words
 from double_backward.graphs.missing import Findings, Missing, Pass, find
 from double_backward.graphs.walk import Edge, Graph, Kept, Node, origin, walk
 
-MOST = 100  # nodes: more are neither readable as a picture nor laid out in seconds
+MOST_DRAWN = 100  # nodes: more are neither readable as a picture nor laid out in seconds
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class Sketch:
         grad_outputs: what a pass from the first of them starts with; None stands for ones.
         graph: `walk.Graph`, the nodes behind them.
         nodes: the nodes, each after its inputs: the order in which the tensors were made.
-        shown: the same nodes; empty if there are more than `MOST`.
+        shown: the same nodes; empty if there are more than `MOST_DRAWN`.
         boxes: dict from a key to `TensorBox`; the key is (fn, output number) or the id of a tensor
             without a graph.
         phase: dict from node to 0 (forward), 1 (first backward), ...; empty without `out`.
@@ -77,7 +77,7 @@ class Sketch:
         last = max(self.phase.values(), default=0) + 1
         backwards = self.graph.nodes[::-1]
         self.nodes = sorted(backwards, key=lambda node: self.phase.get(node, last))
-        large = len(self.nodes) > MOST
+        large = len(self.nodes) > MOST_DRAWN
         self.shown = [] if large else self.nodes
         self._titles = _numbered(self.nodes)
         self.boxes: dict[Edge | int, TensorBox] = {}

@@ -36,7 +36,7 @@ UNREADABLE: Final = "unreadable"  # freed, or changed in place since
 Role = Literal["input", "output", "intermediate", "no graph", "elsewhere", "unreadable"]
 Edge = tuple[AutogradNode, int]  # an autograd node, and which of its outputs
 
-STEP = 1000  # nodes, see _free_in_steps
+FREED_AT_ONCE = 1000  # nodes, see _free_in_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,8 +220,8 @@ def _free_in_steps(path: Path) -> None:
     Torch 2.13 frees such nodes recursively, and crashes on a chain of some 50,000 when the reader's
     tensor is deleted. A node that holds another one far behind it ends the recursion there.
     """
-    if len(path) % STEP == 0:
-        metadata_of(path[-STEP][0].fn)["double_backward"] = path[-1][0].fn
+    if len(path) % FREED_AT_ONCE == 0:
+        metadata_of(path[-FREED_AT_ONCE][0].fn)["double_backward"] = path[-1][0].fn
 
 
 def _saved_by_function(node: Node) -> list[Kept]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from double_backward.phrases import Phrase, in_language, language
 
 # Read here alone: "forward" is a label in a picture, and the name of a method in a report.
-FOLDERS = [Path(__file__).parent]
+PICTURE_FOLDERS = [Path(__file__).parent]
 
 TEMPLATES = [
     # An outline, see `double_backward/graphs/outline.py`.
@@ -126,7 +126,7 @@ def _line(line: str, into: str | None) -> str:
     if told is None:
         return start + _read(name, into)
     row = Phrase("{name}: {told}", name=UserString(name), told=_read(told, into))
-    return start + in_language(row, into, FOLDERS)
+    return start + in_language(row, into, PICTURE_FOLDERS)
 
 
 def _read(words: str, into: str | None) -> str:
@@ -137,7 +137,7 @@ def _read(words: str, into: str | None) -> str:
                 field: UserString(value) if _is_name(field, value) else _read(value, into)
                 for field, value in found.groupdict().items()
             }
-            return in_language(Phrase(template, **values), into, FOLDERS)
+            return in_language(Phrase(template, **values), into, PICTURE_FOLDERS)
     return words
 
 

@@ -80,7 +80,7 @@ __all__ = [
 ]
 
 
-LEAVES_TORCH = messages.STILL.format(f"forward or backward leaves torch ({lesson_named(5)})")
+STILL_LEAVES_TORCH = messages.STILL.format(f"forward or backward leaves torch ({lesson_named(5)})")
 
 
 class SecondDerivativeError(RuntimeError):
@@ -657,9 +657,11 @@ def _objections(truth):
         raise Unknown("its first derivative is not that of its forward")
     objections = {way: _objection(truth, way) for way in ways_of(truth.call.function)}
     reasons = objections.values()
-    if operator_of(truth.call.function) and LEAVES_TORCH in reasons and None not in reasons:
-        why = messages.still_wrong(truth) or LEAVES_TORCH
-        return {way: why if said == LEAVES_TORCH else said for way, said in objections.items()}
+    if operator_of(truth.call.function) and STILL_LEAVES_TORCH in reasons and None not in reasons:
+        why = messages.still_wrong(truth) or STILL_LEAVES_TORCH
+        return {
+            way: why if said == STILL_LEAVES_TORCH else said for way, said in objections.items()
+        }
     return objections
 
 
@@ -672,7 +674,7 @@ def _objection(truth, way):
     if found.error is not None:
         return f"autograd says: {first_line(found.error)}"
     if found.wrong:
-        return LEAVES_TORCH
+        return STILL_LEAVES_TORCH
     return TOO_LITTLE if found.unresolved else None
 
 

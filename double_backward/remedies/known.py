@@ -12,7 +12,7 @@ something new, it is tried. Calls are of one kind
 
     if sizes differ           for the same operations, on the same, with the same numbers given
     if numbers differ, too    for the same operations, with the same numbers in them
-    else                      never; after `MANY` such kinds a warning comes, or each call is tried
+    else                      never; from `FURTHER_KINDS` on a warning comes, or each is tried
 
 The outcome need not hold at other values of tensors (a clamp, `torch.where`), so each kind is tried
 again at its 4th, 16th, 64th … call; and at its 2nd, 4th, 8th … while what backward returns does not
@@ -37,11 +37,13 @@ from double_backward.names import argument_names
 from double_backward.operations import Did
 from double_backward.surroundings import EMPTY
 
-AGAIN = 4  # the next trial comes after this many times as many calls
+NEXT_TRIAL = 4  # the next trial comes after this many times as many calls
 SOON = 2  # the same factor where the last trial could not tell much
 SEVERAL = 8  # after this many kinds, each of which is tried, a Function is watched
-MANY = 32  # how many further kinds are tried, which do other operations or have other numbers
-MOST = 64  # how many kinds are known without watching
+FURTHER_KINDS = (
+    32  # how many further kinds are tried, which do other operations or have other numbers
+)
+UNWATCHED_KINDS = 64  # how many kinds are known without watching
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Known:
         self.calls += 1
         if self.calls < self.next_trial:
             return False
-        self.next_trial = AGAIN * self.calls
+        self.next_trial = NEXT_TRIAL * self.calls
         return True
 
 
@@ -121,7 +123,7 @@ def recall(find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | No
     if did is None:
         known = kinds.exact.get(kind)
         unwatched = call.transformed or call.region is not None
-        if known is None and len(kinds.exact) < (MANY if unwatched else SEVERAL):
+        if known is None and len(kinds.exact) < (FURTHER_KINDS if unwatched else SEVERAL):
             known = kinds.add(call, kind, Known())
         if known is not None:
             return known
@@ -134,10 +136,10 @@ def recall(find: Callable, call: Call, grad_outs: Iterable, doubt: Callable | No
         new = Known() if few and kind not in kinds.exact else None
         known = _alike(kinds, call, kind, did, new)
         if known is not None:
-            if len(kinds.exact) < MOST and not kinds.always:
+            if len(kinds.exact) < UNWATCHED_KINDS and not kinds.always:
                 kinds.add(call, kind, known)
             return known
-    if doubt is None or len(kinds.alike) > 4 * MANY:
+    if doubt is None or len(kinds.alike) > 4 * FURTHER_KINDS:
         return Known()
     doubt(functools.partial(_what_differs, call, kinds))
     anything = without(kind, (), values=True)
@@ -157,9 +159,9 @@ def _alike(
     if known is None:
         other_numbers = without(kind, (), values=True), did.exactly
         known = new or kinds.alike.get(other_numbers)
-        if known is None and len(kinds.alike) < 2 * MANY:
+        if known is None and len(kinds.alike) < 2 * FURTHER_KINDS:
             known = Known()
-        if known is not None and len(kinds.alike) < 3 * MANY:
+        if known is not None and len(kinds.alike) < 3 * FURTHER_KINDS:
             kinds.alike.setdefault(other_numbers, known)
             kinds.alike[other_sizes] = known
     return known

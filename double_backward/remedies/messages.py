@@ -11,7 +11,7 @@ from double_backward.operators import NO_KERNEL, operator_of
 from double_backward.phrases import Phrase, translation
 from double_backward.trial import IN_BATCH, LOST_IN_CAST
 
-from .known import MANY
+from .known import FURTHER_KINDS
 
 
 def wrong(truth, recorded_otherwise):
@@ -52,7 +52,7 @@ def forward_mode(function, jvp_is_wrong, nested):
     if jvp_is_wrong:
         how, why = "with its jvp", WRONG_JVP
     elif nested:
-        how, why = "by forward mode once more", NESTED
+        how, why = "by forward mode once more", NESTED_JVP
     else:
         how, why = "of its jvp", LOST_IN_JVP
     return f"{function.__name__}: a second derivative {how} would be wrong: {why}"
@@ -62,7 +62,7 @@ WRONG_JVP = (
     "what jvp returns is not the change of the outputs along the tangents. Return the sum, over "
     "all inputs, of the derivative by this input times its tangent."
 )
-NESTED = (
+NESTED_JVP = (
     "torch takes what a jvp computes from saved tensors for a constant there. Take one of the two "
     "by reverse mode (torch.func.hessian does)."
 )
@@ -104,9 +104,9 @@ def torchs_own(said, reason):
 def too_many_values(name, what):
     """The warning of `detect_intermediates` where it cannot try each kind of call."""
     return (
-        f"detect_intermediates() has met {name} with more than {MANY} {what}. From here on, "
-        "it is not tried with each: only where it does other operations than it has done, and now "
-        "and then. recompute_intermediates() checks each call"
+        f"detect_intermediates() has met {name} with more than {FURTHER_KINDS} {what}. "
+        "From here on, it is not tried with each: only where it does other operations than it has "
+        "done, and now and then. recompute_intermediates() checks each call"
     )
 
 

@@ -43,10 +43,10 @@ from double_backward.untracked_steps import LEAVING, Step, Watch, watched
 
 from ..measurements.measure import Measured, Numbers
 from ..preparation.formulas import Row, Setting
-from ..preparation.functions import MOST as MOST_NODES
 from ..preparation.functions import (
-    OPEN,
+    MOST_NODES,
     STEP,
+    UNTOLD,
     WRONG,
     Custom,
     Extra,
@@ -58,8 +58,8 @@ from ..preparation.functions import (
 )
 
 DETACHES = {"detach", "data"}
-MOST = 8  # calls of one Function that are made again; further ones are not checked
-SMALL = 1e-3  # times the usual grad_out: so small a one is not clipped
+MOST_CALLS = 8  # calls of one Function that are made again; further ones are not checked
+UNCLIPPED = 1e-3  # times the usual grad_out: so small a one is not clipped
 NEAR = 1e-2  # the step along the line that shows what changes
 
 
@@ -68,10 +68,10 @@ def judge_each(measured: Measured, customs: Sequence[Custom]) -> tuple[Custom, .
     met, seen, found = _Met(), Counter[str](), []
     calls, steps = _calls(measured.probe, met)
     right = measured.first.outcome is Outcome.RIGHT and not any(c.meant for c in customs)
-    sizes = (1.0,) if right else (1.0, SMALL, 1 / SMALL)  # a clip shows at one of them
+    sizes = (1.0,) if right else (1.0, UNCLIPPED, 1 / UNCLIPPED)  # a clip shows at one of them
     for custom, call, beside in zip(customs, calls, _beside(measured.probe, calls), strict=True):
         custom = replace(custom, untracked_calls=_own(steps, custom))
-        if call is not None and seen[custom.name] < MOST:
+        if call is not None and seen[custom.name] < MOST_CALLS:
             seen[custom.name] += 1
             with unless_gone():  # of the Function
                 custom = _judged(custom, call, beside, met, measured, sizes)
@@ -174,7 +174,7 @@ def _asked(truth):
     if not truth.line.moving:
         return found, first_line(found.error) if found.error is not None else ""
     if not truth.expected.by_grad_out.value.any():  # it may be clipped; a smaller one is not
-        small = [g if g is None else SMALL * g for g in truth.grad_outs]
+        small = [g if g is None else UNCLIPPED * g for g in truth.grad_outs]
         by_grad_out = Trial(truth.call, small, dtype=truth.dtype, anyway=True).check().by_grad_out
         found = replace(found, by_grad_out=by_grad_out)
     if found.error is None and found.bad:
@@ -452,7 +452,7 @@ def settled(
 def _unanswered(customs, setting):
     """The reason why nothing is known of one of these backwards; "" if all are known."""
     for custom in customs:
-        if custom.by_input in OPEN or (setting.after and custom.by_grad_out in OPEN):
+        if custom.by_input in UNTOLD or (setting.after and custom.by_grad_out in UNTOLD):
             why = custom.refused.split("[")[0].split(". ")[0].rstrip(": ")
             said = f"backward of {custom.name} could not be asked by itself"
             return f"{said}: {why}" if why else said

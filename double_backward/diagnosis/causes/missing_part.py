@@ -13,7 +13,7 @@ from ..measurements.measure import Measured, subject_of
 from ..preparation.formulas import Row
 from ..preparation.functions import Custom, Kind, Saved, look
 
-MOST = 16  # things that are kept; with more, the missing part is not split
+MOST_KEPT = 16  # things that are kept; with more, the missing part is not split
 Shares = dict[str, dict[str, float]]  # a Function -> what it keeps -> its share
 
 
@@ -43,7 +43,7 @@ def shares(measured: Measured, customs: Sequence[Custom]) -> Shares:
         for saved in custom.saved
         if _is_asked(saved)
     }
-    if not 2 <= len(kept) <= MOST:
+    if not 2 <= len(kept) <= MOST_KEPT:
         return {}
     parts = {(f, slot): (f, lambda where, slot=slot: where[0] == slot) for f, slot in kept}
     step = torch.zeros_like(d)

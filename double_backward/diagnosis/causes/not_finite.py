@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from double_backward._torch import metadata_of
-from double_backward.check import NOTHING, Outcome
+from double_backward.check import LEFT_OF_ZERO, Outcome
 from double_backward.differences import shaped
 from double_backward.failures import raise_if_gone, unless_gone
 from double_backward.graphs import walk
@@ -83,7 +83,7 @@ def _here(probe):
         return Here.STEEP
     if not math.isfinite(wide + near):
         return Here.STEEP
-    if near <= NOTHING * abs(middle) or near * LIKE_SQUARES < wide:
+    if near <= LEFT_OF_ZERO * abs(middle) or near * LIKE_SQUARES < wide:
         return Here.SMOOTH
     return Here.KINK if near * LIKE_STEPS < wide else Here.STEEP
 

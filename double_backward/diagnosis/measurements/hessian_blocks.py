@@ -9,7 +9,7 @@ from double_backward.check import Compared, Expected, Outcome
 
 from .measure import Measured
 
-MOST = 6  # inputs
+MOST_INPUTS = 6  # inputs
 LOST, ZERO = "lost", "0"  # beside the words of `Outcome`
 
 
@@ -20,7 +20,7 @@ def blocks(measured: Measured) -> dict[str, dict[str, str]]:
     {} with one input, and where the dict would not show what is wrong. Raises what fn raises.
     """
     names, expected = measured.probe.target.names, measured.expected
-    if not 2 <= len(names) <= MOST or expected is None or measured.by_backward:
+    if not 2 <= len(names) <= MOST_INPUTS or expected is None or measured.by_backward:
         return {}
     if measured.first.outcome is not Outcome.RIGHT:
         return {}

@@ -46,8 +46,8 @@ from .rounding import scatter
 from .ways import Situation, Way, as_models_call
 
 ASKS_FOR_BACKWARD = re.compile(r"\.backward\(\)")  # "use .backward() instead of .grad()", say
-MANY = 1e6  # elements; with more, only all outputs together are measured
-FEW = 4  # outputs; with more, they are not tried one by one
+MANY_ELEMENTS = 1e6  # elements; with more, only all outputs together are measured
+FEW_OUTPUTS = 4  # outputs; with more, they are not tried one by one
 GRAVITY = {Outcome.RAISES: 1, Outcome.NOT_FINITE: 1, Outcome.WRONG: 2}  # else 0
 
 
@@ -134,8 +134,8 @@ def measure(target: Target, order: int) -> Measured:
     """Measure all outputs together; where nothing is wrong and they are few, also each alone."""
     found = measure_with(uneven_probe(target), order)
     several = target.outputs or ()
-    few = sum(x.numel() for x in target.point) <= MANY
-    if not few or found.gravity or not 2 <= len(several) <= FEW:
+    few = sum(x.numel() for x in target.point) <= MANY_ELEMENTS
+    if not few or found.gravity or not 2 <= len(several) <= FEW_OUTPUTS:
         return found
     for i in range(len(several)):
         alone = measure_with(uneven_probe(target.output_alone(i)), order)

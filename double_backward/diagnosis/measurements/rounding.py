@@ -22,13 +22,13 @@ from ..preparation.prepare import NotChecked
 
 RUNS = 3
 CLEAN = 1e-12  # relative: if a run moves nothing further than this, only a few digits are lost
-LARGE = 100_000  # elements; larger results are not searched for elements of the arguments
-EXACT = {  # operations that do not round
+MOST_SEARCHED = 100_000  # elements; larger results are not searched for elements of the arguments
+UNROUNDED_OPERATIONS = {  # operations that do not round
     "round", "floor", "ceil", "trunc", "sign", "heaviside", "clamp", "clamp_min", "clamp_max",
     "cat", "stack",
 }  # fmt: skip
 WHOLE = {"add", "sub", "mul"}  # exact for whole numbers; a moved index would be another index
-ROUNDED = SIXTEEN_BITS | {torch.float32, torch.float64, torch.complex64, torch.complex128}
+ROUNDED_DTYPES = SIXTEEN_BITS | {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 
 class Scatter(NamedTuple):
@@ -59,7 +59,7 @@ class _Moved(Watching):
             return result
         random = torch.Tag.nondeterministic_seeded in operation.tags
         name = operation.overloadpacket.__name__
-        if not given or returns_a_view(operation) or random or name in EXACT:
+        if not given or returns_a_view(operation) or random or name in UNROUNDED_OPERATIONS:
             return result
         if name in WHOLE and all(map(_is_whole, [*given, result])):
             return result
@@ -69,7 +69,7 @@ class _Moved(Watching):
     def _moved(self, result: Tensor, given: list[Tensor], by_element: bool) -> Tensor:
         if not _is_rounded(result) or not result.numel():
             return result
-        if result.numel() <= LARGE and any(_holds(t, result) for t in given):
+        if result.numel() <= MOST_SEARCHED and any(_holds(t, result) for t in given):
             return result
         draw = torch.rand(result.shape, generator=self.generator, dtype=torch.float64)
         by = torch.where(draw > 0.5, draw, draw - 1).to(result)  # half a digit or more, up or down
@@ -89,14 +89,14 @@ def _is_whole(tensor: Tensor) -> bool:
 def _is_rounded(tensor: object) -> bool:
     if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.is_nested:
         return False
-    return tensor.dtype in ROUNDED
+    return tensor.dtype in ROUNDED_DTYPES
 
 
 def _holds(tensor: Tensor, result: Tensor) -> bool:
     """Whether all elements of the result are elements of the tensor."""
     if tensor.dtype != result.dtype or result.is_complex() or not _is_rounded(tensor):
         return False
-    if tensor.numel() > LARGE:
+    if tensor.numel() > MOST_SEARCHED:
         return False
     # In memory of their own: of a slice, isin raises.
     return bool(torch.isin(result.contiguous(), tensor.contiguous()).all())

@@ -22,7 +22,7 @@ from ..preparation.formulas import Probe, Reported, Setting, reported
 from .rounding import scatter
 
 WRONG_NUMBER = Phrase("a wrong number")
-FEW = 4  # inputs; with more, they are not tried one by one
+FEW_INPUTS = 4  # inputs; with more, they are not tried one by one
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def as_models_call(probe: Probe) -> Iterator[Way]:
     # The second derivative is linear in the direction, too.
     negative = replace(probe, w=tuple(-v for v in probe.w), d=-probe.d)
     yield Way(Situation("negative"), negative, probe, minus, _same)
-    if not 2 <= len(probe.target.where) <= FEW:
+    if not 2 <= len(probe.target.where) <= FEW_INPUTS:
         return
     sizes = [x.numel() for x in probe.target.point]
     for i, name in enumerate(probe.target.names):

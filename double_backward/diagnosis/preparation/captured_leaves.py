@@ -13,7 +13,7 @@ from double_backward.surroundings import Surroundings, held_by
 
 from .target import Evaluation, Target
 
-SMALL = 5000  # elements; the parameters of larger modules are named, not checked
+FEW_PARAMETERS = 5000  # elements; the parameters of larger modules are named, not checked
 
 
 class Holder(torch.nn.Module):
@@ -114,7 +114,7 @@ def holder(fn: Callable, leaves: list[Tensor]) -> Holder | None:
             modules[name] = thing
             taken |= own
     size = sum(p.numel() for module in modules.values() for p in module.parameters())
-    return Holder(fn, modules) if modules and size <= SMALL else None
+    return Holder(fn, modules) if modules and size <= FEW_PARAMETERS else None
 
 
 def names_of(leaves: list[Tensor], fn: Callable) -> tuple[str, ...]:

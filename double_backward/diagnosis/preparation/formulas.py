@@ -54,7 +54,7 @@ FORMULAS = {
     Setting.BEFORE: "y where y = fn(x + (x - x.detach())**2/2)",
     Setting.BOTH: "y + (y - y.detach())**2/2 with that y",
 }
-LARGE = 1e3  # elements of up to this size are moved as those of size 1
+UNIT_UP_TO = 1e3  # elements of up to this size are moved as those of size 1
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ def _alike(target, d):
     less, and elements far above 1 by more."""
     sizes = flat([size(x) for x in target.point])
     steps = 100.0 ** (sizes.log10() / 2).round()
-    steps = torch.where((steps >= 1) & (steps <= LARGE), 1.0, steps)
+    steps = torch.where((steps >= 1) & (steps <= UNIT_UP_TO), 1.0, steps)
     return [(step, d * (steps == step)) for step in steps.unique().tolist()]
 
 

@@ -27,7 +27,7 @@ from double_backward.untracked_steps import Step
 
 from .target import Evaluation, Target
 
-MOST = 200  # nodes; further ones are not looked at
+MOST_NODES = 200  # nodes; further ones are not looked at
 STEP = 5e-3  # a step relative to the inputs, which is large enough to show in 16 bits
 
 
@@ -102,7 +102,7 @@ class Second(NamedTuple):
 
 
 WRONG = Outcome.WRONG, Outcome.NOT_FINITE
-OPEN = Outcome.NOT_ASKED, Outcome.UNCLEAR, Outcome.RAISES
+UNTOLD = Outcome.NOT_ASKED, Outcome.UNCLEAR, Outcome.RAISES
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Custom:
         """Whether backward adds a dependence on an input that grad_out has already, so that it
         counts twice."""
         others = {self.by_input, self.by_grad_out}
-        return self.checked.tied.outcome in WRONG and not others & {*WRONG, *OPEN}
+        return self.checked.tied.outcome in WRONG and not others & {*WRONG, *UNTOLD}
 
     @property
     def explained(self) -> bool:
@@ -212,7 +212,7 @@ def look(target: Target, shift: float | Tensor = 0.0) -> Looked:
         call = target.start(shift=shift)
     nodes: list[Node] = []
     for node in walk.walk(*call.ys).nodes:
-        if node.custom is None or len(nodes) == MOST:
+        if node.custom is None or len(nodes) == MOST_NODES:
             continue
         readable = all(kept.tensor is not None for kept in node.kept)
         fn: Any = node.fn  # to Python it is ctx, too

@@ -56,7 +56,7 @@ NOT_CHECKED = {
 
 
 # The lesson is 1 except for these; 0 means that no lesson says more.
-LESSONS = dict.fromkeys(NOT_CHECKED, 1) | {
+LESSON_OF = dict.fromkeys(NOT_CHECKED, 1) | {
     "not_finite_here": 6,
     "took_too_long": 0,
     "beyond_diagnose": 0,
@@ -82,7 +82,7 @@ class NotChecked(Exception):
 
     def __init__(self, code: str, *values: object, functions: tuple[Custom, ...] = ()):
         self.code, self.message = code, Phrase(NOT_CHECKED[code], *values)
-        self.functions, self.lesson = functions, LESSONS[code]
+        self.functions, self.lesson = functions, LESSON_OF[code]
         super().__init__(self.message)
 
 

@@ -12,7 +12,7 @@ from double_backward.calls import copied
 from double_backward.failures import unless_gone
 from double_backward.phrases import Phrase, joined
 
-LARGE = 20_000  # elements of all inputs together; above, they are cut down
+LARGE_INPUTS = 20_000  # elements of all inputs together; above, they are cut down
 ENOUGH = 512  # elements of one input whose sides are all cut
 LEAST = 3  # elements along a side
 

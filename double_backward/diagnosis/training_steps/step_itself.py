@@ -40,7 +40,7 @@ from double_backward.untracked_steps import (
     DETACHING,
     GRAD,
     LEAVING,
-    METHODS,
+    LEAVING_METHODS,
     Step,
     WatchFn,
     address_of,
@@ -148,7 +148,7 @@ class _WatchStep(WatchFn):
                 steps += self.arrays.get(address_of(each), ()) if self.arrays else ()
             elif id(each) in self.numbers:
                 steps.append(self.numbers[id(each)][1])
-        name = METHODS.get(getattr(func, "__name__", ""))
+        name = LEAVING_METHODS.get(getattr(func, "__name__", ""))
         kind = name if steps and name in LEAVING else kind
         if kind in DETACHING or kind in LEAVING:
             steps.insert(0, self.step(kind, frame))

@@ -8,7 +8,7 @@ from double_backward.phrases import Phrase
 from ..conclusions.verdict import Verdict
 from ..conclusions.words import advice
 
-NOTHING = Phrase("The step applies no custom Function.")
+NO_FUNCTION = Phrase("The step applies no custom Function.")
 NOT_LOOKED_AT = Phrase(
     "What it does itself (detach, a hook, autograd.grad without create_graph) is not looked at, "
     "since something is compiled here: hand it to diagnose as a function of its tensors."
@@ -34,7 +34,7 @@ def text_of(step):
 
 def _nothing(step):
     known = NOT_LOOKED_AT if step.itself is None else NOTHING_SEEN
-    return wrapped(NOTHING if step.itself else f"{NOTHING} {known}", "")
+    return wrapped(NO_FUNCTION if step.itself else f"{NO_FUNCTION} {known}", "")
 
 
 def _itself(cut):

@@ -49,7 +49,7 @@ from .. import Diagnosis, Finding, Verdict, diagnose
 from ..measurements.transforms import GRADIENT_OF_TANGENT, JVP, NESTED, TANGENT_OF_GRADIENT
 from ..preparation.functions import WRONG
 from ..preparation.prepare import TOOL_FAILED
-from ..preparation.smaller_inputs import LARGE, as_leaf, change_of, cut_down, few_moved, runs
+from ..preparation.smaller_inputs import LARGE_INPUTS, as_leaf, change_of, cut_down, few_moved, runs
 from ..preparation.target import seed_generators
 from ..preparation.time_limit import TookTooLong, limited
 from .orders import Counted, Passes
@@ -58,7 +58,7 @@ from .step_report import error_line, text_of
 
 KINDS = 3  # kinds of calls of one Function that are diagnosed in any case; the worst is shown
 SUSPECTS = 30  # further kinds that are diagnosed if a trial does not find them right
-MOST = 1000  # kinds of calls of one Function that are kept
+MOST_KINDS = 1000  # kinds of calls of one Function that are kept
 WATCHED = 1000  # calls of a Function whose operations are noted
 TOO_LARGE = 1_000_000  # elements; larger inputs that cannot be cut down are not diagnosed
 ROOM = 4 * TOO_LARGE  # elements that are kept for all kinds of calls of one Function
@@ -82,7 +82,7 @@ LESS_THAN_ALL = (
     "not_finite_here",
     "not_used",
 )  # codes of findings that become notes in the table, where all else is right
-STILL = "{} of {} elements of its inputs are not finite, and were not moved."
+UNMOVED = "{} of {} elements of its inputs are not finite, and were not moved."
 WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # nobody sees it
 
 
@@ -430,7 +430,7 @@ class _Uses:
         key, any_numbers = _key(plain, way)
         if key not in self.kinds:
             room, size = _room(self.kinds), _elements(plain.given)
-            full = len(self.kinds) >= MOST or room < size <= LARGE
+            full = len(self.kinds) >= MOST_KINDS or room < size <= LARGE_INPUTS
             if call.inputs_changed or full:
                 self.unkept[way] += 1
                 return self
@@ -687,7 +687,7 @@ def _key(call: Call, way: int) -> tuple[tuple, tuple]:
 
 def _room(kinds: dict[tuple, _Kind]) -> int:
     """How many more elements may be kept."""
-    if len(kinds) >= MOST:
+    if len(kinds) >= MOST_KINDS:
         for key in [key for key, kind in kinds.items() if kind.is_idle]:
             del kinds[key]
     return ROOM - sum(kind.elements for kind in kinds.values() if kind.args)
@@ -708,7 +708,9 @@ def _kept(call: Call, room: int, any_numbers: tuple) -> _Kind:
 def _copied(call: Call, room: int) -> _Kind:
     args, size = list(call.given), _elements(call.given)
     kept = [] if size > min(room, TOO_LARGE) else [as_leaf(arg) for arg in args]
-    smaller = [] if size <= LARGE else [(part, change_of(args, part)) for part in cut_down(args)]
+    smaller = (
+        [] if size <= LARGE_INPUTS else [(part, change_of(args, part)) for part in cut_down(args)]
+    )
     own = {p for p, arg in enumerate(args) if isinstance(arg, torch.nn.Parameter)}
     draws = call.state.draws
     state = call.state.with_draws(draws and draws.own())  # the states of all generators take 40 KB
@@ -1056,7 +1058,7 @@ def _done(fn: Any, args: list, backward: bool = False) -> list[Did]:
 def _not_moved(args):
     numbers = [a for a in args if isinstance(a, Tensor) and a.requires_grad and not unusual(a)]
     still = sum(int((~x.detach().isfinite()).sum()) for x in numbers)
-    return (STILL.format(still, sum(x.numel() for x in numbers)),) if still else ()
+    return (UNMOVED.format(still, sum(x.numel() for x in numbers)),) if still else ()
 
 
 def _as_given(
