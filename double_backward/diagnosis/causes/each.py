@@ -257,8 +257,8 @@ def _own_results(truth, returns):
 def _followed(truth):
     """`Checked` of its backward where what it keeps has a graph, since forward is recorded or, if
     that does not help, setup_context alone."""
-    ways = [keep_again, *[set_up_again] * has_setup_context(truth.call.function)]
-    found = [truth.check(partial(way, decorated=True)) for way in ways]
+    changes = [keep_again, *[set_up_again] * has_setup_context(truth.call.function)]
+    found = [truth.check(partial(change, decorated=True)) for change in changes]
     return next(filter(_is_cured, found), found[0])
 
 

@@ -207,14 +207,14 @@ class AsCalled:
         leaves = dict(zip(names, given, strict=True)) | own
         return cls(fn, inputs, {n: x for n, x in leaves.items() if x.requires_grad}, frozenset(own))
 
-    def ways(self) -> list[Probe]:
+    def probes(self) -> list[Probe]:
         """Probes that differentiate by all leaves, as in training; by those that are no parameters;
         and by each of the latter alone. Where autograd raises for one, it may be silently wrong for
         another."""
         given = {n: x for n, x in self.leaves.items() if n not in self.own}
         sets = [self.leaves, given, *({n: x} for n, x in given.items())]
         found = {tuple(leaves): replace(self, leaves=leaves) for leaves in sets if leaves}
-        return [uneven_probe(way) for way in found.values()]  # type: ignore[arg-type]
+        return [uneven_probe(one) for one in found.values()]  # type: ignore[arg-type]
 
     @property
     def point(self) -> list[Tensor]:
@@ -259,7 +259,7 @@ def compiled(fn: Callable, inputs: tuple) -> Compiled | None:
                 return None
             said = [
                 (probe, {setting: reported(probe, setting) for setting in Setting})
-                for probe in asked.ways()
+                for probe in asked.probes()
             ]
         with as_written():
             rows = {s: _worst([_row(probe, got[s], s) for probe, got in said]) for s in Setting}
