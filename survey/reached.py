@@ -40,7 +40,7 @@ TANGENT = (
 )
 RECOMPUTED = "grad_out_path_cut"
 LOW_BAND = "backward returns the gradients of both bands only `if ctx.needs_input_grad[0]`"
-KERNEL = "by the points alone it is NaN; forward keeps the kernel at them"
+KERNEL = "x are the points, and forward keeps the kernel at them"
 RAW_KERNEL = "the registered backward calls a kernel, which has no derivative of its own"
 PLAIN = "with optimized_kernel=True, the default; right with False"
 THIRD = "third derivatives of the harmonics raise, with the reason"
