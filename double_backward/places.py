@@ -4,6 +4,7 @@ running or raises, and a short text for them."""
 import inspect
 import linecache
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ OURS = str(Path(__file__).parent) + os.sep
 TORCH = str(Path(torch.__file__).parent) + os.sep
 PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
 INSTALLED = {"site-packages", "dist-packages"}
+NOTEBOOK = "<notebook>"
+COMPREHENSION = re.compile(r"\.<locals>\.<(list|dict|set)comp>$")
 WRITTEN = "_double_backward_written"  # attribute of a generated class: the function it is made of
 
 
@@ -35,6 +38,8 @@ class Place:
     function: str = ""  # the function that contains the line
 
     def __str__(self) -> str:
+        if is_in_notebook(self.file):  # a cell has no name: a line alone is nowhere
+            return self.said() if self.function else NOTEBOOK
         return (short(self.file) or self.module) + (f":{self.line}" if self.line else "")
 
     def to_dict(self) -> dict[str, object]:
@@ -58,7 +63,7 @@ def short(file: str) -> str:
     """A path that begins at the package, or in the working folder."""
     path = Path(file)
     if _is_cell(file):
-        return "<notebook>" if "ipy" in file else file
+        return NOTEBOOK if is_in_notebook(file) else file
     if _is_installed(file):
         last = max(i for i, part in enumerate(path.parts) if part in INSTALLED)
         return "/".join(path.parts[last + 1 :])
@@ -71,6 +76,11 @@ def short(file: str) -> str:
 def _is_cell(file):
     """Whether code is in no named file: in a notebook's cell, or in exec."""
     return file.startswith("<") or Path(file).parent.name.startswith("ipykernel_")
+
+
+def is_in_notebook(file: str) -> bool:
+    """Whether code is in a cell, of Jupyter or of IPython."""
+    return "ipy" in file and _is_cell(file)
 
 
 @lru_cache(maxsize=1000)
@@ -116,7 +126,13 @@ def place_of(function: Any) -> Place:
 def place_in(frame: FrameType) -> Place:
     """The line that is running in a frame."""
     code, module = frame.f_code, frame.f_globals.get("__name__", "")
-    return Place(code.co_filename, frame.f_lineno, module, code.co_name)
+    return Place(code.co_filename, frame.f_lineno, module, name_of(code))
+
+
+def name_of(code: CodeType) -> str:
+    """The name of a function; of a comprehension, which has code of its own up to Python 3.11, that
+    of the function around it."""
+    return COMPREHENSION.sub("", code.co_qualname).rpartition(".")[2]
 
 
 def calling() -> Place | None:

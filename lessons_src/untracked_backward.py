@@ -33,6 +33,10 @@ def cube_backward_backward(grad_grad_x, grad_out, x):
     return grad_grad_x * grad_out * 6 * x
 
 
+# What comes back to each input of `CubeBackward`, as factors: h · 3x², and h · 6x · g.
+CUBE_PRODUCTS = {"grad_out": ["h", 3, "x", "x"], "x": ["h", 6, "x", "g"]}
+
+
 class Cube(Function):
     """Cube, elementwise, whose backward is the Function `CubeBackward`.
 

@@ -512,6 +512,42 @@ def test_numpy_behind_a_guard_is_named():
 # What rows and places say.
 
 
+BAD = """
+class Bad(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.twice = [2 * each for each in x.detach().numpy()]
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * torch.stack([torch.as_tensor(each.item()) for each in ctx.twice])
+
+
+def step():
+    z = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    (g,) = grad((Bad.apply(z) + z**2).sum(), z, create_graph=True)
+    (g**2).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("file", ["/tmp/ipykernel_12/345.py", "<ipython-input-5-4a5b>"])
+def test_in_a_notebook_a_function_says_where_since_a_line_could_be_any_cells(file):
+    given = {"__name__": "__main__", "Function": Function, "torch": torch, "grad": grad}
+    exec(compile(BAD, file, "exec"), given)
+    assert diagnose(given["Bad"].apply, x()).findings[0].where == "Bad"
+    told = str(diagnose_all(given["step"]))
+    assert "Bad, applied in step, line 15:" in told and "<notebook>:" not in told
+
+
+def test_a_line_of_a_comprehension_is_one_of_its_function():
+    def triple(g, x):
+        return [(g * 3 * each**2).detach() for each in (x,)][0]
+
+    told = message(cubic(triple), x(), code="untracked_backward")
+    assert "triple, line" in told and "listcomp" not in told
+
+
 def test_an_error_inside_python_is_placed_where_the_reader_calls_it():
     def copying(g, x):
         return copy.deepcopy(g) * 3 * x**2

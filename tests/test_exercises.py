@@ -318,6 +318,15 @@ def test_a_known_slip_is_told_by_its_advice(name, advice):
 
 
 MISTAKES = {  # of learners: the exercise, what is said of it, and what they change in the solution
+    "a tuple whose first result is another number": """log_det: It should be log(det(A)).
+        - return torch.linalg.slogdet(A)[1]
+        + return torch.linalg.slogdet(A)
+    """,
+    "what SciPy returns in the place of its function": """\
+dawson: in_numpy takes the function itself, and the tensors after it: in_numpy(function, x).
+        - return in_numpy(dawsn, x)
+        + return in_numpy(dawsn(x))
+    """,
     "several tensors in brackets": """reciprocal: one by one
         - ctx.save_for_backward(x)
         + ctx.save_for_backward([x])

@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from torch.autograd.function import FunctionCtx
 
+from double_backward.places import name_of
+
 from .language import Phrase
 from .reply import neutral, wrong
 
@@ -31,6 +33,8 @@ ADVICE = {
     "computed from an input may stay on ctx: ctx.n = n.",
     r"'tuple' object is not callable.*saved_tensors\(\)": "ctx.saved_tensors is written without "
     "brackets.",
+    r"object is not callable.*(?:function\(\*arrays\)|in_numpy\()": "in_numpy takes the function "
+    "itself, and the tensors after it: in_numpy(function, x).",
     r"view size is not compatible": "The tensor is not contiguous. Use .reshape in the place of "
     ".view.",
     r"marked as dirty": "mark_dirty is for an input that forward changes in place and returns. "
@@ -86,7 +90,7 @@ def readers_line(frame):
 def line_of(frame, number):
     """What stands in a frame of the answer: backward, line 7: `return grad_out * x`."""
     code = linecache.getline(frame.f_code.co_filename, number).strip()
-    said = Phrase("{}, line {}{}", frame.f_code.co_name, number, "")
+    said = Phrase("{}, line {}{}", name_of(frame.f_code), number, "")
     return Phrase("{}: `{}`", said, code) if code else said
 
 

@@ -12,7 +12,7 @@ import torch
 
 from double_backward.check import Outcome
 from double_backward.phrases import Phrase
-from double_backward.places import short
+from double_backward.places import is_in_notebook, short
 
 from ..preparation.functions import WRONG, Custom, Kind, Lifetime
 from . import words
@@ -40,8 +40,10 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """The Function and its place, "Square, package/module.py:12"; "" if it is about fn."""
-        name = f"{short(self.file)}:{self.line}" if self.file else ""
+        """The Function and its place, "Square, package/module.py:12"; in a notebook, where a line
+        is one of many cells', its name; "" if it is about fn."""
+        named = self.file and not is_in_notebook(self.file)
+        name = f"{short(self.file)}:{self.line}" if named else ""
         return ", ".join(filter(None, [self.function, name]))
 
     def to_dict(self) -> dict[str, object]:
