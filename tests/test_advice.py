@@ -567,7 +567,7 @@ LIBRARY.impl("without_backward", lambda x: torch.from_numpy(x.detach().numpy() *
 ADVICE = [
     P(
         "mutates_grad_out",
-        "make a new tensor, grad_out * 3",
+        "Make a new tensor, as in grad_out * 3",
         (cubic(lambda g, x: g.mul_(3).mul_(x**2)),),
         (cubic(lambda g, x: g * 3 * x**2),),
     ),
@@ -815,13 +815,13 @@ ADVICE = [
     ),
     P(
         "second_function_gradient",
-        "Derive it for each of its inputs",
+        "That one has to return the derivative by each",
         (by_second(lambda ctx, h: (None, both_paths(ctx, h)[1])),),
         (by_second(both_paths),),
     ),
     P(
         "second_function_gradient",
-        "Derive it for each of its inputs",
+        "That one has to return the derivative by each",
         (by_second(lambda ctx, h: (both_paths(ctx, h)[0], 1.02 * both_paths(ctx, h)[1])),),
         (by_second(both_paths),),
     ),
@@ -1199,7 +1199,7 @@ ADVICE = [
     ),
     P(
         "half_precision",
-        "pass float32 if fn takes it",
+        "pass float32 if fn accepts it",
         (cubic_in_half, x().detach().half().requires_grad_()),
         (cubic_in_half, x().detach().float().requires_grad_()),
     ),
