@@ -7,6 +7,7 @@ compared with that of the Function itself.
 
 import inspect
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import count, repeat
 
@@ -28,27 +29,33 @@ from .operators import flattened
 # Where something is kept: its place, a number in saved_tensors or a name on ctx; and its number
 # among the things in that place, which may be a list.
 Where = tuple[int | str, int]
-OWN = (
-    "needs_input_grad", "handed_over", "saved_tensors", "non_differentiable", "outputs",
-    "materializes",
-)  # fmt: skip
+OWN = "needs_input_grad", "saved_tensors", "non_differentiable", "_double_backward"
+
+
+@dataclass
+class Noted:
+    """What is known of a call besides what it keeps: the arguments of forward, among which may be
+    what it keeps, what it returned, and whether a gradient of None reaches backward as zeros."""
+
+    handed_over: tuple
+    outputs: tuple = ()
+    materializes: bool = True
 
 
 class Notepad:
     """Stands in for ctx: keeps what it is given as it is, with its graph.
 
-    `handed_over` holds the arguments of forward, among which may be what it keeps; `outputs` holds
-    what it returned.
+    Like ctx, it leaves all other names to what forward keeps: what we note stands in
+    `_double_backward`.
     """
 
     is_ours = True
 
     def __init__(self, needs_input_grad, handed_over=()):
-        self.needs_input_grad, self.handed_over = needs_input_grad, handed_over
+        self.needs_input_grad = needs_input_grad
         self.saved_tensors: tuple = ()
         self.non_differentiable = ()
-        self.outputs = ()
-        self.materializes = True
+        self._double_backward = Noted(handed_over)
 
     @classmethod
     def of(cls, ctx, read):
@@ -76,24 +83,29 @@ class Notepad:
         self.non_differentiable = tensors
 
     def set_materialize_grads(self, value):
-        self.materializes = value
+        self._double_backward.materializes = value
 
     def maybe_clear_saved_tensors(self):
         pass
 
     @property
-    def attributes(self):
-        """Dict: the name of an attribute that forward has set -> its value."""
-        return {name: value for name, value in vars(self).items() if name not in OWN}
-
-    def kept(self, place):
-        """What is kept at a place: a number in saved_tensors, or the name of an attribute."""
-        return self.saved_tensors[place] if isinstance(place, int) else getattr(self, place)
-
-    @property
     def saved_variables(self):
         """The old name of saved_tensors."""
         return self.saved_tensors
+
+
+def attributes(notepad):
+    """Dict: the name of an attribute that forward has set -> its value."""
+    return {name: value for name, value in vars(notepad).items() if name not in OWN}
+
+
+def kept_at(notepad, place):
+    """What is kept at a place: a number in saved_tensors, or the name of an attribute."""
+    return notepad.saved_tensors[place] if isinstance(place, int) else getattr(notepad, place)
+
+
+def noted(notepad):
+    return notepad._double_backward
 
 
 def keep_again(call, inputs, grad_outs, decorated=False):
@@ -140,8 +152,8 @@ def forward_again(call, inputs, apply=None):
             handed_over(function.setup_context, ctx, tuple(args), out, **kwargs)
         else:
             out = handed_over(function.forward, ctx, *args, **kwargs)
-    ctx.outputs = flattened(out)
-    return ctx, ctx.outputs
+    noted(ctx).outputs = flattened(out)
+    return ctx, noted(ctx).outputs
 
 
 def backward_again(call, inputs, grad_outs, ctx, decorated=True):
@@ -150,8 +162,8 @@ def backward_again(call, inputs, grad_outs, ctx, decorated=True):
     backward = getattr(function, backward_method(function))
     backward = without_guard(backward) if decorated else inspect.unwrap(backward)
     boxed = getattr(function, "boxed_grads_call", False)
-    if ctx.materializes:  # as the engine does
-        pairs = zip(grad_outs, ctx.outputs, strict=True)
+    if noted(ctx).materializes:  # as the engine does
+        pairs = zip(grad_outs, noted(ctx).outputs, strict=True)
         grad_outs = [
             torch.zeros_like(y) if g is None and isinstance(y, torch.Tensor) else g
             for g, y in pairs

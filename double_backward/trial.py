@@ -30,7 +30,7 @@ from double_backward.calls import (
     listening_alone,
     unheard,
 )
-from double_backward.change import forward_again
+from double_backward.change import attributes, forward_again
 from double_backward.check import (
     LOST_SHARE,
     PARTS,
@@ -212,7 +212,7 @@ class Trial:
         """Whether forward keeps anything in 16 bits, in which a small step may be lost."""
         with unless_gone(), self.line.subject.around(), torch.no_grad():  # of the Function
             ctx, _ = forward_again(self.call, self.inputs())
-            kept = tree_leaves([ctx.saved_tensors, ctx.attributes])
+            kept = tree_leaves([ctx.saved_tensors, attributes(ctx)])
             return any(isinstance(t, torch.Tensor) and t.dtype in SIXTEEN_BITS for t in kept)
         return False
 

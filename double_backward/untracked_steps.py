@@ -95,8 +95,7 @@ class Watch(TorchFunctionMode):
         watched = overload and Watched(overload, args, kwargs)
         result = func(*args, **kwargs)
         if watched and watched.lost(result)[0] in (NO_KERNEL, RESULT_WITHOUT_GRAPH):
-            home = self.running[-1][1] if self.running else ""
-            self.note("operator", _before_engine(frame, home))
+            self.note("operator", frame)
         return result
 
     def kind(self, func: Any, args: tuple, kwargs: dict, frame: Any) -> str | None:
@@ -124,6 +123,8 @@ class Watch(TorchFunctionMode):
 
     def note(self, kind, frame):
         function, home = self.running[-1] if self.running else ("", "")
+        if kind in ("mutates", "operator"):  # a hook of ours may stand between
+            frame = _before_engine(frame, home)
         self.steps.append(Step(kind, line_of_code(frame, self.own, home), function))
 
     def made_anew(self, new):

@@ -849,6 +849,37 @@ row(
 )
 
 
+@pytest.mark.parametrize("on_ctx", [False, True])
+def test_setup_context_does_not_make_what_the_operator_returns(on_ctx):
+    """It marks it, and the mark makes it a constant."""
+
+    def marks(ctx, inputs, output):
+        marks_second_output(ctx, inputs, output)
+        ctx.kept = output[1]
+
+    backward = (lambda ctx, gs, gc: gs * ctx.kept) if on_ctx else ignores_second
+    op = operator(f"marked_{on_ctx}", two_outputs, backward, marks, TWO_OUTPUTS)
+    told = diagnose(lambda x: op(x)[0], *ROWS["sinh"].given()).cause.message
+    assert "made" not in told.lower() and "marked non-differentiable" in told, told
+
+
+def test_the_operator_without_a_backward_is_named():
+    for fn in (ROWS["second_without_formula"].op, no_formula):
+        told = diagnose(fn, *ROWS["sinh"].given()).cause.message
+        assert told.startswith(f"The operator {HERE}::no_formula has no derivative"), told
+
+
+@pytest.mark.parametrize("name", ["attributes", "kept", "outputs"])
+def test_ctx_has_any_name_free(name):
+    def setup(ctx, inputs, output):
+        marks_second_output(ctx, inputs, output)
+        setattr(ctx, name, output[1])
+
+    op = operator(f"on_{name}", two_outputs, ignores_second, setup, TWO_OUTPUTS)
+    with recompute_intermediates():
+        assert is_right(second(lambda x: op(x)[0], ROWS["sinh"].given()), ROWS["sinh"])
+
+
 # What the verbs say.
 
 JUDGED = pytest.mark.parametrize("name", ROWS)

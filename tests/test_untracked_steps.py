@@ -87,7 +87,7 @@ def test_a_step_is_seen_with_its_line(kind):
     assert last.kind == kind and "line " in last.where and "`" in last.where, steps
     assert ALL_STEPS[kind] in told(steps)
     message = {f.code: f.message for f in diagnose(fn, x().requires_grad_()).findings}
-    assert ALL_STEPS[kind] in message["untracked_backward"], message
+    assert f"{ALL_STEPS[kind]} in {last.where}" in message["untracked_backward"], message
 
 
 def test_every_kind_of_step_is_tried():

@@ -25,7 +25,7 @@ from torch import Tensor
 from double_backward import tangents
 from double_backward._torch import grad_outs_of, number_of, tree_leaves, unwrapped
 from double_backward.calls import Call
-from double_backward.change import Notepad, Where, fitting, forward_again
+from double_backward.change import Notepad, Where, fitting, forward_again, kept_at
 from double_backward.check import signed
 from double_backward.differences import LAST, STEPS, Slope, close, flat
 from double_backward.graphs import walk
@@ -171,7 +171,7 @@ class Keeper:
         name, number = where
         with self.call.state.drawn_again(), torch.enable_grad():
             ctx, _ = forward_again(self.call, dict(enumerate(x)))
-        return tree_leaves(ctx.kept(name))[number]
+        return tree_leaves(kept_at(ctx, name))[number]
 
 
 def find(graph: Graph, named: list[Tensor], passes: list[Pass]) -> Findings:

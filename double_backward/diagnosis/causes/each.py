@@ -22,8 +22,11 @@ from double_backward._torch import base_of, checkpoints_allowed, tree_leaves, un
 from double_backward.calls import Call, Listener, call_of, listening_alone
 from double_backward.change import (
     Notepad,
+    attributes,
     forward_again,
     keep_again,
+    kept_at,
+    noted,
     reading,
     set_up_again,
     unguarded,
@@ -323,7 +326,7 @@ def _used(kept, truth, with_graph, leaves_torch):
     here, there, found = _forward(truth), _forward(truth, NEAR), []
     known = {s.slot for s in kept}
     for saved in [*kept, *_objects(here.ctx, known)]:
-        value, other = here.ctx.kept(saved.slot), there.ctx.kept(saved.slot)
+        value, other = kept_at(here.ctx, saved.slot), kept_at(there.ctx, saved.slot)
         if saved.kind is Kind.CONSTANT and not same(value, other):  # a step function stood still
             saved = replace(saved, kind=Kind.INTERMEDIATE)
         saved = replace(saved, used=_is_used(saved.slot, truth))
@@ -357,7 +360,7 @@ def _repeats(value, tensors):
 
 def _objects(ctx, known):
     """The objects on ctx that are neither tensors nor numbers, and hold no tensor with a graph."""
-    for name, value in ctx.attributes.items():
+    for name, value in attributes(ctx).items():
         if name not in known and not _is_followed(value):
             yield Saved(name, Kind.INTERMEDIATE, (), type(value).__name__, 0)
 
@@ -375,7 +378,7 @@ def _forward(truth, h=0.0):
         inputs = truth.inputs(side)
         with unless_gone(), truth.line.subject.around(), torch.no_grad():
             ctx, outs = forward_again(truth.call, inputs)
-            given = [*inputs.values(), *(ctx.handed_over[place] for place in inputs)]
+            given = [*inputs.values(), *(noted(ctx).handed_over[place] for place in inputs)]
             outs = [y for y in outs if isinstance(y, Tensor)]
             return _Forward(ctx, {Kind.INPUT: given, Kind.OUTPUT: outs})
     raise Unknown("forward raises beside the point")
@@ -392,7 +395,7 @@ def _recorded(truth):
             except Exception as error:  # of forward
                 leaves_torch |= "numpy" in str(error)
                 continue
-        kept = dict(enumerate(ctx.saved_tensors)) | ctx.attributes
+        kept = dict(enumerate(ctx.saved_tensors)) | attributes(ctx)
         with_graph |= {slot for slot, v in kept.items() if any(map(_follows, tree_leaves(v)))}
         leaves_torch |= any(step.kind in LEAVING for step in watch.steps)
     return with_graph, leaves_torch

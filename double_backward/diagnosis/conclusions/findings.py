@@ -282,16 +282,14 @@ CAUSES = {
     "intermediate_saved": Rule(
         (3, "intermediate_saved"),
         words.intermediate_saved,
-        "{maker} saves a tensor it made itself{which}. Autograd does not record there, so that "
-        "the second backward takes this tensor for a constant. {cure}",
+        "{facts} {cure}",
         of=_lost(on_ctx=False),
         kept=True,
     ),
     "intermediate_on_ctx": Rule(
         (4, "intermediate_on_ctx"),
         words.intermediate_on_ctx,
-        "{maker} keeps on ctx what it made itself. Autograd does not record there, so that the "
-        "second backward takes this for a constant: {names}. {cure}",
+        "{facts} {cure}",
         of=_lost(on_ctx=True),
         kept=True,
     ),
@@ -367,7 +365,7 @@ CAUSES = {
     "no_derivative_formula": Rule(
         (5, "no_derivative_formula"),
         words.no_derivative_formula,
-        "An operation in the first derivative has no derivative that autograd knows. {}",
+        "{what} has no derivative that autograd knows. {advice}",
     ),
     "numpy_in_backward": Rule(
         (5, "numpy_in_backward"),

@@ -2,6 +2,7 @@
 evidence and returns None, what to fill into the words of the row, or all of the words."""
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -264,18 +265,37 @@ def input_copy_saved(e: Evidence) -> Filled:
     return {"maker": _maker(e), "which": _which(kept)} if kept else None
 
 
+MADE = Phrase(
+    "{} saves a tensor it made itself{}. Autograd does not record there, so that the second "
+    "backward takes this tensor for a constant."
+)
+MADE_ON_CTX = Phrase(
+    "{} keeps on ctx what it made itself. Autograd does not record there, so that the second "
+    "backward takes this for a constant: {}."
+)
+MARKED = Phrase("{} saves an output{}, which the second backward takes for a constant.")
+MARKED_ON_CTX = Phrase(
+    "{} keeps on ctx an output, which the second backward takes for a constant: {}."
+)
+
+
 def intermediate_saved(e: Evidence) -> Filled:
     kept = [s for s in e.blamed if not (s.on_ctx or s.outside or s.repeats is Kind.INPUT)]
-    if not kept:
-        return None
-    return {"maker": _maker(e), "which": _which(kept), "cure": _cure(kept)}
+    return _facts(e, kept, MADE, MARKED, _which)
 
 
 def intermediate_on_ctx(e: Evidence) -> Filled:
     kept = [s for s in e.blamed if s.on_ctx and not s.outside]
+    return _facts(e, kept, MADE_ON_CTX, MARKED_ON_CTX, lambda kept: listed(s.title for s in kept))
+
+
+def _facts(e: Evidence, kept: list[Saved], made: str, marked: str, names: Any) -> Filled:
+    """What is said of what was made unrecorded, and of outputs that a mark makes constants."""
     if not kept:
         return None
-    return {"maker": _maker(e), "names": listed(s.title for s in kept), "cure": _cure(kept)}
+    each = (made, [s for s in kept if not s.marked]), (marked, [s for s in kept if s.marked])
+    said = (Phrase(template, _maker(e), names(group)) for template, group in each if group)
+    return {"facts": joined("{} {}", said), "cure": _cure(kept)}
 
 
 def computed_outside_torch(e: Evidence) -> Filled:
@@ -440,15 +460,16 @@ OTHER_OPERATIONS = {  # a word in an error -> advice for an operation with a sec
 }
 
 
-def no_derivative_formula(e: Evidence) -> str | None:
+def no_derivative_formula(e: Evidence) -> Filled:
     warned = any("an autograd kernel was not" in text for text in e.warnings) and not e.untracked
     spoilt = warned and (e.bad or e.first_is_wrong)
     said = [t for t in e.errors if "no autograd formula was" in t or "derivative for" in t]
     if not (spoilt or said):
         return None
-    return next(
-        advice for name, advice in OTHER_OPERATIONS.items() if any(name in t for t in said or [""])
-    )
+    advice = next(a for name, a in OTHER_OPERATIONS.items() if any(name in t for t in said or [""]))
+    named = re.search(r"backward through (\w+)\.(\w+)\S* but", " ".join(said))
+    operator = named and Phrase("The operator {}", "::".join(named.groups()))
+    return {"what": operator or Phrase("An operation in the first derivative"), "advice": advice}
 
 
 def third_order_not_tracked(e: Evidence) -> str | None:
