@@ -265,7 +265,7 @@ def input_copy_saved(e: Evidence) -> Filled:
     return {"maker": _maker(e), "which": _which(kept)} if kept else None
 
 
-MADE = Phrase(
+MADE_UNRECORDED = Phrase(
     "{} saves a tensor it made itself{}. Autograd does not record there, so that the second "
     "backward takes this tensor for a constant."
 )
@@ -273,7 +273,7 @@ MADE_ON_CTX = Phrase(
     "{} keeps on ctx what it made itself. Autograd does not record there, so that the second "
     "backward takes this for a constant: {}."
 )
-MARKED = Phrase("{} saves an output{}, which the second backward takes for a constant.")
+MARKED_OUTPUT = Phrase("{} saves an output{}, which the second backward takes for a constant.")
 MARKED_ON_CTX = Phrase(
     "{} keeps on ctx an output, which the second backward takes for a constant: {}."
 )
@@ -281,7 +281,7 @@ MARKED_ON_CTX = Phrase(
 
 def intermediate_saved(e: Evidence) -> Filled:
     kept = [s for s in e.blamed if not (s.on_ctx or s.outside or s.repeats is Kind.INPUT)]
-    return _facts(e, kept, MADE, MARKED, _which)
+    return _facts(e, kept, MADE_UNRECORDED, MARKED_OUTPUT, _which)
 
 
 def intermediate_on_ctx(e: Evidence) -> Filled:
