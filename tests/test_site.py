@@ -143,6 +143,10 @@ UNSAID = f"""[...document.querySelectorAll("{BOXES}")].filter(
         !== getComputedStyle(box, "::before").content.includes("→")).length"""
 
 
+CUT = """[...document.querySelectorAll("mjx-container > svg")].filter(
+    formula => formula.getBoundingClientRect().right > innerWidth).length"""
+
+
 @pytest.mark.parametrize("lesson", EVERY_LESSON[3::7], ids=["English", "Chinese"])
 def test_on_a_phone_a_wide_picture_scrolls_and_says_so(lesson, served, opened):
     page = opened(served + address(lesson), width=390)
@@ -150,6 +154,7 @@ def test_on_a_phone_a_wide_picture_scrolls_and_says_so(lesson, served, opened):
     page.evaluate("dispatchEvent(new Event('resize'))")
     assert page.evaluate("document.querySelectorAll('.sideways').length") > 1
     assert (page.evaluate(SHRUNK), page.evaluate(UNSAID)) == ([], 0)
+    assert page.evaluate(CUT) == 0
     assert page.evaluate(SIDEWAYS) <= 0
 
 
@@ -243,6 +248,7 @@ def test_on_paper_nothing_of_the_survey_is_lost(served, opened):
 def test_the_cheat_sheet_is_one_sheet(language, paper, served, opened):
     (sheet,) = printed(opened(f"{served}{language}docs/CHEATSHEET.html"), paper)
     assert "mark_dirty" in sheet and "draw_backward" in sheet
+    assert all(str(row) in sheet for row in range(10, 15)), "no word is broken, no number"
 
 
 def test_the_icons_of_a_page_are_there_and_no_others(site, served, opened):
