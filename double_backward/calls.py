@@ -250,6 +250,13 @@ class Call:
                 x.requires_grad_()
         return Call(self.function, args, self.kwargs, self.state, self.transformed or 1)
 
+    def with_inputs(self, change):
+        """The same call, with `change(x)` in the place of each input."""
+        args = [change(x) if p in self.inputs else x for p, x in enumerate(self.given)]
+        call = Call(self.function, args, self.kwargs, self.state, self.transformed)
+        call.draws, call.changed_by = self.draws, self.changed_by
+        return call
+
     def again(self, inputs):
         """Call the Function once more, with other tensors for its inputs; return a tuple."""
         with self.state.as_then(), torch.enable_grad():

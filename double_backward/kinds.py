@@ -47,7 +47,7 @@ def kind_of(call: Any, grad_outs: Iterable = ()) -> tuple:
     keywords = tuple([(name, _described(value)) for name, value in sorted(call.kwargs.items())])
     given = tuple([_layout(g) if isinstance(g, torch.Tensor) else None for g in grad_outs])
     symmetric = tuple([_is_symmetric(x) for x in call.given if requires_grad(x)])
-    held = _held_by_class(call.function)
+    held = held_by_class(call.function)
     return args, keywords, held, given, symmetric, call.state.key, call.transformed
 
 
@@ -136,7 +136,7 @@ def _of_held(value: Any, depth: int) -> Any:
     return _described(value, depth)
 
 
-def _held_by_class(function: type) -> tuple:
+def held_by_class(function: type) -> tuple:
     """The attributes of a Function's class, and what its methods read besides their arguments."""
     return tuple(
         (name, _of_held(value, DEPTH_OF_LISTS - 1))

@@ -14,6 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from double_backward._torch import (
+    checkpoints_allowed,
     forward_mode,
     in_forward_mode,
     is_followed,
@@ -67,6 +68,10 @@ ASIDE = 1e-3  # how far the inputs are moved from the point, relative to their s
 
 class Unknown(Exception):
     """Nothing can be said: the Function could not be called again, or not with the same result."""
+
+
+class NotFinite(Unknown):
+    """Nothing can be said at these values, of which no gradient is finite."""
 
 
 class LeftAlone(Unknown):
@@ -186,7 +191,7 @@ class Trial:
         if dtype is None and lost and self._keeps_16_bits():
             self.expected = measure(self.line, dtype=torch.bfloat16)  # it moves in large steps
         if not self.expected.g.isfinite().any():
-            raise Unknown(NOT_FINITE)
+            raise NotFinite(NOT_FINITE)
         if self.expected.known < SHARE:
             raise Unknown("its gradients jump where its inputs are moved a little")
 
@@ -661,7 +666,8 @@ def _apart(call, around):
     """Inside, nobody listens, no hook packs what is saved, and random draws are those of the call;
     all that is changed inside is put back."""
     drawn = call.state.drawn_again(call.draws)
-    with unheard(), no_packing(), call.made_again_in(around), drawn as before:
+    allowed = checkpoints_allowed()
+    with unheard(), no_packing(), allowed, call.made_again_in(around), drawn as before:
         yield
         if call.draws or threading.active_count() == 1:  # otherwise another thread may have drawn
             around.drew |= not before.are_as_now()

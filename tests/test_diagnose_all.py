@@ -760,6 +760,34 @@ def scaled_cube(ctx, x, p):
     return p * x**3
 
 
+class Fast(Function):
+    """The sinh, which keeps its slope while that is asked for."""
+
+    keeps = False
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.slope = x.cosh() if Fast.keeps else None
+        return x.sinh()
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        (x,) = ctx.saved_tensors
+        return grad_out * (x.cosh() if ctx.slope is None else ctx.slope)
+
+
+def test_what_the_step_sets_anew_after_the_call_is_told():
+    def step(keeps):
+        Fast.keeps = keeps
+        twice(Fast.apply(x(4)))
+        Fast.keeps = False
+
+    table = diagnose_all(lambda: step(True))
+    assert not table.ok and "it does something else when it is called again" in one_line(table)
+    assert diagnose_all(lambda: step(False)).ok
+
+
 def test_what_there_were_too_many_kinds_for_is_not_called_right(monkeypatch):
     monkeypatch.setattr(step_module, "MOST_KINDS", 3)
     scaled = function(scaled_cube, lambda ctx, g: (3 * ctx.p * g * ctx.saved_tensors[0] ** 2, None))

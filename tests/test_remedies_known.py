@@ -374,6 +374,17 @@ class Level(Enum):
     LOW, HIGH = 0, 1
 
 
+@pytest.mark.parametrize("remedy", REMEDIES)
+@pytest.mark.parametrize("right", [True, False])
+def test_what_is_not_finite_at_one_call_says_nothing_of_the_next(right, remedy):
+    nan, ordinary = point(6) * torch.nan, point(6)
+    f = counted(right)
+    with remedy(), warnings.catch_warnings(action="ignore", category=UncheckedFunctionWarning):
+        raises = [step(f, x) == "raises" for x in (nan, nan, nan, ordinary, ordinary)]
+    detects = remedy is detect_intermediates
+    assert raises == [not (right or detects)] * 3 + [detects and not right] * 2
+
+
 @dataclass
 class Scaled:
     p: float

@@ -40,7 +40,7 @@ from double_backward.calls import (
     outside,
 )
 from double_backward.change import fitting, ways_of
-from double_backward.check import Outcome
+from double_backward.check import Outcome, signed
 from double_backward.compiled import as_written, see_to_it
 from double_backward.differences import close
 from double_backward.failures import loud, raise_if_own
@@ -62,6 +62,7 @@ from double_backward.trial import (
     IN_BATCH,
     TOO_LITTLE,
     LeftAlone,
+    NotFinite,
     Trial,
     Unknown,
     drawn,
@@ -507,6 +508,9 @@ class _Recompute(_Remedy):
             self.could_not_check(function, call, reason)
             return grads
         except Unknown as reason:
+            if isinstance(reason, NotFinite) and _is_right_where_finite(call, grad_outs):
+                self.note("right already", function, call)
+                return grads
             why = str(reason).rstrip(".")
             self.note("not repaired", function, call, why)
             text = f"{name}: its second derivative could not be had, because {why}."
@@ -564,7 +568,9 @@ def _try(find, call, grad_outs, memory):
             memory.touches |= truth.around.changed
             memory.draws |= truth.around.drew
     except Unknown as reason:
-        if not isinstance(reason, LeftAlone):
+        if isinstance(reason, NotFinite):
+            memory.next_trial = 0  # this was of the values of one call
+        elif not isinstance(reason, LeftAlone):
             memory.next_trial = SOON * memory.calls
         return type(reason)(str(reason))  # the error itself would keep what its frames hold
     memory.was_wrong |= found is not None
@@ -663,6 +669,24 @@ def _objections(truth):
             way: why if said == STILL_LEAVES_TORCH else said for way, said in objections.items()
         }
     return objections
+
+
+def _is_right_where_finite(call, grad_outs):
+    """Whether a call that has no finite gradient is right with ordinary numbers, and does not
+    branch by them."""
+    with suppress(Unknown), torch.enable_grad(), outside(call), outside_batches():
+        own = call.plain() if call.transformed else call
+        truth = Trial(own.with_inputs(_ordinary), [_ordinary(unbatched(g)) for g in grad_outs])
+        return _objections(truth) is None and truth.tells() and not truth.reads_values()
+    return False
+
+
+def _ordinary(tensor):
+    """Numbers from 0.5 to 1 in the place of those of a tensor."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+        return tensor
+    drawn = signed(tensor.detach(), torch.Generator().manual_seed(6)).abs()
+    return drawn.requires_grad_(tensor.requires_grad)
 
 
 def _objection(truth, way):

@@ -33,7 +33,7 @@ from double_backward.compiled import KEEPS, NOT_COMPILED, Region, is_inside_regi
 from double_backward.containers import anew
 from double_backward.eigenvectors import MAYBE, PHASES, turn_of, turn_of_units
 from double_backward.failures import ToolFailure, handed_over, loud, raise_if_own, unless_gone
-from double_backward.kinds import regardless
+from double_backward.kinds import held_by_class, regardless
 from double_backward.lines import described, first_line
 from double_backward.methods import applied, matches, names_of, unmet
 from double_backward.names import argument_names
@@ -306,6 +306,7 @@ class _Kind:
     any_numbers: tuple = ()  # the kind without the numbers among the arguments
     did: Did | None = None  # what forward did
     changed: tuple = ()  # what that call changed, as in `Call`
+    held: tuple = ()  # what the class holds, and its methods read, when that call was made
     way: int = 0  # what that call and its recorded backward did; 0 if that has not run yet
     whole: int = 0  # how often it is differentiated, where it was not seen which parts are
     parts: dict[tuple, "_Part"] = field(default_factory=dict)  # the parts that were seen
@@ -701,7 +702,7 @@ def _kept(call: Call, room: int, any_numbers: tuple) -> _Kind:
         said = f"its inputs could not be copied: {described(error)}"
         kind = _Kind(call.function, [], [], {}, call.state, 0, set(), {}, refused=said)
     kind.any_numbers, kind.did, kind.first = any_numbers, call.did, weakref.ref(call)
-    kind.changed = call.changed
+    kind.changed, kind.held = call.changed, held_by_class(call.function)
     return kind
 
 
@@ -1010,17 +1011,18 @@ def _does_that(fn: Any, args: list, kind: _Kind) -> bool:
 def _seed(fn: Any, args: list, kind: _Kind) -> int | None:
     """A seed with which forward and backward do what they did at the call; None if none is needed.
 
-    It is SEEDS if there is no smaller one, or if nothing is drawn, but the Function changes
-    something that makes it do something else.
+    It is SEEDS if there is no smaller one, or if nothing is drawn, but the Function does something
+    else since it changes something, or since what it reads was set to something else.
     """
     if not kind.way:
         return None
+    other = kind.changed or kind.held != held_by_class(kind.function)
     for seed in range(SEEDS):
         seed_generators(seed)
         before = Draws.now()
         does_that = any(d.steps == kind.way for d in _done(fn, args, backward=True))
         if before.are_as_now():
-            return SEEDS if kind.changed and not does_that else None
+            return SEEDS if other and not does_that else None
         if does_that:
             return seed
     return SEEDS
