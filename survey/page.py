@@ -21,6 +21,7 @@ LESSONS = {
     "input_copy_saved": "1_saving_inputs",
     "intermediate_on_ctx": "4_what_not_to_do",
     "changed_by_create_graph": "4_what_not_to_do",
+    "result_of_meant_gradient": "6_your_own_function",
 }
 OTHER_LESSON = "5_untracked_backward"
 EXAMPLE = "entmax:Entmax15LossFunction"  # the row by which it is said how rows are read
