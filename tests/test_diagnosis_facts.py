@@ -993,7 +993,8 @@ SAID = {
         "view of what is transposed": (cubic(transposed_view), "view_in_backward", matrix),
         "reentrant checkpoint in backward": (
             cubic(checkpointed),
-            "checkpoint_refuses_grad first_derivative_differs only_by_backward",
+            "checkpoint_refuses_grad first_derivative_differs grad_out_path_cut only_by_backward "
+            "untracked_backward",
         ),
         "refuses a negative grad_out": (cubic(refuse_negative), "sign_of_grad_out", x(-0.5, 1.0)),
     },

@@ -762,3 +762,24 @@ def test_of_an_operation_of_torch_no_function_is_spoken_of(norm):
     found = diagnose(of_torch[norm], x, order=3)
     assert found.cause.code == "third_order_not_tracked", found
     assert "plain operations" in found.cause.message and "Function" not in found.cause.message
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [(0.0, "supported"), (0.05, "silently_wrong")])
+@pytest.mark.parametrize("seed", [1, 4])
+def test_what_rounding_leaves_of_a_gradient_of_0_hides_nothing(seed, lost, verdict):
+    """The gradient of the bias in front of a norm is 0 but for rounding. Weighed by its size it
+    counted as much as all else, and what rounding does to it excused every error, or let a right
+    net be "not checked"."""
+
+    def backward(g, x):
+        slope = torch.sigmoid(x) * (1 - torch.sigmoid(x))
+        return g * (slope * (1 - lost) + slope.detach() * lost)
+
+    torch.manual_seed(seed)
+    sigmoid = of_inputs(torch.sigmoid, backward)
+    before, after, norm = torch.nn.Linear(2, 3), torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)
+    net = torch.nn.Sequential(norm, torch.nn.Tanh())
+    net.before, net.after = before, after  # their parameters are differentiated, too
+    net.forward = lambda x: net[1](net[0](after(sigmoid.apply(before(x)))))
+    found = diagnose(net, torch.randn(4, 2, requires_grad=True))
+    assert found.verdict == verdict, found

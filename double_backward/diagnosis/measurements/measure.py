@@ -268,7 +268,11 @@ def _with_doubts(probe, line, expected):
     doubted = expected.exact and second.bad and second.error is None
     if doubted and not (noise.is_clean and _is_far_off(second)):
         expected, first, second = found = _judged(probe, _with_rounding(expected))
-        wrong = first.outcome is Outcome.WRONG or second.bad
+        if second.by_input.says_nothing:  # the rounding is larger than what it should excuse
+            second = check.in_doubt(expected, second)
+            found = expected, first, second
+        unclear = second.by_input.outcome is Outcome.UNCLEAR
+        wrong = first.outcome is Outcome.WRONG or second.bad or unclear
     if not wrong or noise.is_clean:
         return *found, False
     rounded = check.measure(line, atol=expected.atol, rounding=noise.by)
