@@ -97,7 +97,7 @@ MENDED = {  # fn, a point, what is said; the same as advised, and its second der
     "a plain number is chosen": (
         sinc_by_where,
         zeros(),
-        "1 - x**2 / 6 is to be chosen near 0",
+        "in the place of sin(x)/x is 1 - x**2 / 6",
         sinc_by_a_series,
         [-1 / 3, -1 / 3],
     ),

@@ -11,7 +11,7 @@ from double_backward.diagnosis.preparation import smaller_inputs
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch):
-    monkeypatch.setattr(diagnosis, "LARGE", 50)
+    monkeypatch.setattr(diagnosis, "LARGE_INPUTS", 50)
     monkeypatch.setattr(smaller_inputs, "ENOUGH", 16)
 
 
