@@ -551,8 +551,11 @@ def _without_what_is_left_of_zero(line, found, g):
     gradient of a bias that a norm takes away again: they are small beside the largest, and most are
     others a few last digits away. Weighed by their size, they would count as much as all else."""
     size = torch.maximum(g.abs(), found.of_g.abs()).nan_to_num(0.0, 0.0, 0.0)
-    least = (size > 0) & (size <= LEFT_OF_ZERO * size.max() if len(size) else size > 0)
-    near = [one.g for _, one in _nearby_changes(line, torch.float64)] if least.any() else []
+    largest = size.max() if len(size) else 0.0
+    least = (size > 0) & (size <= LEFT_OF_ZERO * largest)
+    if not least.any():
+        return found, g
+    near = [one.g for _, one in _nearby_changes(line, torch.float64)]
     moved = [(there - g).abs()[least] > COUNTS * g.abs()[least] for there in near]
     if not moved or torch.stack(moved).any(0).double().mean() < SHARE:
         return found, g

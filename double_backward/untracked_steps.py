@@ -42,13 +42,10 @@ ALL_STEPS = DETACHING | LEAVING | OF_FN | {"inference": "torch.inference_mode()"
 DATA = inspect.getattr_static(torch.Tensor, "data")  # the descriptor behind tensor.data
 GRAD = inspect.getattr_static(torch.Tensor, "grad")
 OF_GRAD = "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"
-LEAVING_METHODS = {"detach": "detach", "detach_": "detach", "item": "item", "tolist": "tolist"}
-LEAVING_METHODS |= {
-    "numpy": "numpy",
-    "__array__": "numpy",
-    "__float__": "float",
-    "__int__": "float",
-}
+LEAVING_METHODS = {
+    "detach": "detach", "detach_": "detach", "item": "item", "tolist": "tolist",
+    "numpy": "numpy", "__array__": "numpy", "__float__": "float", "__int__": "float",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

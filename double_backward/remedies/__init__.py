@@ -664,10 +664,8 @@ def _objections(truth):
     objections = {way: _objection(truth, way) for way in ways_of(truth.call.function)}
     reasons = objections.values()
     if operator_of(truth.call.function) and STILL_LEAVES_TORCH in reasons and None not in reasons:
-        why = messages.still_wrong(truth) or STILL_LEAVES_TORCH
-        return {
-            way: why if said == STILL_LEAVES_TORCH else said for way, said in objections.items()
-        }
+        why = {STILL_LEAVES_TORCH: messages.still_wrong(truth) or STILL_LEAVES_TORCH}
+        return {way: why.get(said, said) for way, said in objections.items()}
     return objections
 
 

@@ -40,9 +40,7 @@ from double_backward.surroundings import EMPTY
 NEXT_TRIAL = 4  # the next trial comes after this many times as many calls
 SOON = 2  # the same factor where the last trial could not tell much
 SEVERAL = 8  # after this many kinds, each of which is tried, a Function is watched
-FURTHER_KINDS = (
-    32  # how many further kinds are tried, which do other operations or have other numbers
-)
+FURTHER_KINDS = 32  # so many more are tried, which do other operations or have other numbers
 UNWATCHED_KINDS = 64  # how many kinds are known without watching
 
 

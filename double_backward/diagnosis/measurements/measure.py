@@ -271,8 +271,8 @@ def _with_doubts(probe, line, expected):
         if second.by_input.says_nothing:  # the rounding is larger than what it should excuse
             second = check.in_doubt(expected, second)
             found = expected, first, second
-        unclear = second.by_input.outcome is Outcome.UNCLEAR
-        wrong = first.outcome is Outcome.WRONG or second.bad or unclear
+        wrong = first.outcome is Outcome.WRONG or second.bad
+        wrong |= second.by_input.outcome is Outcome.UNCLEAR
     if not wrong or noise.is_clean:
         return *found, False
     rounded = check.measure(line, atol=expected.atol, rounding=noise.by)

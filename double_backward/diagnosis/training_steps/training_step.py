@@ -709,9 +709,8 @@ def _kept(call: Call, room: int, any_numbers: tuple) -> _Kind:
 def _copied(call: Call, room: int) -> _Kind:
     args, size = list(call.given), _elements(call.given)
     kept = [] if size > min(room, TOO_LARGE) else [as_leaf(arg) for arg in args]
-    smaller = (
-        [] if size <= LARGE_INPUTS else [(part, change_of(args, part)) for part in cut_down(args)]
-    )
+    parts = cut_down(args) if size > LARGE_INPUTS else []
+    smaller = [(part, change_of(args, part)) for part in parts]
     own = {p for p, arg in enumerate(args) if isinstance(arg, torch.nn.Parameter)}
     draws = call.state.draws
     state = call.state.with_draws(draws and draws.own())  # the states of all generators take 40 KB
