@@ -66,7 +66,8 @@ BENDS = {  # steps of second differences
 # something was changed.
 OTHER_CODE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 1e-1, torch.float16: 1e-1}
 TELLS = 1e-6  # of a gradient: where it changes by less, a lost path would not show
-LEFT_OF_ZERO = 1e-12  # of the largest: what is smaller is what rounding leaves of 0
+# Of the largest: what is smaller may be what rounding leaves of 0.
+LEFT_OF_ZERO = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 1e-12}
 LOST_SHARE = 1e-3  # a path that keeps less than this share of its value in float64 is lost
 TOLD = 1e-3  # a resolution worse than this is told
 TOO_ROUGH = 0.02  # with a resolution worse than this nothing is called right, unless rtol= says so
@@ -503,21 +504,16 @@ def _by_tangents(line, rtol, atol, dtype, here, n, grads):
     values, g = here[:n], here[n:]
     if not tangents.agree(found, values, g):
         raise tangents.Lost("another result with tangents")
-    found, g = _without_what_is_left_of_zero(line, found, g)
+    at = cache(lambda h: _or_nan(line, h, here))
+    beside = at(BESIDE)
+    dtype = dtype or _precision(line, beside[beside != here])
+    change, g = _without_what_is_left_of_zero(line, found.of_g, g, dtype)
     here = torch.cat([values, g])
-    up, down = (_or_nan(line, h, here) for h in (BESIDE, -BESIDE))
-    dtype = dtype or _precision(line, up[up != here])
-    if dtype is torch.float32:
-        step = STEPS[dtype][0][0]
-        up, down = (_or_nan(line, h, here) for h in (step, -step))
-    else:
-        step = BESIDE
-    change = found.of_g
     by_differences = cache(lambda: _by_differences(line, rtol, atol, dtype, None, here, n, grads))
-    if not _is_confirmed(change, g, up[n:], down[n:], step, dtype, by_differences):
+    if not _is_confirmed(change, g, lambda h: at(h)[n:], dtype, by_differences):
         return _doubting(by_differences(), change)
-    known_at = {0.0: values, step: up[:n], -step: down[:n]}
-    sizes = _sizes(values)
+    sizes, coarse = _sizes(values), STEPS[dtype][0][0]
+    known_at = {0.0: values} | {h: at(h)[:n] for h in (coarse, -coarse)}
     y = slope(
         lambda h: (known_at[h] if h in known_at else _values_or_nan(line, h, values)) / sizes,
         dtype,
@@ -546,20 +542,20 @@ def _by_tangents(line, rtol, atol, dtype, here, n, grads):
     )
 
 
-def _without_what_is_left_of_zero(line, found, g):
-    """The same, with 0 for the elements of G that are what rounding leaves of it, as in the
+def _without_what_is_left_of_zero(line, change, g, dtype):
+    """A change and G, with 0 for the elements of G that are what rounding leaves of it, as in the
     gradient of a bias that a norm takes away again: they are small beside the largest, and most are
     others a few last digits away. Weighed by their size, they would count as much as all else."""
-    size = torch.maximum(g.abs(), found.of_g.abs()).nan_to_num(0.0, 0.0, 0.0)
+    size = torch.maximum(g.abs(), change.abs()).nan_to_num(0.0, 0.0, 0.0)
     largest = size.max() if len(size) else 0.0
-    least = (size > 0) & (size <= LEFT_OF_ZERO * largest)
+    least = (size > 0) & (size <= LEFT_OF_ZERO[dtype] * largest)
     if not least.any():
-        return found, g
-    near = [one.g for _, one in _nearby_changes(line, torch.float64)]
+        return change, g
+    near = [one.g for _, one in _nearby_changes(line, dtype)]
     moved = [(there - g).abs()[least] > COUNTS * g.abs()[least] for there in near]
     if not moved or torch.stack(moved).any(0).double().mean() < SHARE:
-        return found, g
-    return found._replace(of_g=found.of_g.masked_fill(least, 0.0)), g.masked_fill(least, 0.0)
+        return change, g
+    return change.masked_fill(least, 0.0), g.masked_fill(least, 0.0)
 
 
 def _exact(change, dtype):
@@ -589,25 +585,41 @@ def _least(y, dtype):
     return min(RTOL[dtype], max(FOLLOWED[dtype], noise.nan_to_num(1.0).item()))
 
 
-def _is_confirmed(change, g, up, down, h, dtype, by_differences):
+def _is_confirmed(change, g, at, dtype, by_differences):
     """Whether one central difference is near the change by tangents, and its two sides are near
-    each other. They are not at a kink or a jump, nor where a tangent was lost without an error, as
-    in a bisection. Where the one is near, but not to RTOL, all differences decide."""
-    there, kink = (up - down) / (2 * h), (up + down - 2 * g) / h
-    off, sizes = (there - change).abs(), change.abs() + there.abs()
-    rounded = 64 * torch.finfo(dtype).eps * (g.abs() + g.abs().mean()) / h
+    each other; or two, in which a bend shows as one. They are not at a kink or a jump, nor where a
+    tangent was lost without an error, as in a bisection. Where they are near, but not to RTOL, all
+    differences decide."""
     own, beside = ROUGHLY
-    allowed = own * sizes + beside * sizes.nanmean() + rounded
-    near = (off <= allowed) & (kink.abs() <= allowed)
-    if not (near | ~g.isfinite()).all():
+    near = torch.zeros_like(g, dtype=torch.bool)
+    for there, kink, h in _central_differences(g, at, dtype):
+        off, sizes = (there - change).abs(), change.abs() + there.abs()
+        rounded = 64 * torch.finfo(dtype).eps * (g.abs() + g.abs().mean()) / h
+        allowed = own * sizes + beside * sizes.nanmean() + rounded
+        near |= (off <= allowed) & (kink.abs() <= allowed) | ~g.isfinite()
+        if near.all():
+            break
+    else:
         return False
-    nearer = off <= RTOL[dtype] * sizes + rounded
-    if (nearer | ~g.isfinite()).all():
+    nearer = (off <= RTOL[dtype] * sizes + rounded) | ~g.isfinite()
+    if nearer.all():
         return True
     closer = by_differences().by_input
     off = (closer.value - change).abs()
     nearer |= ~(off > 5 * closer.error + RTOL[dtype] * sizes + rounded)
-    return bool((nearer | ~g.isfinite()).all())
+    return bool(nearer.all())
+
+
+def _central_differences(g, at, dtype):
+    """The first pair of `STEPS`: by the coarse step alone, then by Richardson's extrapolation from
+    both. With each come what its two sides differ by, and its smallest step."""
+    coarse, fine = STEPS[dtype][0]
+    by_coarse, bend = (at(coarse) - at(-coarse)) / (2 * coarse), at(coarse) + at(-coarse) - 2 * g
+    yield by_coarse, bend / coarse, coarse
+    ratio = coarse / fine
+    by_fine, less = (at(fine) - at(-fine)) / (2 * fine), at(fine) + at(-fine) - 2 * g
+    there = by_fine + (by_fine - by_coarse) / (ratio**2 - 1)
+    yield there, (ratio * less / fine - bend / coarse) / (ratio - 1), fine
 
 
 def _values_or_nan(line, h, like):
@@ -1217,17 +1229,18 @@ def _compared(expected, change, v, terms):
     counting = right.abs()[right.abs() > COUNTS * right.abs().max()] if len(right) else right
     by_grad_out = change is expected.by_grad_out and expected.linear
     digits_of_0 = (10 if expected.exact or by_grad_out else 1) * error
-    tells = right.norm() > 100 * floor + digits_of_0 and _tells(expected.g, change.value, v)
+    tells = right.norm() > 100 * floor + digits_of_0 and _tells(expected, change.value, v)
     least = counting.min().item() if tells else 0.0
     wrong = (right.sum() - got).abs() > allowed
     outcome = Outcome.WRONG if wrong else Outcome.RIGHT
     return Compared(outcome, *about, allowed=allowed.item(), least=least)
 
 
-def _tells(g, change, v):
+def _tells(expected, change, v):
     """Whether there is more to get wrong than what rounding leaves of 0."""
-    sizes = torch.maximum(g.abs(), change.abs())
-    return bool(sizes[v != 0].max() > LEFT_OF_ZERO * sizes[sizes.isfinite()].max())
+    sizes = torch.maximum(expected.g.abs(), change.abs())
+    least = LEFT_OF_ZERO[expected.dtype] * sizes[sizes.isfinite()].max()
+    return bool(sizes[v != 0].max() > least)
 
 
 def _weighed(v, change):

@@ -441,5 +441,8 @@ def _apart(t):
 
 
 def agree(found: Changes, values: Tensor, g: Tensor) -> bool:
-    """Whether outputs and G are the same with tangents as without."""
-    return close(found.values, values) and close(found.g, g)
+    """Whether outputs and G are the same with tangents as without, but for the last digits of
+    float32 where all numbers are such: torch has other kernels for what has a tangent."""
+    single = all(torch.equal(t, t.float().double()) for t in (*found[:2], values, g))
+    pairs = (found.values, values), (found.g, g)
+    return all(close(a.float(), b.float()) if single else close(a, b) for a, b in pairs)

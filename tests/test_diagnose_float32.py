@@ -141,6 +141,30 @@ def test_a_copy_of_the_input_stays_wrong_at_every_scale(scale):
     assert diagnose(clamped_cube, point(scale)).verdict == "silently_wrong"
 
 
+def in_float32_alone(act, norm):
+    """A net whose norm has another kernel for what carries a tangent, handed float64."""
+    first, last = torch.nn.Linear(3, 5), torch.nn.Linear(5, 1)
+    return lambda x: last(act(norm(first(x.float()))))
+
+
+NORMS = {
+    "batch": lambda: torch.nn.BatchNorm1d(5),
+    "layer": lambda: torch.nn.LayerNorm(5),
+    "group": lambda: torch.nn.GroupNorm(1, 5),
+    "none": torch.nn.Identity,
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_net_with_a_norm_is_judged_in_float32_alone(norm, seed):
+    torch.manual_seed(seed)
+    right, wrong = (in_float32_alone(act, NORMS[norm]()) for act in (sinh, SinhBad.apply))
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    assert diagnose(right, x).verdict == "supported"
+    assert diagnose(wrong, x).verdict == "silently_wrong"
+
+
 WEIGHTS = torch.linspace(-1, 1, 20).view(4, 5)
 LARGE = torch.nn.Sequential(torch.nn.Linear(4, 2000), torch.nn.Tanh(), torch.nn.Linear(2000, 1))
 STAYS = {  # in float32, by what it holds or does

@@ -792,7 +792,7 @@ SAID = {
         "huber at its corner": (
             saving(huber, same, lambda g, x: g * x.clamp(-1, 1)),
             "elements_not_checked",
-            x(0.3, 1.0, -1.0),
+            x(0.3, -0.4, 1.0),
         ),
         "solver": (StoppedEarly.apply, "", x()),
         "checkpoint": (lambda x: checkpoint(net, x, use_reentrant=False), "other_leaves", many),

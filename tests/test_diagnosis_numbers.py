@@ -167,6 +167,14 @@ def test_elements_at_a_kink_are_counted():
     found = diagnose(torch.relu, torch.tensor([0.0, 0.5, 1.0], requires_grad=True))
     (said,) = [f.message for f in found.findings if f.code == "elements_not_checked"]
     assert said.startswith("1 of 3 elements were not checked")
+    assert found.verdict == "supported"
+
+
+def test_nothing_is_right_where_most_elements_are_at_a_kink():
+    found = diagnose(torch.relu, torch.tensor([0.0, 0.5, 0.0], requires_grad=True))
+    assert found.read_first.code == "elements_not_checked"
+    assert found.read_first.message.startswith("2 of 3 elements were not checked")
+    assert found.verdict == "not_checked"
 
 
 # Its second backward works only while the first graph is retained.

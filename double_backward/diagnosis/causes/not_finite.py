@@ -83,7 +83,7 @@ def _here(probe):
         return Here.STEEP
     if not math.isfinite(wide + near):
         return Here.STEEP
-    if near <= LEFT_OF_ZERO * abs(middle) or near * LIKE_SQUARES < wide:
+    if near <= LEFT_OF_ZERO[torch.float64] * abs(middle) or near * LIKE_SQUARES < wide:
         return Here.SMOOTH
     return Here.KINK if near * LIKE_STEPS < wide else Here.STEEP
 

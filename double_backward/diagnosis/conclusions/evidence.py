@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from double_backward.check import EXACT, INEXACT, TOO_ROUGH, Outcome
+from double_backward.check import EXACT, INEXACT, SHARE, TOO_ROUGH, Outcome
 from double_backward.untracked_steps import Step
 
 from ..causes.habits import Habits
@@ -93,6 +93,13 @@ class Evidence:
     def too_rough(self) -> bool:
         """Whether what looks right was compared too roughly to be called right."""
         return self.measured.resolution > max(TOO_ROUGH, 2 * (self.measured.rtol or 0.0))
+
+    @property
+    def mostly_unknown(self) -> bool:
+        """Whether too few elements of what looks right were compared to call it right."""
+        right = [row for row in self.rows if row.outcome is Outcome.RIGHT]
+        few = any(row.elements - row.unchecked < SHARE * row.elements for row in right)
+        return few and not self.measured.drowned
 
     @property
     def meant(self) -> tuple[str, ...]:

@@ -623,8 +623,8 @@ BESIDES = {
         words.elements_not_checked,
         "{unchecked} of {elements} elements were not checked: finite differences cannot be "
         "trusted there (a kink, noise, or an element that is far smaller than the others). To "
-        "check these, pass a point beside this one, or a part by itself.",
-        severity=WARNING,
+        "check these, pass a point beside this one, or a part by itself.{too_few}",
+        severity=lambda e: ERROR if e.mostly_unknown else WARNING,
     ),
     "differences_disagree": Rule(
         (1, "gradcheck"),

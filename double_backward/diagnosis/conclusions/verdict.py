@@ -51,5 +51,5 @@ def verdict_of(e: Evidence, convicted: Iterable[Verdict]) -> Verdict:
     if against:
         return min(against, key=list(Verdict).index)
     known = e.measured.telling and not (e.inexact or e.unasked or unclear or e.not_apart)
-    known = known and not e.too_rough
+    known = known and not (e.too_rough or e.mostly_unknown)
     return Verdict.SUPPORTED if known else Verdict.NOT_CHECKED

@@ -634,7 +634,8 @@ def not_finite(e: Evidence) -> str:
 
 def differences_disagree(e: Evidence) -> str | None:
     """Why nothing is said of it, where nobody else knows why."""
-    known = e.too_rough or e.raises_beside or e.inexact or e.not_apart or e.unasked
+    rough = e.too_rough or e.mostly_unknown
+    known = rough or e.raises_beside or e.inexact or e.not_apart or e.unasked
     if e.verdict is not Verdict.NOT_CHECKED or known or e.measured.drowned:
         return None
     unclear = (row.text for row in e.rows if row.outcome is Outcome.UNCLEAR and row.text)
@@ -743,7 +744,12 @@ def elements_not_checked(e: Evidence) -> Filled:
     worst = max(rows, key=lambda row: row.unchecked, default=None)
     if worst is None or not worst.unchecked:
         return None
-    return {"unchecked": worst.unchecked, "elements": worst.elements}
+    too_few = Phrase(" What is left is too little to call it right.")
+    return {
+        "unchecked": worst.unchecked,
+        "elements": worst.elements,
+        "too_few": too_few if e.mostly_unknown else "",
+    }
 
 
 def computes_in_16_bits(e: Evidence) -> Filled:
