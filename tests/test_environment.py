@@ -89,7 +89,7 @@ def test_every_pin_takes_every_python_that_is_promised():
 
 def test_the_pythons_are_those_of_the_readme():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    start = readme[readme.index("## Start") : readme.index("## The six lessons")]
+    start = readme[readme.index("## Start") : readme.index("## The lessons")]
     assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in start
     assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
 

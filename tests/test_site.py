@@ -269,7 +269,8 @@ def test_front_page(served, opened):
     assert len(page.query_selector_all("small")) == len(LESSONS)
     rows = survey.table.read()
     wrong = len(survey.table.read_as(rows, survey.table.WRONG))
-    assert f"{wrong} of the {len(survey.table.counted(rows))}" in page.inner_text("article")
+    counted = len(survey.table.counted(rows))
+    assert f"{wrong} of {counted} published Functions and operators" in page.inner_text("article")
     description = page.get_attribute("meta[name=description]", "content")
     assert "second derivative" in description
     visible = page.evaluate("""() => [...document.querySelectorAll(
