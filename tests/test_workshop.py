@@ -586,6 +586,8 @@ def test_of_a_text_is_asked_again_what_it_asks_or_how_it_ends():
     assert asks("It has a line. Follow it.") == "Follow it."
     assert asks(f"Is it {'very ' * 40}large? Or small?") == "Or small?"
     assert asks("Which?\n\n- this\n- that") == ""
+    assert asks("Two:\n\n1. Is it? And why?\n2. Which?") == "1. Is it? And why?\n2. Which?"
+    assert asks("1. Is it?\n2. It is.") == asks("1. 做这个。\n2. 做那个。") == ""
     assert asks("It changes z. (z is x * 1: x is a leaf.) Are the derivatives still 1 and 2?") == (
         "Are the derivatives still 1 and 2?"
     )

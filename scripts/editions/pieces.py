@@ -268,7 +268,13 @@ def with_questions(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 
 def question(words):
-    """From the first sentence that asks, or else the last one; one line, if there are several."""
+    """From the first sentence that asks, or else the last one; one line, if there are several.
+
+    Of a list all of it, where each item asks.
+    """
+    items = re.findall(r"^\d+\. .*", words, re.MULTILINE)
+    if items and all(re.search("[?？]", item) for item in items):
+        return "\n".join(items)
     if re.search(r"^(?:- |\d+\. |\||```|\$\$)", words, re.MULTILINE):
         return ""
     words = ASIDE.sub("", words.replace("\n", " ")).strip()
