@@ -1,6 +1,7 @@
 """The workshop's editions: complete, without answers for students, sound in a browser offline."""
 
 import inspect
+import itertools
 import json
 import re
 import shutil
@@ -542,6 +543,26 @@ def test_what_is_no_slide_and_what_is_whole(lesson):
     for cell in cells:  # each on one slide
         if cell.cell_type == "code" and (code := squeezed(pieces.for_a_room(cell.source))):
             assert sum(code in page for page in pages) == 1, cell.source
+
+
+ABOVE = re.compile(r"\babove\b|上面")
+# But not below a number, or below what is named.
+BELOW = re.compile(r"\bbelow\b(?! (?:it|an?|three)\b)|(?<![表行图])下面")
+
+
+@every_lesson
+def test_a_slide_points_at_nothing_that_is_not_on_it(lesson):
+    """Until the exercises, which are in the notebook that a room has open then."""
+    made, _ = placed(*core(lesson))
+    turn = words_of(language_of(lesson))["turn"]
+    for slide in itertools.takewhile(lambda slide: turn not in slide.heading, made):
+        for number, piece in enumerate(slide.pieces):
+            if piece.kind in ("code", "output", "picture"):
+                continue
+            assert not ABOVE.search(piece.words), piece.words
+            shown = {each.kind for each in slide.pieces[number + 1 :]} - {"text", "question"}
+            for found in BELOW.finditer(piece.words):
+                assert shown or "\n" in piece.words[found.end() :], piece.words
 
 
 def test_a_prediction_is_asked_before_its_code_and_answered_after_it():
