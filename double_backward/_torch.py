@@ -81,6 +81,7 @@ NAMES = {  # private name -> what it is used for
     "torch._ops.OpOverload.__call__": "where an operator is called",
     "torch._ops.OpOverloadPacket": "a registered operator",
     "torch._ops.OpOverloadPacket.__call__": "where an operator is called",
+    "torch._add_batch_dim": "to make a batch of gradients",
     "torch._remove_batch_dim": "the first of batched gradients",
     "torch.utils._python_dispatch.TorchDispatchMode": "to see each operation",
     "torch.utils.hooks.BackwardHook.__init__": "where the hooks of a module are called",
@@ -648,6 +649,37 @@ def unbatched(value: Any) -> Any:
             break
         value = torch._remove_batch_dim(value, level, 1, 0)[0]
     return value
+
+
+def one_by_one(function: Callable, given: Iterable[Any]) -> Any:
+    """What a function returns for each gradient of a batch by itself, as a batch again."""
+    given = list(given)
+    for level in range(3, 0, -1):  # the innermost first
+        parts = [torch._remove_batch_dim(g, level, 0, 0) if is_batched(g) else g for g in given]
+        inside = [is_batched(g) and bool(len(p)) for g, p in zip(given, parts, strict=True)]
+        if any(inside):
+            break
+    else:
+        with outside_batches():
+            return function(*given)
+    count = next(len(part) for part, there in zip(parts, inside, strict=True) if there)
+    found = []
+    for number in range(count):
+        pairs = zip(parts, given, inside, strict=True)
+        found.append(one_by_one(function, [p[number] if there else g for p, g, there in pairs]))
+    if not isinstance(found[0], tuple):
+        return _as_batch(found, level)
+    return tuple(_as_batch(each, level) for each in zip(*found, strict=True))
+
+
+def _as_batch(results: Iterable[Any], level: int) -> Any:
+    """A batch of gradients, some of which may be None."""
+    known = next((each for each in results if each is not None), None)
+    if known is None:
+        return None
+    with outside_batches():
+        each = [torch.zeros_like(known) if one is None else one for one in results]
+        return torch._add_batch_dim(torch.stack(each), 0, level)
 
 
 def behind_vmap(function: Any) -> Any:

@@ -36,6 +36,7 @@ from ._torch import (
     metadata_of,
     of_nodes_replaced,
     of_operators_replaced,
+    one_by_one,
     outside_batches,
     overload_called,
     plain,
@@ -354,7 +355,12 @@ def is_continuous(t):
 
 
 class Listener:
-    """Base class for those that are told of calls. Its methods do nothing."""
+    """Base class for those that are told of calls. Its methods do nothing.
+
+    `one_by_one` is True if a backward is to get the gradients of a batch one by one.
+    """
+
+    one_by_one = False
 
     def begins(self):
         """Called when the listener begins to listen, which it did not do before."""
@@ -734,7 +740,10 @@ def _backward(method):
         _thread.backwards += 1
         try:
             with _watching(watch):
-                grads = method(self, *grad_outs)
+                if any(map(is_batched, given)) and _takes_no_batches(self):
+                    grads = one_by_one(lambda *g: method(self, *([list(g)] if boxed else g)), given)
+                else:
+                    grads = method(self, *grad_outs)
         finally:
             _thread.backwards -= 1
         if not recorded or not _is_heard(self):
@@ -752,6 +761,12 @@ def _backward(method):
         return grads
 
     return apply
+
+
+def _takes_no_batches(node):
+    """Whether the backward of a node gets the gradients of a batch one by one."""
+    ours = getattr(custom_of(node), "is_ours", False)
+    return not ours and not is_traced() and any(each.one_by_one for each in _once_each())
 
 
 def _let_go(node):

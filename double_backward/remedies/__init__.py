@@ -483,6 +483,9 @@ def unknown(names: Iterable[type | str]) -> list[str]:
 class _Recompute(_Remedy):
     NAME = "recompute_intermediates"
     UNCHECKED, SAID, LOST = "left alone", "left {} alone", "not repaired"
+    # What is computed again makes paths to backwards that torch alone would not come to with a
+    # batch, and one that uses `.data` would end the process.
+    one_by_one = True
 
     def called(self, call):
         super().called(call)
