@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from torch.autograd.function import FunctionCtx
 
 from . import operators
 from .methods import has_setup_context
-from .places import OURS, TORCH, Place, place_in
+from .places import OURS, TORCH, Place, is_in_notebook, place_in
 
 METHODS = FunctionType, staticmethod, classmethod
 
@@ -67,7 +68,10 @@ class Save(NamedTuple):
     @property
     def told(self) -> str:
         """The function and the place, "Base.forward, package/module.py:12"."""
-        return f"{self.code.co_qualname.split('<locals>.')[-1]}, {self.place}"
+        name = self.code.co_qualname.split("<locals>.")[-1]
+        if is_in_notebook(self.place.file):
+            return replace(self.place, function=name).said()
+        return f"{name}, {self.place}"
 
 
 @contextmanager

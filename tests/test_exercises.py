@@ -322,6 +322,28 @@ MISTAKES = {  # of learners: the exercise, what is said of it, and what they cha
         - return torch.linalg.slogdet(A)[1]
         + return torch.linalg.slogdet(A)
     """,
+    "a formula that overflows": """log_cosh: The first inf or nan is the result of cosh here: forward
+        - return size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
+        + return torch.log(torch.cosh(x))
+    """,
+    "a backward that overflows": """log_cosh: The first inf or nan is the result of sinh here: back
+        - return grad_out * torch.tanh(x)
+        + return grad_out * torch.sinh(x) / torch.cosh(x)
+    """,
+    "a division by each entry": """log_det: That is grad_out / A. It divides by each entry
+        - return grad_out * torch.linalg.inv(A).T
+        + return grad_out / A
+    """,
+    "all saved tensors as one": """sigmoid: out is all of ctx.saved_tensors, a tuple. Take it apart
+        - (out,) = ctx.saved_tensors
+        + out = ctx.saved_tensors
+    """,
+    "a tuple inside the tuple": """tanh_exp: A tuple inside the tuple that forward returns is not an
+        - return (expx - expnegx) / (expx + expnegx), expx, expnegx
+        + return (expx - expnegx) / (expx + expnegx), (expx, expnegx)
+        - out, _expx, _expnegx = TanhExp.apply(x)
+        + out, _both = TanhExp.apply(x)
+    """,
     "what SciPy returns in the place of its function": """\
 dawson: in_numpy takes the function itself, and the tensors after it: in_numpy(function, x).
         - return in_numpy(dawsn, x)

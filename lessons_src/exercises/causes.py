@@ -217,6 +217,39 @@ def in_float32(fn: Callable, setting: Setting, pairs: list[Pair]) -> str:
     )
 
 
+class Breaking(TorchDispatchMode):
+    """Notes the first operation that makes inf or nan of numbers, and its line."""
+
+    name = where = ""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not self.where and _is_broken(result) and not any(map(_is_broken, args)):
+            self.name = func.overloadpacket.__name__
+            self.where = readers_line(sys._getframe(1))
+        return result
+
+
+def _is_broken(t):
+    return isinstance(t, Tensor) and t.is_floating_point() and not t.isfinite().all()
+
+
+def of_inf(fn: Callable, setting: Setting, pair: Pair) -> str:
+    """What to say if a number of the reader's is inf or nan, and the true one is not."""
+    if (pair.yours.isfinite() | ~pair.true.isfinite())[pair.differs].all():
+        return ""
+    with Breaking() as seen:
+        first(fn, setting)
+    if not seen.where:
+        return ""
+    return Phrase(
+        "The first inf or nan is the result of {} here: {}. Rewrite the formula so that no step "
+        "gives one.",
+        seen.name,
+        seen.where,
+    )
+
+
 def to_save(ctx: object) -> str:
     """How to keep what stands on ctx."""
     return assigned(ctx) or Phrase("Use save_for_backward.")

@@ -52,7 +52,7 @@ ADVICE = {
     "has more. Nor would a number have a graph: compute with {0} itself.",
     r"\.forward\(\) .*positional argument": "forward gets ctx, and then what apply is called with.",
     r"\.backward\(\) .*positional argument": "backward gets ctx, and then one gradient for each "
-    "output of forward.",
+    "output of forward. A tuple inside the tuple that forward returns is not an output.",
     r"Can't call numpy\(\).*\nbackward": "In a backward that is differentiated again, detach turns "
     "this error into a wrong number. Stay in torch, or put the NumPy code into a Function with a "
     "backward of its own.",
@@ -158,7 +158,9 @@ def _advice(error, frames):
         if "NoneType" in text and (name := _in_backward(frame, lambda v: v is None)):
             said = "{} is None here: that output was not used (set_materialize_grads(False))."
             return Phrase(said, name)
-        if re.search(r"\btuple\b", text) and (name := _in_backward(frame, _are_saved)):
+        if re.search(r"\btuple\b|converted to an index", text) and (
+            name := _in_backward(frame, _are_saved)
+        ):
             return Phrase(
                 "{0} is all of ctx.saved_tensors, a tuple. Take it apart: ({0},) = "
                 "ctx.saved_tensors",

@@ -156,7 +156,11 @@ def check_value(task, fn, setting):
     pair = Pair("value", out.detach().to(dtype), true.to(dtype), given, setting.note)
     if pair.wrong:
         asked = Phrase("It should be {}.", task.asks)
-        advice = survived(causes.in_float32, fn, setting, [pair]) or asked
+        advice = (
+            survived(causes.of_inf, fn, setting, pair)
+            or survived(causes.in_float32, fn, setting, [pair])
+            or asked
+        )
         wrong(Phrase("the value is wrong {}.", pair.said), advice)
 
 
@@ -247,21 +251,21 @@ def check_first_derivative(task, fn):
         found = [survived(first_pairs, task, fn, Setting(args)) for args in task.wide[:1]]
         return causes.of_first_derivative(task, fn, name, ones, uneven, list(filter(None, found)))
 
-    for group in ones + uneven:
-        _compare_first(group, advise)
+    for setting, group in zip([*task.plain] * 2, ones + uneven, strict=True):
+        _compare_first(fn, setting, group, advise)
     for setting in task.plain:
         _check_memory(task, fn, setting)
     for setting in [*task.more, *task.single]:
         check_value(task, fn, setting)
-        _compare_first(first_pairs(task, fn, setting))
+        _compare_first(fn, setting, first_pairs(task, fn, setting))
 
 
-def _compare_first(group, advise=lambda name: ""):
+def _compare_first(fn, setting, group, advise=lambda name: ""):
     for pair in group:
         if pair.wrong:
             by = Phrase(" with respect to {}", pair.what) if len(group) > 1 else ""
             fact = Phrase("the first derivative{} is wrong {}.", by, pair.said)
-            wrong(fact, advise(pair.what))
+            wrong(fact, survived(causes.of_inf, fn, setting, pair) or advise(pair.what))
 
 
 def first_pairs(task, fn, setting, plain=False, between=()):

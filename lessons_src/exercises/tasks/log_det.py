@@ -28,6 +28,8 @@ TASK = Task(
     slips={
         "That is grad_out times the inverse. It should be the transposed inverse: which entry "
         "stands beside dA_ij?": lambda g, A: g * torch.linalg.inv(A),
+        "That is grad_out / A. It divides by each entry: it should be the inverse of the matrix, "
+        "transposed.": lambda g, A: g / A,
         "The sign is wrong: log det grows with A, where the inverse is positive.": (
             lambda g, A: -g * torch.linalg.inv(A).t()
         ),

@@ -14,7 +14,7 @@ def _length(x):
 TASK = Task(
     "normalise",
     3,
-    "x / sqrt(sum of x²)",
+    "x / sqrt(sum of x²), with the sum over all elements",
     lambda x: x / _length(x),
     [
         "backward needs y and r. Which of the two is an output already, and what is the other?",
