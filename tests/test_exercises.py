@@ -322,7 +322,7 @@ MISTAKES = {  # of learners: the exercise, what is said of it, and what they cha
         - return torch.linalg.slogdet(A)[1]
         + return torch.linalg.slogdet(A)
     """,
-    "a formula that overflows": """log_cosh: The first inf or nan is the result of cosh here: forward
+    "a formula that overflows": """log_cosh: The first inf or nan is the result of cosh here: for
         - return size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
         + return torch.log(torch.cosh(x))
     """,
