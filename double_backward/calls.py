@@ -355,12 +355,9 @@ def is_continuous(t):
 
 
 class Listener:
-    """Base class for those that are told of calls. Its methods do nothing.
+    """Base class for those that are told of calls. Its methods do nothing."""
 
-    `one_by_one` is True if a backward is to get the gradients of a batch one by one.
-    """
-
-    one_by_one = False
+    one_by_one = False  # whether a backward is to get the gradients of a batch one by one
 
     def begins(self):
         """Called when the listener begins to listen, which it did not do before."""

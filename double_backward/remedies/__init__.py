@@ -483,9 +483,10 @@ def unknown(names: Iterable[type | str]) -> list[str]:
 class _Recompute(_Remedy):
     NAME = "recompute_intermediates"
     UNCHECKED, SAID, LOST = "left alone", "left {} alone", "not repaired"
-    # What is computed again makes paths to backwards that torch alone would not come to with a
-    # batch, and one that uses `.data` would end the process.
-    one_by_one = True
+
+    def begins(self):
+        super().begins()
+        self.one_by_one = False
 
     def called(self, call):
         super().called(call)
@@ -504,6 +505,9 @@ class _Recompute(_Remedy):
             if asked.outcome is None:
                 self.note("right already", function, call)
                 return grads
+            # What is computed again makes paths to backwards that torch alone would not come to
+            # with a batch, and one that uses `.data` would end the process.
+            self.one_by_one = True
             again = _again(call, grad_outs, grads, asked.outcome, asked.memory)
             self.note("repaired", function, call)
             return again
