@@ -7,6 +7,7 @@ import torch
 from made_functions import cubic
 from torch import nn
 from torch.autograd import Function, grad
+from torch.utils.checkpoint import checkpoint
 
 from double_backward import diagnose, diagnose_all
 from double_backward.untracked_steps import ALL_STEPS as KINDS
@@ -258,10 +259,18 @@ def a_function():
     g.sum().backward()
 
 
+def a_reentrant_checkpoint():
+    leaf().sum().backward()  # for another gradient
+    checkpoint(torch.sin, x := leaf(), use_reentrant=True).sum().backward(create_graph=True)
+    (x.grad**2 + x**2).sum().backward()
+
+
 SILENT = [with_graph, logged, by_hand, by_an_optimizer, masked, anew, hook_that_looks, normalised]
 
 
-@pytest.mark.parametrize("step", [*SILENT, a_function], ids=lambda step: step.__name__)
+@pytest.mark.parametrize(
+    "step", [*SILENT, a_function, a_reentrant_checkpoint], ids=lambda step: step.__name__
+)
 def test_what_cuts_none_is_not_told(step):
     found = diagnose_all(step)
     assert found.itself == (), found

@@ -92,6 +92,7 @@ class _WatchStep(WatchFn):
         self.numbers: dict[int, tuple[Any, Step]] = {}  # id of a float or array -> it and its step
         self.arrays: dict[int, tuple[Step, ...]] = {}  # address of an array's numbers -> its steps
         self.block: Step | None = None  # the no_grad that is open
+        self.recorded = False  # whether the last .backward() had create_graph
         self.cuts: dict[Step, Cut] = {}
         self.over = False
         self.left = False  # whether this mode was left for torch.compile
@@ -158,7 +159,9 @@ class _WatchStep(WatchFn):
         return tuple(dict.fromkeys(step for step in steps if step.where))
 
     def has_run(self, func, result, steps, before, frame):
-        if func == GRAD.__get__ and isinstance(result, Tensor) and not result.requires_grad:
+        gradient = result if func == GRAD.__get__ and isinstance(result, Tensor) else None
+        # One that was recorded, and has no graph, was cut by a Function: a reentrant checkpoint.
+        if gradient is not None and not gradient.requires_grad and not self.recorded:
             steps = (self.step("backward", frame),)
         written = [t for t, count in before if version(t) != count]
         if written and func is torch.nn.functional.embedding:
@@ -167,6 +170,16 @@ class _WatchStep(WatchFn):
             self.follow(tree_leaves(result), steps, written)
         if func in ALIASES and isinstance(result, Tensor):
             self.sources[result] = weakref.ref(before[0][0])
+
+    def engine(self, run):
+        """The engine, where `.backward()` is seen; `kind` sees `autograd.grad`."""
+
+        def watching(tensors, grads, retain_graph, create_graph, inputs, *args, **kwargs):
+            if kwargs.get("accumulate_grad") and not is_in_backward():
+                self.recorded = create_graph
+            return run(tensors, grads, retain_graph, create_graph, inputs, *args, **kwargs)
+
+        return watching
 
     def step(self, kind, frame):
         self.note(kind, frame)
