@@ -545,9 +545,9 @@ def test_what_is_no_slide_and_what_is_whole(lesson):
             assert sum(code in page for page in pages) == 1, cell.source
 
 
-ABOVE = re.compile(r"\babove\b|上面")
+ABOVE = re.compile(r"\b[Aa]bove\b|上面")
 # But not below a number, or below what is named.
-BELOW = re.compile(r"\bbelow\b(?! (?:it|an?|three)\b)|(?<![表行图])下面")
+BELOW = re.compile(r"\b[Bb]elow\b(?! (?:it|an?|three)\b)|(?<![表行图])下面")
 
 
 @every_lesson
@@ -636,6 +636,13 @@ def test_each_step_is_on_a_key_and_a_large_graph_is_whole_at_first():
     assert names == {""}  # given by `slides`
     page = slides.slides(nbformat.read(LESSONS[3], as_version=4))
     assert page.count('<small class="section">') == len(made) - page.count('class="minutes"') - 1
+
+
+def test_what_goes_on_after_what_answers_was_not_asked():
+    said = f"One. {'It is one ' * 12}. What may escape it:\n\n- this\n- {'that ' * 40}"
+    made, kinds = placed(text("## It\n\nWhat is it?"), code("one", "1\n" * 9), text(said))
+    assert kinds[-2:] == ["heading text code output text", "text"]
+    assert made[-1].pieces[0].words.startswith("What may escape it:")
 
 
 def test_an_answer_does_not_come_before_the_cell_that_it_speaks_of():

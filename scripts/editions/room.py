@@ -195,8 +195,9 @@ def parted(piece: Piece) -> Iterator[Piece]:
     *_, before, last = [], *slides
     if len(last) == 1 and IS_ITEM.match(last[0]) and len(before) > 2 and IS_ITEM.match(before[-1]):
         last.insert(0, before.pop())  # an item alone is a list no more
-    for taken in slides:
-        yield replace(piece, words=joined(taken))
+    for number, taken in enumerate(slides):
+        asked = "" if number and piece.kind == "text" else piece.asked  # its first part answers
+        yield replace(piece, words=joined(taken), asked=asked)
 
 
 def in_sentences(words):
