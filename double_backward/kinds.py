@@ -22,6 +22,7 @@ from .surroundings import EMPTY, RUNNERS, is_the_users, names_in
 
 DEPTH_OF_LISTS = 4  # how deep lists in lists are looked into
 FEW_VALUES = 16  # of a tensor with more elements the values are not looked at
+HELD = 2  # the place in a kind of what the class holds
 LONG = 100  # of a longer container that an object, class or closure holds, only the type counts
 
 
@@ -234,13 +235,13 @@ def nested_kind_of(call: Any, sizes: Collection) -> tuple:
     return without(kind_of(call), sizes, objects=True)
 
 
-def regardless(call: Any) -> tuple[tuple, tuple]:
-    """The kind of a call without its sizes; and without its numbers, too.
+def regardless(call: Any) -> tuple[tuple, tuple, tuple]:
+    """The kind of a call without its sizes; and without its numbers, too; and `held_by_class`.
 
     Objects are told apart by what they hold.
     """
     kind, sizes = kind_of(call), sizes_of(call)
-    return without(kind, sizes, objects=True), without(kind, (), values=True)
+    return without(kind, sizes, objects=True), without(kind, (), values=True), kind[HELD]
 
 
 def sizes_of(call: Any) -> set[int]:

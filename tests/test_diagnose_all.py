@@ -25,6 +25,7 @@ from double_backward import (
     calls,
     detect_intermediates,
     diagnose_all,
+    kinds,
     recompute_intermediates,
 )
 from double_backward.diagnosis import Verdict
@@ -829,3 +830,18 @@ def test_numbers_that_make_no_difference_make_no_kinds(monkeypatch):
     monkeypatch.setattr(step_module, "MOST_KINDS", 3)
     f = cube_by(lambda x, count: False)
     assert diagnose_all(lambda: [twice(f.apply(x(4), float(p))) for p in range(9)]).ok
+
+
+def test_what_a_class_holds_is_looked_at_once_for_a_kind_of_call(monkeypatch):
+    own, looked = kinds.own_classes, []
+    monkeypatch.setattr(kinds, "own_classes", lambda f: looked.append(f) or own(f))
+    during = []
+
+    def step():
+        before = len(looked)
+        y = SinhBad.apply(torch.ones(2, dtype=torch.float64, requires_grad=True))
+        during.append(len(looked) - before)
+        y.sum().backward()
+
+    diagnose_all(step, progress=False)
+    assert during == [1]

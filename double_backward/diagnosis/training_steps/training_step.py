@@ -428,7 +428,7 @@ class _Uses:
         """
         plain = call.plain() if call.transformed else call
         plain.did = call.did
-        key, any_numbers = _key(plain, way)
+        key, *known = _key(plain, way)
         if key not in self.kinds:
             room, size = _room(self.kinds), _elements(plain.given)
             full = len(self.kinds) >= MOST_KINDS or room < size <= LARGE_INPUTS
@@ -436,7 +436,7 @@ class _Uses:
                 self.unkept[way] += 1
                 return self
             with torch.inference_mode(False):  # in which a copy could not be differentiated
-                self.kinds[key] = _kept(plain, room, any_numbers)
+                self.kinds[key] = _kept(plain, room, *known)
         return self.kinds[key]
 
     def has_run(self, call: Call, kind: "_Kind") -> "_Kind | _Uses":
@@ -445,7 +445,7 @@ class _Uses:
         did = call.did_both
         if did is None or did.steps == kind.way:
             return kind
-        key, _ = _key(call, did.steps)
+        key, *_ = _key(call, did.steps)
         if kind.way or kind.first() is not call:  # the arguments that are kept are of another call
             found = self.of_this_kind(call, did.steps)
             if isinstance(found, _Uses) or found.way:
@@ -680,10 +680,11 @@ def _elements(args: Sequence) -> int:
     return sum(x.numel() for x in tensors if x.layout is torch.strided and not x.is_nested)
 
 
-def _key(call: Call, way: int) -> tuple[tuple, tuple]:
-    """The key of a call's kind, with what its backward did; and the kind without its numbers."""
-    kind, any_numbers = regardless(call)
-    return (call.function, kind, call.did and call.did.steps, way), any_numbers
+def _key(call: Call, way: int) -> tuple[tuple, tuple, tuple]:
+    """The key of a call's kind, with what its backward did; the kind without its numbers; and what
+    the class holds."""
+    kind, any_numbers, held = regardless(call)
+    return (call.function, kind, call.did and call.did.steps, way), any_numbers, held
 
 
 def _room(kinds: dict[tuple, _Kind]) -> int:
@@ -694,7 +695,7 @@ def _room(kinds: dict[tuple, _Kind]) -> int:
     return ROOM - sum(kind.elements for kind in kinds.values() if kind.args)
 
 
-def _kept(call: Call, room: int, any_numbers: tuple) -> _Kind:
+def _kept(call: Call, room: int, any_numbers: tuple, held: tuple) -> _Kind:
     """The `_Kind` of a call. Raises nothing, since the step is running."""
     try:
         kind = _copied(call, room)
@@ -702,7 +703,7 @@ def _kept(call: Call, room: int, any_numbers: tuple) -> _Kind:
         said = f"its inputs could not be copied: {described(error)}"
         kind = _Kind(call.function, [], [], {}, call.state, 0, set(), {}, refused=said)
     kind.any_numbers, kind.did, kind.first = any_numbers, call.did, weakref.ref(call)
-    kind.changed, kind.held = call.changed, held_by_class(call.function)
+    kind.changed, kind.held = call.changed, held
     return kind
 
 
