@@ -617,6 +617,13 @@ def test_of_a_text_is_asked_again_what_it_asks_or_how_it_ends():
     )
 
 
+@every_lesson
+def test_the_word_answers_is_not_without_them(lesson):
+    made, _ = placed(*core(lesson))
+    words = [piece.words for slide in made for piece in slide.pieces if piece.kind == "answer"]
+    assert [each for each in words if room.LABEL.fullmatch(each)] == []
+
+
 def test_each_step_is_on_a_key_and_a_large_graph_is_whole_at_first():
     cells = core(LESSONS[3])
     made, _ = placed(*cells)

@@ -31,6 +31,7 @@ SIGNS_A_WORD = 1.7  # Chinese ones
 FILLED = 0.92  # of the height, by what was made larger
 CELLS = 0.86  # the letters of a table, of those of a text
 ROWS = 7  # of a table on one slide
+LABEL = re.compile(r"\*\*[^*]+\*\*")  # such as "Answers."
 IS_ITEM = re.compile(r"- |\d\. ")
 ITEMS = re.compile(r"\n(?=- |\d\. )")
 TABLE = re.compile(r"(?:^\|.*\|\n?)+", re.MULTILINE)
@@ -189,7 +190,8 @@ def parted(piece: Piece) -> Iterator[Piece]:
         if part is parts[-1] and room([replace(piece, words=part)], A_LINE):
             limit = max(limit, TOGETHER)
         longer = [replace(piece, words=joined([*slides[-1], part]))]
-        if slides[-1] and not (room(longer, limit) and few_words(longer)):
+        alone = not slides[-1] or LABEL.fullmatch(slides[-1][-1])  # which says nothing by itself
+        if not alone and not (room(longer, limit) and few_words(longer)):
             slides.append([])
         slides[-1].append(part)
     *_, before, last = [], *slides
