@@ -240,12 +240,18 @@ class _Dot:
                     f'{me} -> {self._id(box)} [{CIRCLE_LINE} label=" holds "]',
                     f'{self._id(box)} -> {me} [{CIRCLE_LINE} constraint=false label=" holds "]',
                 ]
-            elif any(keeper is node for keeper, _ in box.keepers):
+            elif self._is_only_kept(box, node):
                 from_above = box.maker not in (node, None)
                 ends = (self._id(box), me) if from_above else (me, self._id(box))
                 self.lines.append(f"{' -> '.join(ends)} [{KEPT_LINE}]")
             if node in box.fed:
                 self.lines.append(f"{self._id(box)} -> {me}")
+
+    def _is_only_kept(self, box: TensorBox, node: Node) -> bool:
+        """Whether no arrow joins it and the node that keeps it: a line would lie on that."""
+        sources = [self.sketch.box(*source) for source in node.inputs if source is not None]
+        joined = box.maker is node or node in box.fed or any(box is source for source in sources)
+        return not joined and any(keeper is node for keeper, _ in box.keepers)
 
     def _missing(self) -> None:
         """Draw the paths that should be there, with words once at each end."""
@@ -295,9 +301,9 @@ class _Dot:
             yield "no graph", 'STYLE="dashed"'
 
     def _line_styles(self) -> Iterator[str]:
-        boxes = self.sketch.boxes.values()
+        boxes, shown = self.sketch.boxes.values(), self.sketch.shown
         yield "arrow: goes into"
-        if any(box.keepers for box in boxes):
+        if any(self._is_only_kept(box, node) for box in boxes for node in shown):
             yield "dotted line: kept by"
         if self.sketch.findings.missing:
             yield "red: should be there"
