@@ -363,6 +363,43 @@ def test_what_is_lost_without_a_graph_counts_as_used():
     assert (row.order, row.said) == (2, "silently_wrong")
 
 
+@pytest.mark.parametrize("by", ["w", "v", "both", "no leaf"])
+def test_what_is_lost_does_not_count_by_a_leaf_on_which_it_does_not_depend(by):
+    def step():
+        w, v = leaf(), leaf()
+        (g,) = grad(CUBES[1].apply(w).sum(), w, create_graph=True)
+        u = 2 * v
+        grad((g * u * torch.tanh(w)).sum(), {"w": w, "v": v, "both": (w, v), "no leaf": u}[by])
+
+    (row,) = diagnose_all(step).rows
+    assert row.order == (1 if by == "v" else 2)
+    assert row.ok is (by == "v")
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_what_is_lost_in_a_reentrant_checkpoint_counts_by_any_leaf():
+    def step():
+        w, v = leaf(), leaf()
+        inside = checkpoint(lambda w: torch.sin(w * v), w, use_reentrant=True)
+        inside.sum().backward(create_graph=True)
+        grad((w.grad * torch.tanh(v)).sum(), v)
+
+    (row,) = diagnose_all(step).rows
+    assert row.order == 2
+
+
+def test_what_is_lost_counts_by_a_leaf_of_a_grad_out():
+    detaches = function(save_x, lambda ctx, g: g.detach() * 2, "Detaches")
+
+    def step():
+        w, v = leaf(), leaf()
+        (g,) = grad(detaches.apply(w), w, torch.tanh(v), create_graph=True)
+        grad((g * v).sum(), v)
+
+    (row,) = diagnose_all(step).rows
+    assert row.order == 2
+
+
 def test_what_is_lost_again_and_again_counts_once_more():
     """As where each step of a training records a gradient, and moves the weights under no_grad."""
 

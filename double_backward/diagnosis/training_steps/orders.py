@@ -7,7 +7,8 @@ and not differentiated, such as one that is only logged, counts once.
 
 Where a backward returned something without a graph, no later pass can be seen to run through it.
 Then a pass counts that runs through the results of the first one; and where these have no graph
-either, one that differentiates something made afterwards, which may depend on them.
+either, one that differentiates something made afterwards, which may depend on them. It does not
+count where it differentiates by leaves on which nothing in the first pass depends.
 
 A pass that is given its inputs runs only as far as these. It counts for a recorded gradient all the
 same, if the Function was applied to something that depends on these inputs: where the path from
@@ -30,6 +31,7 @@ from torch import Tensor
 from double_backward._torch import (
     engine_replaced,
     functional_replaced,
+    levels,
     metadata_of,
     number_of,
     unwrapped,
@@ -70,6 +72,8 @@ class Pass:
         self.thread = threading.get_ident()
         self.inputs = list(inputs)  # what it differentiates by, as long as it runs
         self.grad_outs = [weakref.ref(g) for g in grad_outs if isinstance(g, Tensor)]
+        self.is_alone = True  # whether no other pass has run inside it
+        self.leaves: set[int] | None = None  # the ids of those that it depends on, where known
         self._through: dict[tuple, Through] = {}
         self.recorded: dict[int, Counted] = {}  # whose gradients have a graph
 
@@ -97,6 +101,11 @@ class Pass:
                 self.goes_through(Through(each.counted, each.times))
             else:
                 self.goes_through(Through(each.counted, each.times + 1))
+
+    def may_depend_on(self, inputs: Iterable[Any]) -> bool:
+        if self.leaves is None or any(not _is_plain_leaf(x) for x in inputs):
+            return True
+        return any(id(x) in self.leaves for x in inputs)  # or another's that has its place now
 
     def is_by_grad_outs_of(self, earlier: "Pass") -> bool:
         given = [g() for g in earlier.grad_outs]
@@ -186,6 +195,8 @@ class Passes:
             given = dict(zip(names, args, strict=False)) | kwargs
             this = Pass(given.get("grad_tensors") or (), given.get("inputs") or ())
             self._may_hold_lost(this, t_outputs)
+            for outer in self._running:  # a reentrant checkpoint leads to leaves that nobody sees
+                outer.is_alone = False
             self._running.append(this)
             try:
                 if this.inputs:
@@ -254,16 +265,25 @@ class Passes:
             if made is not None:
                 _when_met(made, functools.partial(self._follow, this, leads))
             elif cut_here := [t for t in leads if t.node is not None]:
+                if graph and known and this.is_alone and not any(levels()):
+                    given = [g for g in (ref() for ref in this.grad_outs) if g is not None]
+                    this.leaves = set(map(id, graph.leaves + walk(*given).leaves))
                 self._lost.append((this, cut_here, _newest()))
 
     def _may_hold_lost(self, this: Pass, t_outputs: Sequence[Any]) -> None:
         for lost in self._lost[:]:
             earlier, met, number = lost
+            if this.inputs and not earlier.may_depend_on(this.inputs):
+                continue
             nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
             elsewhere = this.thread != earlier.thread  # each thread has numbers of its own
             if elsewhere or any(node is None or number_of(node) > number for node in nodes):
                 this.follows(earlier, met, has_graph=False)
                 self._lost.remove(lost)
+
+
+def _is_plain_leaf(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_leaf and unwrapped(x) is x
 
 
 def _leads_to(inputs: Sequence[Tensor], ends: Sequence[Any]) -> bool:
