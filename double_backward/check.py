@@ -88,6 +88,7 @@ BY_OTHERS = 10.0, 1e-2
 LEFT = 1e-4  # relative: by how much a complete list of shares may differ from its sum
 # A step so small that only rounding changes, and how much rounding autograd's answer can bear.
 ROUNDING = {torch.float64: (1e-9, 1e-4), torch.float32: (1e-6, 1e-3)}
+OF_FLOAT32 = 1e45  # 1 by the smallest number of float32: its gradients have no larger weight
 TINIEST = 1e-300
 STAIR = 16  # last digits
 FOLLOWS_MORE = {torch.float64: 1e30, torch.float32: 1e10, torch.bfloat16: 1e10}  # times
@@ -870,6 +871,8 @@ def _product(v, tensors):
 
 def _vjp_terms(grads, v, steps, count):
     top = v.abs().max().clamp(min=TINIEST)  # so that float32 can hold a large v
+    if top > OF_FLOAT32:  # divided, the smallest of a v whose largest is 1e259 would be 0
+        top = torch.ones(())
     terms = [top * t for t in _terms(_product(v / top, grads), steps)]
     empty = [torch.zeros(0, dtype=torch.float64)]
     return torch.cat(terms[:count] + empty), torch.cat(terms[count:] + empty)

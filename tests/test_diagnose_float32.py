@@ -155,10 +155,9 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_net_with_a_norm_is_judged_in_float32_alone(norm, seed):
-    torch.manual_seed(seed)
+def test_a_net_with_a_norm_is_judged_in_float32_alone(norm):
+    torch.manual_seed(0)
     right, wrong = (in_float32_alone(act, NORMS[norm]()) for act in (sinh, SinhBad.apply))
     x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     assert diagnose(right, x).verdict == "supported"
