@@ -196,6 +196,7 @@ GROUND = "var(--vscode-editor-background, Canvas)"
 STYLE = """
 .stepper { padding: 8px 0; font-family: sans-serif; }
 .stepper .controls { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; }
+.stepper .together { display: inline-flex; flex-wrap: wrap; gap: 8px; }
 .stepper .controls { position: sticky; padding: 4px 0; z-index: 1; }
 .stepper .controls { top: var(--pst-header-article-height, 0); }
 .stepper .controls { background: var(--jp-layout-color0, var(--pst-color-background, GROUND)); }
@@ -313,8 +314,9 @@ document.querySelectorAll(".stepper:not([data-ready])").forEach(function (box) {
       path.addEventListener("click", () => toggle(place));
       return { path, label, check, name, text, share };
     });
+    const both = add("span", controls, { className: "together" });
     [[as_sinh, []], [as_bad, ["expx", "expnegx"]]].forEach(function ([words, names]) {
-      const button = add("button", controls, { textContent: words, type: "button" });
+      const button = add("button", both, { textContent: words, type: "button" });
       button.addEventListener("click", function () { cut = names; show(); });
     });
     function places() {  // names by place; F(x) has no first one

@@ -277,6 +277,8 @@ def test_front_page(served, opened):
         ".numbers .stepper, .buttons a")].map(
         e => e.getBoundingClientRect().bottom < innerHeight)""")
     assert visible == [True] * 4, "in ten seconds, without scrolling"
+    tops = "[...document.querySelectorAll('.numbers button')].map(b => b.offsetTop)"
+    assert len(set(page.evaluate(tops))) == 1, "two that belong together"
 
 
 def test_the_line_on_a_lessons_card_is_in_the_lesson():
@@ -460,7 +462,7 @@ def test_from_disk_without_a_network(site, opened):
 
 
 def test_keyboard_alone(served, opened):
-    """From the top: to the text without the menu, to a fold and open it; search by its keys."""
+    """From the top: to the text without the menu, to a fold and open it; copy, search by keys."""
     page = opened(f"{served}notebooks/{LESSONS[1].stem}.html")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText").strip() == "Skip to main content"
@@ -472,6 +474,9 @@ def test_keyboard_alone(served, opened):
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.parentElement.open")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    page.locator(".copybtn").first.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.matches('.copybtn')"), "the next Tab goes on"
     page.keyboard.press("Control+k")
     page.keyboard.type("SinhBad")
     page.keyboard.press("Enter")

@@ -32,6 +32,8 @@ addEventListener("load", () => {
   fitPictures();
   reachWhatScrolls();
 });
+// What is copied goes through a box at the end of the page, which takes the focus along.
+addEventListener("click", ({ target }) => target.closest?.(".copybtn")?.focus());
 addEventListener("resize", reachWhatScrolls);
 addEventListener("toggle", reachWhatScrolls, true); // what a fold held
 // On paper everything is open; afterwards the reader's folds are as they were.
