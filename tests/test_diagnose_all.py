@@ -544,6 +544,8 @@ class Batched(Function):
 def test_a_function_inside_vmap():
     found, _ = rows(residual(torch.vmap(Batched.apply)))
     assert found["VmappedBatched"].said == "silently_wrong"
+    inside, _ = rows(lambda: torch.vmap(torch.func.grad(Batched.apply))(torch.ones(3)))
+    assert [(row.name, row.calls, row.order) for row in inside.values()] == [("Batched", 1, 1)]
     with detect_intermediates(), pytest.raises(SecondDerivativeError, match="ctx.kept"):
         residual(torch.vmap(Batched.apply))()
 

@@ -14,7 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from double_backward._torch import has_compiled, in_forward_mode, levels, unusual, wanted_here
+from double_backward._torch import (
+    behind_vmap,
+    has_compiled,
+    in_forward_mode,
+    levels,
+    unusual,
+    wanted_here,
+)
 from double_backward.arguments import HIGHEST, Ignored, asked, listed
 from double_backward.calls import (
     Call,
@@ -603,6 +610,16 @@ class Met(Listener):
             yield uses
             yield from uses.kinds.values()
 
+    def _each_once(self) -> "dict[type | Region, _Uses]":
+        """The Functions, without the classes that `torch.vmap` has made of them below a level that
+        was differentiated: these only ran."""
+        found = dict(self.functions)
+        for function, uses in self.functions.items():
+            own = function if isinstance(function, Region) else behind_vmap(function)
+            if own is not function and own in found and not uses.order:
+                found[own].calls += found.pop(function).calls
+        return found
+
     def diagnosed(
         self,
         error: BaseException | None = None,
@@ -617,7 +634,7 @@ class Met(Listener):
         if error is not None:  # it may not have come to a derivative of one that it recorded
             for counted in self._counted_ones():
                 counted.differentiated(2 * counted.recorded)
-        found = [(f, u) for f, u in self.functions.items() if u.order >= at_least]
+        found = [(f, u) for f, u in self._each_once().items() if u.order >= at_least]
         if end is not None:
             found.sort(key=lambda each: -each[1].order)
         said, rows = _Progress(progress), []
