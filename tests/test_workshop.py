@@ -788,5 +788,8 @@ def test_a_formula_is_drawn_once_and_one_that_is_none_is_named():
     (page,) = formulas.with_formulas([f"<p>{written}</p><code>\\(x\\)</code>"])
     assert page.count("<svg") == page.count("<math") == 2 and page.count('display="true"') == 1
     assert page.endswith("<code>\\(x\\)</code>") and ' id="' not in page
+    inline = formulas.marked("y", displayed=False)
+    (page,) = formulas.with_formulas([f"{inline}，{inline} x"])
+    assert page.count('<span class="unbroken">') == 1 and "</span>，</span>" in page
     with pytest.raises(SystemExit, match=r"\\frac\{a is no formula: "):
         formulas.with_formulas([formulas.marked(r"\frac{a", displayed=False)])

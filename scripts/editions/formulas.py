@@ -21,6 +21,13 @@ WRITTEN = re.compile(
     r'(<(span|div) class="math[^"]*"[^>]*>)\s*\\([(\[])(.*?)\\[)\]](?=</\2>)', re.DOTALL
 )
 
+# What begins no line: a browser would break one between a picture and it.
+FOLLOWED = re.compile(
+    r'(<span class="math[^"]*"[^>]*><mjx-container(?:(?!<span).)*?</mjx-container></span>)'
+    r"([,.;:?)，。；：、？）])",
+    re.DOTALL,
+)
+
 
 def marked(formula, displayed):
     """HTML of a formula that is not drawn yet."""
@@ -32,7 +39,8 @@ def with_formulas(pages: list[str]) -> list[str]:
     """The pages, with every formula drawn; by one run of MathJax, which takes a second to start."""
     asked = dict.fromkeys(asked_by(found) for page in pages for found in WRITTEN.finditer(page))
     drawings = dict(zip(asked, drawn(list(asked)), strict=True))
-    return [WRITTEN.sub(lambda found: found[1] + drawings[asked_by(found)], page) for page in pages]
+    made = [WRITTEN.sub(lambda found: found[1] + drawings[asked_by(found)], page) for page in pages]
+    return [FOLLOWED.sub(r'<span class="unbroken">\1\2</span>', page) for page in made]
 
 
 def asked_by(found):
