@@ -292,6 +292,7 @@ def test_chinese_front_page(served, opened):
     page = opened(f"{served}zh_CN/index.html")
     assert "两次" in page.inner_text("article") and "2.5431" in page.inner_text(".numbers")
     assert len(page.query_selector_all("small")) == len(LESSONS)
+    assert "六课" not in page.inner_text("body"), "a list of seven"
     assert "二阶导数" in page.get_attribute("meta[name=description]", "content")
     page.click(".buttons a")
     assert page.url == f"{served}zh_CN/notebooks/{LESSONS[1].stem}.html"
