@@ -326,6 +326,12 @@ MISTAKES = {  # of learners: the exercise, what is said of it, and what they cha
         - return size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
         + return torch.log(torch.cosh(x))
     """,
+    "a formula that overflows, no backward yet": """log_cosh: is the result of cosh here: forward,
+        - return size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
+        + return torch.log(torch.cosh(x))
+        - return grad_out * torch.tanh(x)
+        + raise NotImplementedError
+    """,
     "a backward that overflows": """log_cosh: The first inf or nan is the result of sinh here: back
         - return grad_out * torch.tanh(x)
         + return grad_out * torch.sinh(x) / torch.cosh(x)

@@ -186,18 +186,40 @@ def cut_off(fn: Callable, setting: Setting) -> str:
     return Phrase("It ends here: {}.", told(steps)) if steps else ""
 
 
-class Narrowing(TorchDispatchMode):
-    """Notes the first line whose result is float32 while none of its tensors was."""
+class FirstThat(TorchDispatchMode):
+    """Notes the first operation of which something is true, by name, and its line.
 
-    where = ""
+    Args:
+        is_so: what is asked of the operation, its result and its arguments.
+    """
+
+    name = where = ""
+
+    def __init__(self, is_so: Callable[[Any, Any, tuple], bool]) -> None:
+        super().__init__()
+        self.is_so = is_so
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        single = [isinstance(t, Tensor) and t.dtype == torch.float32 for t in (result, *args)]
-        made = func is torch.ops.aten.lift_fresh.default or not any(single[1:])
-        if not self.where and single[0] and made:
+        if not self.where and self.is_so(func, result, args):
+            self.name = func.overloadpacket.__name__
             self.where = readers_line(sys._getframe(1))
         return result
+
+
+def _narrows(func, result, args):
+    """Whether the result is float32, and no tensor was."""
+    single = [isinstance(t, Tensor) and t.dtype == torch.float32 for t in (result, *args)]
+    return single[0] and (func is torch.ops.aten.lift_fresh.default or not any(single[1:]))
+
+
+def _breaks(_func, result, args):
+    """Whether the result has inf or nan, and no tensor had."""
+    return _is_broken(result) and not any(map(_is_broken, args))
+
+
+def _is_broken(t):
+    return isinstance(t, Tensor) and t.is_floating_point() and not t.isfinite().all()
 
 
 def in_float32(fn: Callable, setting: Setting, pairs: list[Pair]) -> str:
@@ -206,7 +228,7 @@ def in_float32(fn: Callable, setting: Setting, pairs: list[Pair]) -> str:
         size = pair.true.abs().max().item()
         if not torch.allclose(pair.yours, pair.true, rtol=1e-5, atol=1e-6 * size):
             return ""
-    with Narrowing() as seen:
+    with FirstThat(_narrows) as seen:
         fn(*setting.fresh()[0]).sum().backward()
     if not seen.where:
         return ""
@@ -217,29 +239,12 @@ def in_float32(fn: Callable, setting: Setting, pairs: list[Pair]) -> str:
     )
 
 
-class Breaking(TorchDispatchMode):
-    """Notes the first operation that makes inf or nan of numbers, and its line."""
-
-    name = where = ""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if not self.where and _is_broken(result) and not any(map(_is_broken, args)):
-            self.name = func.overloadpacket.__name__
-            self.where = readers_line(sys._getframe(1))
-        return result
-
-
-def _is_broken(t):
-    return isinstance(t, Tensor) and t.is_floating_point() and not t.isfinite().all()
-
-
 def of_inf(fn: Callable, setting: Setting, pair: Pair) -> str:
     """What to say if a number of the reader's is inf or nan, and the true one is not."""
     if (pair.yours.isfinite() | ~pair.true.isfinite())[pair.differs].all():
         return ""
-    with Breaking() as seen:
-        first(fn, setting)
+    with FirstThat(_breaks) as seen:
+        survived(first, fn, setting)  # backward may not be written yet
     if not seen.where:
         return ""
     return Phrase(
