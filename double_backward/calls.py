@@ -277,7 +277,7 @@ class Call:
         for place, arg in enumerate(self.args):
             if place in inputs:
                 copies[place] = copied(inputs[place], like=self.given[place])
-                if not copies[place].requires_grad:  # forward may look at it, under no_grad, too
+                if not is_followed(copies[place]):  # forward may look at it, under no_grad, too
                     # A transform of torch.func that is active here refuses that.
                     handed_over(copies[place].requires_grad_, inputs[place].requires_grad)
             elif isinstance(arg, torch.Tensor):
@@ -342,8 +342,8 @@ def _laid_out(tensor, like):
         if n > 1 and stride <= end:
             return tensor.clone()
         end += stride * (n - 1)
-    about = {"dtype": tensor.dtype, "device": tensor.device}
-    return torch.empty_strided(tensor.shape, like.stride(), **about).copy_(tensor)
+    # Of `tensor`, so that a batch of `vmap` is copied into a batch.
+    return tensor.new_empty_strided(tensor.shape, like.stride()).copy_(tensor)
 
 
 def _version(value):

@@ -127,6 +127,10 @@ FORMS = {
     "vmap(jacrev), by a weight": by_a_weight(lambda f: func.vmap(func.jacrev(f))(BATCH)),
     "vmap(vmap), by a weight": by_a_weight(
         lambda f: func.vmap(lambda x: func.jacrev(func.vmap(f))(x[None]))(BATCH)),
+    "vmap(vjp), by a weight": by_a_weight(
+        lambda f: func.vmap(lambda x: func.vjp(f, x)[1](x)[0])(BATCH)),
+    "vmap(vmap(grad)), by a weight": by_a_weight(
+        lambda f: func.vmap(func.vmap(func.grad(summed(f))))(BATCH[:, None])),
     "jacrev(vmap(jacrev))": lambda f: func.jacrev(func.vmap(func.jacrev(f)))(BATCH),
     "jacfwd, by a weight": by_a_weight(lambda f: func.jacfwd(f)(POINT)),
     "jvp, by a weight": by_a_weight(lambda f: func.jvp(f, (POINT,), (POINT,))[1]),
@@ -166,6 +170,48 @@ def test_right_functions(name, remedy):
     else:
         with remedy():
             assert torch.equal(second(square_of(Right.apply)), plain)
+
+
+class KeepsForBackward(Right):
+    """Its jvp is right."""
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        Keeps.setup_context(ctx, inputs, output)
+        Right.setup_context(ctx, inputs, output)
+
+    backward = Keeps.backward
+
+
+class KeepsForJvp(KeepsForBackward):
+    """Its backward is right."""
+
+    backward, jvp = Right.backward, Keeps.jvp
+
+
+FORWARD = "jvp", "jacfwd", "hessian", "forward", "tangent"
+BY_REVERSE = [name for name in FORMS if not any(word in name for word in FORWARD)]
+
+
+@pytest.mark.parametrize("name", BY_REVERSE)
+def test_recompute_repairs_what_goes_by_reverse_mode_alone(name):
+    second = FORMS[name]
+    with recompute_intermediates():
+        got = second(square_of(Keeps.apply))
+    torch.testing.assert_close(got, second(square_of(torch.sinh)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FORMS)
+def test_the_table_says_whether_the_number_is_right(name):
+    second = FORMS[name]
+    truth = second(square_of(torch.sinh))
+    for function in (Right, Keeps, KeepsForBackward, KeepsForJvp):
+        number = second(square_of(function.apply))
+        found = diagnose_all(lambda f=function: second(square_of(f.apply)))
+        unused = name == "reverse of tangent" and function is KeepsForBackward
+        assert unused or found.ok == torch.allclose(number, truth), (function.__name__, str(found))
+        assert found.order > 1
 
 
 @pytest.mark.parametrize("remedy", REMEDIES)

@@ -115,8 +115,15 @@ class Graph:
 
     def node_of(self, tensor: Tensor) -> Node | None:
         """The node that made `tensor` (for a leaf: that collects its gradient), or None."""
-        edge = origin(tensor)
-        return None if edge is None else self._by_fn.get(edge[0])
+        if tensor.grad_fn is not None:
+            return self._by_fn.get(tensor.grad_fn)
+        return self._by_leaf.get(id(tensor))
+
+    @cached_property
+    def _by_leaf(self) -> dict[int, Node]:
+        """The nodes of the leaves. They are found by these, since behind a leaf of a transform of
+        `torch.func` that has ended, as that of `vjp` has, no operation is recorded any more."""
+        return {id(node.leaf): node for node in self.nodes if node.leaf is not None}
 
     @property
     def leaves(self) -> list[Tensor]:

@@ -31,6 +31,7 @@ from torch import Tensor
 from double_backward._torch import (
     engine_replaced,
     functional_replaced,
+    has_tangent,
     levels,
     metadata_of,
     number_of,
@@ -122,6 +123,8 @@ class Passes:
         # Results without a graph: their pass, what it went through, and a number that is below the
         # numbers of all nodes that are made afterwards.
         self._lost: list[tuple[Pass, list[Through], int]] = []
+        # What to call for a lost tangent, its thread, and such a number.
+        self._lost_tangents: list[tuple[Callable[[], None], int, int]] = []
 
     @property
     def running(self) -> Pass | None:
@@ -172,14 +175,15 @@ class Passes:
             _when_met(own, follow)
             metadata_of(own).setdefault(RECORDED, []).append((list(inputs.values()), follow))
 
-    def tangents(self, counted: Counted, call: Any, outs: Any) -> None:
-        """A jvp has run, outside of `torch.func`, and a pass may go back through what it returned;
-        where that has no graph, nobody can be seen to."""
-        for out in outs if isinstance(outs, tuple) else (outs,):
-            if isinstance(out, Tensor) and out.grad_fn is not None:
-                _when_met(out.grad_fn, functools.partial(counted.differentiated, 2))
-            elif isinstance(out, Tensor) and torch.is_grad_enabled() and call.inputs:
-                counted.differentiated(2)
+    def tangents(self, follow: Callable[[], None], call: Any, outs: Any) -> None:
+        """A jvp has run, and a pass may go back through what it returned, which calls `follow`;
+        where that has no graph, a later pass whose outputs are no values may."""
+        several = outs if isinstance(outs, tuple) else (outs,)
+        for out in [unwrapped(out) for out in several if isinstance(out, Tensor)]:
+            if out.grad_fn is not None:
+                _when_met(out.grad_fn, follow)
+            elif torch.is_grad_enabled() and call.inputs:
+                self._lost_tangents.append((follow, threading.get_ident(), _newest()))
 
     def _follow(self, earlier: Pass, met: list[Through]) -> None:
         running = self.running or Pass()
@@ -271,15 +275,25 @@ class Passes:
                 self._lost.append((this, cut_here, _newest()))
 
     def _may_hold_lost(self, this: Pass, t_outputs: Sequence[Any]) -> None:
+        nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
+
+        def may_hold(thread: int, number: int) -> bool:
+            elsewhere = this.thread != thread  # each thread has numbers of its own
+            return elsewhere or any(n is None or number_of(n) > number for n in nodes)
+
         for lost in self._lost[:]:
             earlier, met, number = lost
             if this.inputs and not earlier.may_depend_on(this.inputs):
                 continue
-            nodes = [getattr(t, "grad_fn", None) for t in t_outputs]
-            elsewhere = this.thread != earlier.thread  # each thread has numbers of its own
-            if elsewhere or any(node is None or number_of(node) > number for node in nodes):
+            if may_hold(earlier.thread, number):
                 this.follows(earlier, met, has_graph=False)
                 self._lost.remove(lost)
+        values = any(has_tangent(t) for t in t_outputs if isinstance(t, Tensor))
+        for lost_tangent in () if values else self._lost_tangents[:]:
+            follow, thread, number = lost_tangent
+            if may_hold(thread, number):
+                follow()
+                self._lost_tangents.remove(lost_tangent)
 
 
 def _is_plain_leaf(x: Any) -> bool:

@@ -50,7 +50,15 @@ from double_backward.phrases import Phrase
 from double_backward.places import Place, calling, place_of
 from double_backward.rehearsal import rehearsed, second_derivative
 from double_backward.surroundings import Draws, State, Surroundings, as_now
-from double_backward.trial import DOES_ANOTHER, IN_BATCH, LOST_IN_CAST, Trial, Unknown, only_used
+from double_backward.trial import (
+    DOES_ANOTHER,
+    IN_BATCH,
+    LOST_IN_CAST,
+    Trial,
+    Unknown,
+    has_wrong_jvp,
+    only_used,
+)
 
 from .. import Diagnosis, Finding, Verdict, diagnose
 from ..measurements.transforms import GRADIENT_OF_TANGENT, JVP, NESTED, TANGENT_OF_GRADIENT
@@ -78,6 +86,7 @@ AT_FIRST = "right at first order"
 UP_TO_SECOND = "right up to second order"  # order of the step, if a backward applies it
 
 BY_BACKWARD = "its jvp is wrong, and this step does not come to that: see wrong_in_forward_mode."
+BY_JVP = "its backward is wrong, and this step differentiates its jvp alone: see {}."
 BY_INPUTS = (
     "its backward cuts grad_out, and this step does not come to that, since each grad_out is a "
     "constant here: see grad_out_path_cut."
@@ -346,6 +355,13 @@ class _Kind:
     def order(self) -> int:
         return max([self.whole, *(part.times for part in self.parts.values())])
 
+    @property
+    def is_by_jvp(self) -> bool:
+        """Whether what is differentiated again is its jvp alone, and no backward."""
+        return (
+            self.order > 1 and not self.recorded and all(p.times < 2 for p in self.parts.values())
+        )
+
     def outputs(self, order: int) -> frozenset[int]:
         """The outputs through which it is differentiated this often or more; empty for all."""
         unseen = self.whole >= order
@@ -596,13 +612,16 @@ class Met(Listener):
                 asked = call.plain(every=True)  # since nothing may require grad
             if _can_be_asked(asked):
                 self._count(call, asked)
-        if call in self._counted:
+        if call in self._counted and uses is not None:
             counted = self._counted[call]
-            if any(levels()) or call.transformed:
-                counted.differentiated(_times(call))
-            else:
-                counted.differentiated(1)
-                self._passes.tangents(counted, call, outs)
+            times = _times(call) if any(levels()) or call.transformed else 1
+            counted.differentiated(times)
+
+            def follow() -> None:
+                counted.differentiated(times + 1)
+                uses.forward.add(GRADIENT_OF_TANGENT)
+
+            self._passes.tangents(follow, call, outs)
         return outs
 
     def _counted_ones(self) -> Iterator["_Uses | _Kind"]:
@@ -842,6 +861,10 @@ def _is_right_by_inputs(kind: _Kind) -> bool:
         return False
 
 
+def _has_right_jvp(kind: _Kind) -> bool:
+    return bool(kind.args) and not kind.changed and not has_wrong_jvp(kind.call(kind.args))
+
+
 def _is_judged_right(truth: Trial) -> bool:
     found = truth.judge()
     return not (found.wrong or found.error or found.unresolved) and truth.tells()
@@ -862,6 +885,11 @@ def _as_the_step_goes(
     elif cut and kind.order == 2 and kind.constant and _is_right_by_inputs(kind):
         found = _with(found, Verdict.SUPPORTED, "grad_out_path_cut", "warning")
         return found, (*notes, BY_INPUTS)
+    by_jvp = kind.is_by_jvp and NESTED not in forward
+    if not found.ok and by_jvp and _is_right(found, 1) and _has_right_jvp(kind):
+        code = next((f.code for f in found.findings if f.cause), found.verdict.value)
+        found = _with(found, Verdict.SUPPORTED, code, "warning")
+        return found, (*notes, BY_JVP.format(code))
     rows = {**found.forward_mode, **found.torch_func}
     wrong = {name for name, row in rows.items() if row.outcome in WRONG} & forward
     if found.ok and wrong:
