@@ -40,7 +40,7 @@ from double_backward._torch import (
 from double_backward.calls import is_unheard
 from double_backward.graphs.walk import walk
 
-# Key of a node's metadata: (what a Function was applied to, the callback to call).
+# Key of a node's metadata: (what a Function was applied to, its grad_outs, what to call).
 RECORDED = "double_backward.recorded"
 
 
@@ -88,14 +88,21 @@ class Pass:
         if key not in self._through or self._through[key].times < met.times:
             self._through[key] = met
 
-    def follows(self, earlier: "Pass", met: Iterable[Through], has_graph: bool = True) -> None:
+    def follows(
+        self,
+        earlier: "Pass",
+        met: Iterable[Through],
+        has_graph: bool = True,
+        by_inputs: bool = True,
+    ) -> None:
         """Note that this pass differentiates the result of an earlier one, through `met`.
 
-        A derivative by grad_outs of the earlier pass does not count, since all is linear in these:
-        `torch.autograd.functional.hvp` computes a product with a vector in this way. Without a
-        graph nothing leads there, either.
+        A derivative by grad_outs alone does not count, since all is linear in these:
+        `torch.autograd.functional.hvp` computes a product with a vector in this way, and the
+        weights of samples in a loss reach a gradient so. Without a graph nothing leads there,
+        either.
         """
-        linear = has_graph and self.is_by_grad_outs_of(earlier)
+        linear = has_graph and (not by_inputs or self.is_by_grad_outs_of(earlier))
         for each in met:
             if linear:
                 each.counted.differentiated_by_grad_out()
@@ -145,6 +152,7 @@ class Passes:
         times: int,
         node: Any,
         given: Sequence[Any],
+        grad_outs: Sequence[Any],
         grads: Sequence[Any],
     ) -> None:
         """Note that the pass which is running has recorded a backward.
@@ -153,7 +161,8 @@ class Passes:
             counted: gives, for the place of a gradient, what to tell when that is differentiated.
             times: how often the Function is differentiated, including this backward.
             node: the node of the Function.
-            given, grads: what the Function was applied to, and what its backward returned.
+            given, grad_outs, grads: what the Function was applied to, what its backward was given,
+                and what that returned.
         """
         this = self.running or Pass()
         found = {place: unwrapped(g) for place, g in enumerate(grads) if isinstance(g, Tensor)}
@@ -170,10 +179,20 @@ class Passes:
                 to = node.next_functions[list(inputs).index(place)][0]
                 this.goes_through(Through(counted(place), times, to))
         self._any_recorded |= bool(made)
+        given_to_it = [unwrapped(g) for g in grad_outs if isinstance(g, Tensor)]
         for own, met in made.items():
             follow = functools.partial(self._follow, this, met)
-            _when_met(own, follow)
-            metadata_of(own).setdefault(RECORDED, []).append((list(inputs.values()), follow))
+            recorded = list(inputs.values()), given_to_it, follow
+            _when_met(own, functools.partial(self._meet, *recorded))
+            metadata_of(own).setdefault(RECORDED, []).append(recorded)
+
+    def _meet(
+        self, applied: Sequence[Tensor], grad_outs: Sequence[Tensor], follow: Callable[..., None]
+    ) -> None:
+        """The pass that is running, if any, comes to a gradient that was recorded."""
+        inputs = self.running.inputs if self.running else []
+        linear = not _leads_to(applied, inputs) and _leads_to(grad_outs, inputs)
+        follow(by_inputs=not (inputs and linear))
 
     def tangents(self, follow: Callable[[], None], call: Any, outs: Any) -> None:
         """A jvp has run, and a pass may go back through what it returned, which calls `follow`;
@@ -185,10 +204,10 @@ class Passes:
             elif torch.is_grad_enabled() and call.inputs:
                 self._lost_tangents.append((follow, threading.get_ident(), _newest()))
 
-    def _follow(self, earlier: Pass, met: list[Through]) -> None:
+    def _follow(self, earlier: Pass, met: list[Through], by_inputs: bool = True) -> None:
         running = self.running or Pass()
         if running is not earlier:
-            running.follows(earlier, met)
+            running.follows(earlier, met, by_inputs=by_inputs)
 
     def _met_in(self, engine: Callable) -> Callable:
         @functools.wraps(engine)
@@ -233,12 +252,12 @@ class Passes:
 
     def _follow_all(self, t_outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Call back for each backward that was recorded in the graph of these outputs, if its
-        Function was applied to something that depends on these inputs."""
+        Function was applied to something that depends on these inputs, or its grad_out does."""
         tensors = [t for t in t_outputs if isinstance(t, Tensor) and t.grad_fn is not None]
         for node in walk(*tensors).nodes if self._any_recorded and tensors else ():
-            for applied, follow in list(metadata_of(node.fn).get(RECORDED, ())):
-                if _leads_to(applied, inputs):
-                    follow()
+            for applied, grad_outs, follow in list(metadata_of(node.fn).get(RECORDED, ())):
+                if _leads_to(applied, inputs) or _leads_to(grad_outs, inputs):
+                    self._meet(applied, grad_outs, follow)
 
     def _follow_grad_outs(self, this: Pass) -> None:
         """Also where no way leads there any more."""

@@ -581,7 +581,7 @@ class Met(Listener):
                 counted.recorded = True
                 counted.last = weakref.ref(call)
             part = self._count_parts(call, grad_outs)
-            self._passes.recorded(part, _times(call), node, call.given, grads)
+            self._passes.recorded(part, _times(call), node, call.given, grad_outs, grads)
         return grads
 
     def _count_parts(self, call: Call, grad_outs: Any) -> Callable[[int], Counted]:
@@ -861,6 +861,17 @@ def _is_right_by_inputs(kind: _Kind) -> bool:
         return False
 
 
+def _is_right_by_grad_out(kind: _Kind) -> bool:
+    """Whether its gradient depends on grad_out as it should. It is linear in that."""
+    if not kind.args or kind.changed:
+        return False
+    try:
+        found = Trial(kind.call(kind.args), None).judge()
+        return found.by_grad_out.outcome is Outcome.RIGHT and not found.recorded.bad
+    except Unknown:
+        return False
+
+
 def _has_right_jvp(kind: _Kind) -> bool:
     return bool(kind.args) and not kind.changed and not has_wrong_jvp(kind.call(kind.args))
 
@@ -880,7 +891,7 @@ def _as_the_step_goes(
         rest = [replace(f, severity="note") for f in found.findings if f not in differs]
         found = replace(found, verdict=Verdict.SURROGATE_GRADIENT, findings=[*differs, *rest])
     cut = not found.ok and any(f.code == "grad_out_path_cut" for f in found.findings)
-    if kind.asks_grad_out and cut:
+    if kind.asks_grad_out and not found.ok and (cut or not _is_right_by_grad_out(kind)):
         kind.differentiated(2)
     elif cut and kind.order == 2 and kind.constant and _is_right_by_inputs(kind):
         found = _with(found, Verdict.SUPPORTED, "grad_out_path_cut", "warning")
