@@ -269,8 +269,8 @@ def _wait(text, call, grad_outs, grads, node=None):
 
     Args:
         text: the text of the error, or a callable that returns it, or None if nothing is wrong. The
-            callable is given the places of the gradients that are differentiated, and whether this
-            is by inputs or by grad_out alone.
+            callable is given the places of the gradients that are differentiated, whether this may
+            be by inputs, and whether by grad_out.
     """
     places = [p for p, g in enumerate(grads) if isinstance(g, torch.Tensor)]
     if call is None:
@@ -302,8 +302,8 @@ def _raise(text, places, count, numbers, ahead=()):
     if not numbers:
         return
     seen = count and len(ahead) >= count and not torch.is_grad_enabled()  # else maybe later
-    by_inputs = not seen or any(ahead[:count])
-    said = text({places[n] for n in numbers}, by_inputs) if callable(text) else text
+    asked = (not seen or any(ahead[:count]), not seen or any(ahead[count:]))
+    said = text({places[n] for n in numbers}, *asked) if callable(text) else text
     if said is not None:
         raise SecondDerivativeError(said)
 
@@ -590,9 +590,9 @@ def _try(find, call, grad_outs, memory):
     return found
 
 
-def _said(asked, places, by_inputs):
-    """The text of the error for a second derivative of the gradients in these places; None if it is
-    right.
+def _said(asked, places, by_inputs, by_grad_out):
+    """The text of the error for a second derivative of the gradients in these places, by inputs, by
+    grad_out, or by both; None if it is right.
 
     A kind may be wrong at some values only, so that a call which was not tried is tried now.
     """
@@ -604,6 +604,7 @@ def _said(asked, places, by_inputs):
     problem = asked.outcome
     wrong = problem is not None and (problem.places is None or places & problem.places)
     wrong = wrong and (by_inputs or not problem.by_inputs_alone)
+    wrong = wrong and (by_grad_out or not problem.by_grad_out_alone)
     return asked.memory.said if wrong else None
 
 
@@ -620,6 +621,7 @@ class _Problem(NamedTuple):
     places: set[int] | None  # of the gradients whose derivative is wrong; None for all
     recorded_otherwise: bool
     by_inputs_alone: bool  # by grad_out it is right: two backwards for J v need no more
+    by_grad_out_alone: bool  # by inputs it is right: a Hessian of what comes last needs no more
 
 
 def _is_no_constant(call):
@@ -637,8 +639,14 @@ def _problem(truth):
         if found.unresolved and not found.error:
             raise Unknown(TOO_LITTLE)
         return None
-    alone = found.by_grad_out.outcome is Outcome.RIGHT and not found.recorded.bad
-    return _Problem(set(found.wrong) or None, found.recorded.bad, alone and not found.error)
+    right = {
+        part: row.outcome is Outcome.RIGHT and not found.recorded.bad and not found.error
+        for part, row in (("input", found.by_input), ("grad_out", found.by_grad_out))
+    }
+    by_inputs_alone = right["grad_out"]
+    by_grad_out_alone = right["input"] and not right["grad_out"]
+    places = set(found.wrong) or None
+    return _Problem(places, found.recorded.bad, by_inputs_alone, by_grad_out_alone)
 
 
 def _told(memory, truth):

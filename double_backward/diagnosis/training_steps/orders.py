@@ -94,6 +94,7 @@ class Pass:
         met: Iterable[Through],
         has_graph: bool = True,
         by_inputs: bool = True,
+        by_grad_out: bool = True,
     ) -> None:
         """Note that this pass differentiates the result of an earlier one, through `met`.
 
@@ -104,8 +105,9 @@ class Pass:
         """
         linear = has_graph and (not by_inputs or self.is_by_grad_outs_of(earlier))
         for each in met:
-            if linear:
+            if linear or by_grad_out:
                 each.counted.differentiated_by_grad_out()
+            if linear:
                 self.goes_through(Through(each.counted, each.times))
             else:
                 self.goes_through(Through(each.counted, each.times + 1))
@@ -191,8 +193,10 @@ class Passes:
     ) -> None:
         """The pass that is running, if any, comes to a gradient that was recorded."""
         inputs = self.running.inputs if self.running else []
-        linear = not _leads_to(applied, inputs) and _leads_to(grad_outs, inputs)
-        follow(by_inputs=not (inputs and linear))
+        moving = any(g.requires_grad for g in grad_outs)
+        by_grad_out = moving and (not inputs or _leads_to(grad_outs, inputs))
+        by_inputs = not inputs or _leads_to(applied, inputs) or not by_grad_out
+        follow(by_inputs=by_inputs, by_grad_out=by_grad_out)
 
     def tangents(self, follow: Callable[[], None], call: Any, outs: Any) -> None:
         """A jvp has run, and a pass may go back through what it returned, which calls `follow`;
@@ -204,10 +208,10 @@ class Passes:
             elif torch.is_grad_enabled() and call.inputs:
                 self._lost_tangents.append((follow, threading.get_ident(), _newest()))
 
-    def _follow(self, earlier: Pass, met: list[Through], by_inputs: bool = True) -> None:
+    def _follow(self, earlier: Pass, met: list[Through], **by: bool) -> None:
         running = self.running or Pass()
         if running is not earlier:
-            running.follows(earlier, met, by_inputs=by_inputs)
+            running.follows(earlier, met, **by)
 
     def _met_in(self, engine: Callable) -> Callable:
         @functools.wraps(engine)

@@ -328,7 +328,7 @@ class _Kind:
     parts: dict[tuple, "_Part"] = field(default_factory=dict)  # the parts that were seen
     recorded: bool = False  # whether a derivative of it was recorded, so that another may follow
     by_grad_out: bool = False  # a pass asks how its gradient depends on grad_out
-    constant: bool = True  # no recorded backward was given a grad_out that has a graph
+    constant: bool = True  # no transform of `torch.func` may differentiate it by its grad_out
     first: Any = None  # a weak reference to that call
     last: Any = None  # a weak reference to the last call of this kind
     refused: str = ""  # why the arguments could not be kept
@@ -350,6 +350,10 @@ class _Kind:
     @property
     def asks_grad_out(self) -> bool:
         return self.by_grad_out or any(part.by_grad_out for part in self.parts.values())
+
+    @property
+    def may_ask_grad_out(self) -> bool:
+        return self.asks_grad_out or not self.constant
 
     @property
     def order(self) -> int:
@@ -591,7 +595,7 @@ class Met(Listener):
         if isinstance(counted, _Uses):
             counted.differentiated(_times(call))
             return lambda place: counted
-        counted.constant &= not call.transformed and not any(map(requires_grad, grad_outs))
+        counted.constant &= not call.transformed
         outputs = frozenset(i for i, g in enumerate(only_used(grad_outs)) if g is not None)
         tensors = [place for place, arg in enumerate(call.given) if isinstance(arg, Tensor)]
         if call.transformed or len(wanted) != len(tensors):
@@ -893,7 +897,7 @@ def _as_the_step_goes(
     cut = not found.ok and any(f.code == "grad_out_path_cut" for f in found.findings)
     if kind.asks_grad_out and not found.ok and (cut or not _is_right_by_grad_out(kind)):
         kind.differentiated(2)
-    elif cut and kind.order == 2 and kind.constant and _is_right_by_inputs(kind):
+    elif cut and kind.order == 2 and not kind.may_ask_grad_out and _is_right_by_inputs(kind):
         found = _with(found, Verdict.SUPPORTED, "grad_out_path_cut", "warning")
         return found, (*notes, BY_INPUTS)
     by_jvp = kind.is_by_jvp and NESTED not in forward
