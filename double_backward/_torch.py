@@ -596,6 +596,11 @@ def levels() -> tuple[int, int]:
     return keys.count(TransformType.Jvp), keys.count(TransformType.Grad)
 
 
+def is_transformed_here() -> bool:
+    """Whether a transform of `torch.func`, which may be `vmap`, is active."""
+    return bool(get_interpreter_stack())
+
+
 class NoNumbers(Exception):
     """A batch of gradients inside a transform of another kind, whose numbers cannot be read."""
 

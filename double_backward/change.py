@@ -13,7 +13,7 @@ from itertools import count, repeat
 
 import torch
 
-from ._torch import tree_map
+from ._torch import is_transformed_here, tree_map
 from .check import autograd_vjp
 from .failures import handed_over
 from .methods import (
@@ -178,10 +178,34 @@ def backward_again(call, inputs, grad_outs, ctx, decorated=True):
 def differentiate_forward(call, inputs, grad_outs):
     """Call forward once more under autograd, and let autograd write the backward."""
     with torch.enable_grad():
-        grads = autograd_vjp(
-            lambda _: forward_again(call, inputs)[1], list(inputs.values()), grad_outs
-        )
+        if call.transformed:  # elsewhere they are aliases: one may be computed from another
+            inputs = {place: x.view_as(x) for place, x in inputs.items()}
+        vjp = _vjp_at_a_level if is_transformed_here() else autograd_vjp
+        grads = vjp(lambda xs: _outputs_again(call, inputs, xs), list(inputs.values()), grad_outs)
     return {p: g for p, g in zip(inputs, grads, strict=True) if g is not None}
+
+
+def _outputs_again(call, inputs, xs):
+    return forward_again(call, dict(zip(inputs, xs, strict=True)))[1]
+
+
+def _vjp_at_a_level(function, x, u):
+    """As `autograd_vjp`, where a transform of `torch.func` is active: it may record nothing."""
+    asked: list[torch.Tensor] = []
+
+    def outputs(*xs):
+        outs = function(xs)
+        given = u(outs) if callable(u) else u
+        pairs = [
+            (y, g.to(y.dtype))
+            for y, g in zip(outs, given, strict=True)
+            if g is not None and isinstance(y, torch.Tensor)
+        ]
+        asked.extend(g for _, g in pairs)
+        return tuple(y for y, _ in pairs)
+
+    _, back = torch.func.vjp(outputs, *x)
+    return back(tuple(asked))
 
 
 def fitting(grad, x):

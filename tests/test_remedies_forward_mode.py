@@ -201,6 +201,39 @@ def test_recompute_repairs_what_goes_by_reverse_mode_alone(name):
     torch.testing.assert_close(got, second(square_of(torch.sinh)))
 
 
+class DetachedProduct(Function):
+    """Wrong by what multiplies its first factor."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, y):
+        return x * y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y.detach(), g * x
+
+    @staticmethod
+    def jvp(ctx, t, s):
+        x, y = ctx.saved_tensors
+        return (0 if t is None else t * y) + (0 if s is None else s * x)
+
+
+@pytest.mark.parametrize("name", [*BY_REVERSE, "func.hessian"])
+def test_recompute_takes_an_input_that_was_computed_from_another_for_another(name):
+    second = FORMS[name]
+    with recompute_intermediates():
+        got = second(lambda x: DetachedProduct.apply(x, torch.tanh(x)))
+    torch.testing.assert_close(got, second(lambda x: x * torch.tanh(x)))
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FORMS)
 def test_the_table_says_whether_the_number_is_right(name):
