@@ -1240,6 +1240,7 @@ WITHOUT = {
     "raises_in": "it says where an error of fn comes from, which is fn's own",
     "reference_cycle": "it says what output_on_ctx and intermediate_on_ctx cost",
     "ignored_not_applied": "it says that a name was misspelt",
+    "lost_inside": "it names what to diagnose in the place of fn",
     "fn_raises": "it repeats an error of fn's own",
     "fn_asks_for_leaves": "such a fn cannot be called in a model either",
     "memory_freed": "it needs a network that frees the memory of its inputs",

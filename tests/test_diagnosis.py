@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from made_functions import function as made_function
-from torch.autograd import Function
+from torch.autograd import Function, grad
 
 from double_backward import assert_double_backward, diagnose, diagnosis
 from double_backward.diagnosis.conclusions.findings import ROWS
@@ -251,6 +251,10 @@ def marked(x):
     return function(square, lambda ctx, g: g)(x)
 
 
+def force(x):
+    return grad(SinhBad.apply(x).sum(), x, create_graph=True)[0]
+
+
 BAD = {
     "no grad": (Square.apply, x.detach(), "no_input_requires_grad"),
     "integers": (Square.apply, torch.arange(3), "no_input_requires_grad"),
@@ -263,6 +267,7 @@ BAD = {
     "no tensor": (lambda x: 3.0, x, "no_output"),
     "class": (SinhPlain, x, "no_call"),
     "no graph": (lambda x: x.detach(), x, "output_without_graph"),
+    "a force": (force, x, "lost_inside"),
     "raises": (failing, x, "fn_raises"),
     "raises, not in Python": (torch.linalg.inv, x, "fn_raises"),
     "random": (unlike_itself, x, "random_output"),
@@ -290,6 +295,7 @@ def test_bad_input_is_one_sentence(name):
 
 def test_what_to_do_is_said():
     assert "mark it as non-differentiable" in diagnose(marked, x).findings[0].message
+    assert "Diagnose SinhBad itself" in diagnose(force, x).findings[0].message
     assert "Pass SinhPlain.apply" in diagnose(SinhPlain, x).findings[0].message
     assert "AssertionError" in diagnose(leaves_only, x).findings[0].message
 

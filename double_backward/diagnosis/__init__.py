@@ -1,12 +1,12 @@
 """diagnose: is the second derivative right, and if not, why.
 
 Its findings are the rows of the table in `conclusions.findings`. Where nothing was checked, the one
-finding (of lesson 1, 6 or none) says why:
+finding (of lesson 1, 4, 6 or none) says why:
 no_input_requires_grad, no_elements, meta_input, lazy_parameters, meta_parameters, took_too_long,
 beyond_diagnose, half_precision, memory_freed, not_finite_here, no_call, no_output,
-output_without_graph, fn_raises, fn_asks_for_leaves, random_output, and tool_failed, where this
-package itself is to blame. A table of diagnose_all may have not_called, too. The findings of the
-table and their lessons:
+output_without_graph, lost_inside, fn_raises, fn_asks_for_leaves, random_output, and tool_failed,
+where this package itself is to blame. A table of diagnose_all may have not_called, too. The
+findings of the table and their lessons:
 """
 
 import html

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 
 import torch
 
+from double_backward import methods
 from double_backward._torch import tree_leaves, unusual
+from double_backward.calls import Listener, listening_alone
 from double_backward.check import OTHER_CODE, SIXTEEN_BITS
 from double_backward.differences import apart, same
 from double_backward.failures import raise_if_gone, raise_if_own, unless_gone
 from double_backward.graphs import walk
+from double_backward.kinds import requires_grad
 from double_backward.lines import described
 from double_backward.phrases import Phrase
 
@@ -47,6 +50,8 @@ NOT_CHECKED = {
     "output_without_graph": "No output has a graph. fn may detach, run under no_grad, mark it as "
     "non-differentiable, return its result inside an object, hand a Function its tensors inside a "
     "list, where apply does not see them, or have an operator write it (mutates_args).",
+    "lost_inside": "No output has a graph: fn differentiates {} inside, and the gradient that its "
+    "backward returns there has none. Diagnose {} itself.",
     "fn_raises": "fn itself raises {}",
     "fn_asks_for_leaves": "fn accepts your input, but not a tensor that another operation "
     "returns, which is what it gets in a model, and here: {}",
@@ -58,6 +63,7 @@ NOT_CHECKED = {
 # The lesson is 1 except for these; 0 means that no lesson says more.
 LESSON_OF = dict.fromkeys(NOT_CHECKED, 1) | {
     "not_finite_here": 6,
+    "lost_inside": 4,
     "took_too_long": 0,
     "beyond_diagnose": 0,
     "memory_freed": 0,
@@ -149,6 +155,9 @@ def _asks_for_leaves(target):
 def _prepared(fn, inputs, target):
     target, here, functions, unchecked, forgotten = _looked_at(fn, inputs, target)
     if not target.outputs:
+        lost = _LostInside.by(target)
+        if lost:
+            raise NotChecked("lost_inside", ", ".join(lost), lost[0])
         raise NotChecked("output_without_graph")
     given, as_given = target, here.call.ys
     with unless_gone():  # fn may refuse float64, or do something else there
@@ -167,6 +176,26 @@ def _prepared(fn, inputs, target):
     target = target.with_leaves()
     given = _to_compare(given, target, functions)
     return Prepared(target, functions, given, seeded, unchecked, forgotten)
+
+
+class _LostInside(Listener):
+    """Collects the Functions that fn differentiates, and whose gradients have no graph."""
+
+    def __init__(self):
+        self.names = {}
+
+    @classmethod
+    def by(cls, target):
+        """The names of these Functions, a list."""
+        found = cls()
+        with unless_gone(), listening_alone(found):  # of fn
+            target.start()
+        return list(found.names)
+
+    def after_backward(self, node, call, grad_outs, grads):
+        if call is not None and not any(map(requires_grad, grads)):
+            self.names[methods.names_of(call.function)[0]] = None
+        return grads
 
 
 def _are_again(outputs, target):
