@@ -10,10 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import count, repeat
+from threading import get_ident
 
 import torch
 
-from ._torch import is_transformed_here, tree_map
+from ._torch import is_transformed_here, replaced, tree_map
 from .check import autograd_vjp
 from .failures import handed_over
 from .methods import (
@@ -35,11 +36,13 @@ OWN = "needs_input_grad", "saved_tensors", "non_differentiable", "_double_backwa
 @dataclass
 class Noted:
     """What is known of a call besides what it keeps: the arguments of forward, among which may be
-    what it keeps, what it returned, and whether a gradient of None reaches backward as zeros."""
+    what it keeps, what it returned, whether a gradient of None reaches backward as zeros, and
+    whether forward handed what has a graph to NumPy."""
 
     handed_over: tuple
     outputs: tuple = ()
     materializes: bool = True
+    calls_numpy: bool = False
 
 
 class Notepad:
@@ -142,6 +145,33 @@ def forward_again(call, inputs, apply=None):
     Args:
         apply: called in the place of forward, if there is a setup_context.
     """
+    try:
+        return _forward_again(call, inputs, apply)
+    except Exception as error:  # of forward, which was not recorded when it ran
+        if "Can't call numpy()" not in str(error):
+            raise
+    with _numpy_without_graph():
+        ctx, outs = _forward_again(call, inputs, apply)
+    noted(ctx).calls_numpy = True
+    return ctx, outs
+
+
+@contextmanager
+def _numpy_without_graph():
+    """Inside, in this thread, NumPy takes a tensor without its graph, as it does where nothing is
+    recorded."""
+    here = get_ident()
+
+    def without_graph(numpy):
+        return lambda x, *args, **kwargs: numpy(
+            x.detach() if get_ident() == here else x, *args, **kwargs
+        )
+
+    with replaced(torch.Tensor, {"numpy": without_graph}):
+        yield
+
+
+def _forward_again(call, inputs, apply):
     args, kwargs = call.arguments(inputs)
     ctx = Notepad(tuple(place in call.inputs for place in range(len(args))), args)
     function = call.function

@@ -1344,6 +1344,16 @@ def test_why_numpy_in_setup_context_cannot_be_repaired():
     assert f"test_operators.py:{line_of(keeps_array)}" in said
 
 
+def test_numpy_in_the_operator_is_not_what_is_in_the_way():
+    """The reason is that of the backward: here a second operator that is incomplete."""
+    op = operator(
+        "around_half", lambda x: torch.from_numpy(np.sinh(x.numpy())), by_half, saves_inputs
+    )
+    refused = pytest.raises(SecondDerivativeError, match="half_cosh returns a\\s+wrong\\s+gradient")
+    with refused, recompute_intermediates():
+        second(op, ROWS["kept"].given())
+
+
 def test_a_gradient_that_is_not_returned_is_told_with_its_line():
     def forgets(ctx, g):
         return g * ctx.saved_tensors[1], None
@@ -1383,6 +1393,25 @@ def test_an_autograd_key_in_python_is_the_function_behind_it():
     assert (found.cause.code, found.cause.function) == ("intermediate_saved", "ByHand")
     with recompute_intermediates():
         assert torch.allclose(second(op, [x]), second(torch.sinh, [x]))
+
+
+def test_what_is_computed_below_autograd_is_said_to_be_there():
+    """No NumPy, and no kernel: torch computes what has no graph, and it cannot be given one."""
+
+    class FromOutput(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            with torch._C._AutoDispatchBelowAutograd():
+                y = torch.ops.operators_test.of_output(x)
+            ctx.save_for_backward((1 + y * y).sqrt())
+            return y
+
+        backward = ByHand.backward
+
+    op = only_impl("of_output", torch.sinh)
+    LIBRARY.impl("of_output", lambda x: FromOutput.apply(x), "Autograd")
+    with pytest.raises(SecondDerivativeError, match=r"below\s+autograd"), recompute_intermediates():
+        second(op, ROWS["kept"].given())
 
 
 @pytest.mark.slow

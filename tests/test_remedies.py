@@ -1079,6 +1079,38 @@ def test_setup_context_alone_is_run_again_where_forward_leaves_torch():
         assert torch.allclose(third(SinhByNumPy.apply), third(torch.sinh))
 
 
+class KeptBeforeNumPy(Function):
+    """forward hands x to NumPy without detach, which torch allows where nothing is recorded."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.cosh())
+        return torch.from_numpy(np.sinh(x.numpy()))
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+class KeptAfterNumPy(KeptBeforeNumPy):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.from_numpy(np.sinh(np.asarray(x)))
+        ctx.save_for_backward(x.cosh())
+        return y
+
+
+@pytest.mark.parametrize("function", [KeptBeforeNumPy, KeptAfterNumPy])
+def test_numpy_beside_what_is_kept_is_neither_the_cause_nor_in_the_way(function):
+    found = diagnose(function.apply, x())
+    assert found.cause.code == "intermediate_saved", found
+    with recompute_intermediates():
+        (number,) = second(lambda x: function.apply(x) ** 2, x())
+    assert torch.allclose(number, second(lambda x: x.sinh() ** 2, x())[0])
+    with pytest.raises(RuntimeError, match=r"Can't call numpy\(\)"):
+        x().numpy()
+
+
 def test_a_second_function_is_the_cause_in_the_error_too():
     half = of_inputs(torch.cosh, lambda g, x: g * x.sinh() / 2, "Half")
     f = of_inputs(torch.sinh, lambda g, x: g * half.apply(x)).apply

@@ -81,7 +81,9 @@ __all__ = [
 ]
 
 
-STILL_LEAVES_TORCH = messages.STILL.format(f"forward or backward leaves torch ({lesson_named(5)})")
+STILL_LEAVES_TORCH = messages.STILL.format(
+    f"forward or backward leaves torch, or computes below autograd ({lesson_named(5)})"
+)
 
 
 class SecondDerivativeError(RuntimeError):

@@ -397,6 +397,7 @@ def _recorded(truth):
                 continue
         kept = dict(enumerate(ctx.saved_tensors)) | attributes(ctx)
         with_graph |= {slot for slot, v in kept.items() if any(map(_follows, tree_leaves(v)))}
+        leaves_torch |= noted(ctx).calls_numpy
         leaves_torch |= any(step.kind in LEAVING for step in watch.steps)
     return with_graph, leaves_torch
 
