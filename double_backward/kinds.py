@@ -18,7 +18,7 @@ from torch.autograd import Function
 from ._torch import plain, unusual
 from .check import is_symmetric
 from .containers import BUFFERS, contents, slots_of
-from .surroundings import EMPTY, RUNNERS, is_the_users, names_in
+from .surroundings import EMPTY, LEFT_AS_IT_IS, is_the_users, names_in
 
 DEPTH_OF_LISTS = 4  # how deep lists in lists are looked into
 FEW_VALUES = 16  # of a tensor with more elements the values are not looked at
@@ -113,8 +113,8 @@ def _of_object(value: Any, depth: int) -> tuple | None:
     """The attributes of an object; of a module, neither its parameters nor the modules in it."""
     held = getattr(value, "__dict__", None)
     slots = slots_of(type(value))
-    runs_tests = type(value).__module__.partition(".")[0] in RUNNERS
-    if isinstance(value, BUFFERS) or runs_tests or not (isinstance(held, dict) or slots):
+    left_out = type(value).__module__.partition(".")[0] in LEFT_AS_IT_IS
+    if isinstance(value, BUFFERS) or left_out or not (isinstance(held, dict) or slots):
         return None
     held = dict(held or {})
     for slot in slots:

@@ -38,11 +38,14 @@ from ._torch import (
 from .containers import BUFFERS, SIMPLE_CTYPES, slots_of
 
 MOST_LOOKED_AT = 20_000  # objects that are looked at
-RUNNERS = ("_pytest", "pluggy", "unittest", "logging")  # packages whose objects compute nothing
+# Packages whose objects hold what they have compiled; a kernel may not keep anything else.
+COMPILERS = "numba", "triton", "warp"
+# Packages whose objects compute nothing, and those of kernels.
+LEFT_AS_IT_IS = "_pytest", "pluggy", "unittest", "logging", *COMPILERS
 OF_OPERATORS = "torch._ops", "torch.library"  # modules whose objects note how they were dispatched
 OF_MODULES = "_modules", "_parameters", "_buffers"  # attributes of a module that hold its parts
 # Packages whose functions are not followed, besides the standard library.
-NOT_THE_USERS = ("torch", "numpy", "scipy", "sympy", "mpmath", "double_backward")
+NOT_THE_USERS = "torch", "numpy", "scipy", "sympy", "mpmath", "double_backward", *COMPILERS
 EMPTY = types.CellType()  # equal to the cell of a variable that is not bound yet
 
 
@@ -430,7 +433,7 @@ def _may_change(thing):
     if isinstance(thing, (type, types.FunctionType)):
         return is_the_users(getattr(thing, "__module__", None) or "")
     kind = type(thing).__module__
-    return _package(kind) not in RUNNERS and kind not in OF_OPERATORS
+    return _package(kind) not in LEFT_AS_IT_IS and kind not in OF_OPERATORS
 
 
 def _package(name):
