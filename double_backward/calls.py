@@ -86,6 +86,7 @@ class _Thread(threading.local):
     unheard = False  # whether no listener is told of calls
     only: "Listener | None" = None  # the only listener that is told, if not all are
     watches: "tuple[Operations, ...]" = ()  # of the calls and backwards that are running
+    running: tuple = ()  # the operators of `torch.ops` that are watched and running
 
 
 _thread = _Thread()
@@ -490,6 +491,16 @@ def is_in_backward():
     return _thread.backwards > 0
 
 
+@contextmanager
+def in_backward():
+    """Inside, what this thread calls counts as called by a backward, which is judged itself."""
+    _thread.backwards += 1
+    try:
+        yield
+    finally:
+        _thread.backwards -= 1
+
+
 def is_left_alone(cls):
     """True for Functions that are counted and never called again."""
     vmapped = cls.__name__.startswith("Vmapped")  # one of the user's, inside torch.vmap
@@ -799,8 +810,14 @@ def _operator(method):
         if (recorded or in_forward_mode()) and not is_unheard() and not is_traced():
             with uncompiled(), loud(), _unwatched():
                 overload = overload_called(self, args, kwargs)
-                watched = overload and Watched(overload, args, kwargs)
-        outs = method(self, *args, **kwargs)
+                if overload and overload not in _thread.running:  # else a mode calls it once more
+                    watched = Watched(overload, args, kwargs)
+        before = _thread.running
+        _thread.running = (*before, watched.overload) if watched else before
+        try:
+            outs = method(self, *args, **kwargs)
+        finally:
+            _thread.running = before
         if watched is not None:
             with uncompiled(), loud(), _unwatched():
                 if in_forward_mode():

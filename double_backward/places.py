@@ -24,6 +24,7 @@ TORCH = str(Path(torch.__file__).parent) + os.sep
 PYTHON = sysconfig.get_path("stdlib"), "<frozen ", "<__array_function__", "<string>"
 INSTALLED = {"site-packages", "dist-packages"}
 NOTEBOOK = "<notebook>"
+GENERATED = "<eval_with_key>"  # beginning of the name of a file that torch.compile writes
 COMPREHENSION = re.compile(r"\.<locals>\.<(list|dict|set)comp>$")
 WRITTEN = "_double_backward_written"  # attribute of a generated class: the function it is made of
 
@@ -136,9 +137,10 @@ def name_of(code: CodeType) -> str:
 
 
 def calling() -> Place | None:
-    """The innermost line that is running now and is neither in this package nor in torch."""
+    """The innermost line that is running now and is neither in this package nor in torch, nor in
+    what torch has compiled."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH)):
+    while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH, GENERATED)):
         frame = frame.f_back
     return frame and place_in(frame)
 

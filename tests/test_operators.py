@@ -4,7 +4,7 @@ Each row has an operator, what it computes in plain torch, and what is to be sai
 """
 
 import warnings
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -1007,7 +1007,9 @@ surrogate_bad = operator("surrogate_bad", torch.sign, saved(lambda s: s), kept_s
 def test_ignore_takes_an_operator_in_each_verb(place):
     x = torch.tensor([0.3, -0.4], dtype=torch.float64, requires_grad=True)
     ignored = [ways_to_say(surrogate)[place]]
-    assert diagnose(surrogate, x).verdict == "surrogate_gradient"
+    found = diagnose(surrogate, x)
+    assert found.verdict == "surrogate_gradient"
+    assert f'ignore=["{HERE}::surrogate"]' in found.read_first.message
     assert diagnose(surrogate, x, ignore=ignored).ok
     assert diagnose_all(lambda: second(surrogate, [x]), ignore=ignored).ok
     ignored = [ways_to_say(surrogate_bad)[place]]
@@ -1137,6 +1139,41 @@ def test_one_that_writes_in_place_is_named(fn, op):
     assert diagnose_all(lambda: second(fn, given), ignore=[op]).ok
 
 
+def through_a_buffer(x):
+    out = torch.empty_like(x)
+    writes_sinh(x, out)
+    return out
+
+
+def by_a_buffer(ctx, g):
+    return g * (1 + through_a_buffer(ctx.saved_tensors[0]) ** 2).sqrt()
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_that_writes_inside_of_another_is_judged_with_that():
+    """Its number is right, or it raises: nobody is warned of what writes besides."""
+    given = ROWS["kept"].given()
+    kept = operator("by_buffer", through_a_buffer, sinh_by_exponentials, keeps_exponentials)
+    op = operator("buffer_in_backward", torch.sinh, by_a_buffer, saves_inputs)
+    for each in (kept, op):
+        with recompute_intermediates():
+            assert is_right(second(each, given), ROWS["kept"])
+    with pytest.raises(SecondDerivativeError, match="buffer_in_backward"), detect_intermediates():
+        second(op, given)
+
+
+def test_nobody_is_told_to_register_a_backward_where_torch_refuses_it():
+    @custom_op(f"{HERE}::counts", mutates_args={"n"})
+    def counts(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        n.add_(1)
+        return x.sinh()
+
+    with pytest.raises(RuntimeError, match="non-functional operator"):
+        counts.register_autograd(cosh_of_saved, setup_context=saves_inputs)
+    told = diagnose(lambda x: counts(x, torch.zeros(1)), *ROWS["kept"].given()).cause.message
+    assert "Register one" not in told and "return a new tensor" in told, told
+
+
 rounded = operator("rounded", torch.round, lambda ctx, g: 0 * g)
 
 
@@ -1243,7 +1280,7 @@ def test_an_operator_whose_result_has_no_graph_is_told():
     fn, given = (lambda x: op(x) + x**3), ROWS["kept"].given()
     assert diagnose(fn, *given).cause.code == "operator_not_followed"
     (row,) = diagnose_all(lambda: second(fn, given)).rows
-    assert (row.name, row.verdict) == (f"{HERE}::no_graph", "not_checked")
+    assert (row.name, row.verdict, row.calls) == (f"{HERE}::no_graph", "not_checked", 1)
     for remedy in (detect_intermediates, recompute_intermediates):
         with pytest.warns(UncheckedFunctionWarning, match=f"{HERE}::no_graph"), remedy():
             second(fn, given)
@@ -1310,6 +1347,44 @@ def test_how_torch_dispatches_an_operator_is_no_change():
     with listening(Met()):
         second(op, ROWS["kept"].given())
     assert changed and not any(changed)
+
+
+class Kernel:
+    """Keeps what it has compiled, which is much, as those of Numba, Triton and Warp do."""
+
+    __module__ = "numba.core.registry"
+
+    def __init__(self):
+        self.compiled = {}
+
+    def __call__(self, x):
+        self.compiled.setdefault(x.dtype, [[] for _ in range(30_000)])
+        return np.cosh(x)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_a_kernel_has_compiled_is_not_looked_at():
+    """It is no state: a call that was compiled is the same call."""
+    kernel = Kernel()
+    op = operator(
+        "compiled_kernel",
+        lambda x: (sinh_by_numpy(x), torch.from_numpy(kernel(x.numpy())))[0],
+        sinh_by_exponentials,
+        keeps_exponentials,
+    )
+    raw = operator(
+        "raw_kernel",
+        sinh_by_numpy,
+        lambda ctx, g: g * torch.from_numpy(kernel(ctx.saved_tensors[0].detach().numpy())),
+        saves_inputs,
+    )
+    given = ROWS["kept"].given()
+    for each in (op, raw):
+        with pytest.raises(SecondDerivativeError, match=each._name), detect_intermediates():
+            second(each, given)
+    with recompute_intermediates():
+        assert is_right(second(op, given), ROWS["kept"])
+    assert diagnose_all(lambda: second(raw, given)).rows[0].verdict == WRONG
 
 
 @pytest.mark.filterwarnings("ignore:.*autograd kernel was not registered")
@@ -1414,6 +1489,11 @@ def test_what_is_computed_below_autograd_is_said_to_be_there():
         second(op, ROWS["kept"].given())
 
 
+def attempted(fn, given):
+    with suppress(RuntimeError):
+        second(fn, given)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_one_that_was_compiled(backend):
@@ -1422,6 +1502,8 @@ def test_one_that_was_compiled(backend):
     fn, given = torch.compile(lambda x: each.op(x), backend=backend), each.given()
     codes = {"eager": "intermediate_saved", "aot_eager": "compiled_region"}
     assert diagnose(fn, *given).cause.code == codes[backend]
+    (told,) = diagnose_all(lambda: attempted(fn, given)).rows
+    assert told.called.file == __file__
     with detect_intermediates(), pytest.raises(RuntimeError):
         second(fn, given)
     with recompute_intermediates():

@@ -33,6 +33,7 @@ from double_backward.calls import (
     Call,
     Here,
     Listener,
+    in_backward,
     is_listening,
     leaves_traces,
     listening,
@@ -348,7 +349,8 @@ class _Remedy(Listener):
         if call.is_lost and not self.ignores(call.function):
             self.note(self.LOST, call.function, call, IN_BATCH)
             raise SecondDerivativeError(messages.in_batch(call.function))
-        if writes_in_place(call.function) and not self.ignores(call.function):
+        told = call.in_backward  # by what the Function of that backward is judged
+        if writes_in_place(call.function) and not (told or self.ignores(call.function)):
             self.could_not_check(call.function, call, WRITES)
 
     def not_followed(self, function, why):
@@ -728,7 +730,7 @@ def _again(call, grad_outs, grads, objections, memory):
     for way, objection in objections.items():
         if objection is None:
             try:
-                with _as_then(call, memory):
+                with _as_then(call, memory), in_backward():
                     return _put_in(way(call, call.inputs, grad_outs), grads, call)
             except NoNumbers:
                 reasons.append("its gradients come in a batch of another kind than its inputs")

@@ -4,12 +4,14 @@ evidence and returns None, what to fill into the words of the row, or all of the
 import math
 import re
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 from double_backward._torch import EDITED
 from double_backward.check import EXACT, SURROGATE, TOLD, TOO_ROUGH, Outcome
+from double_backward.operators import writes_in_place
 from double_backward.phrases import Phrase, joined
 from double_backward.untracked_steps import HOOKS, Step, told
 
@@ -170,7 +172,8 @@ def first_derivative_differs(e: Evidence) -> str | None:
             percent(off),
             _rounded_up(2 * off),
         )
-    names = listed(f.name for f in e.not_meant if f.first is not Outcome.RIGHT)
+    wrong = [f for f in e.not_meant if f.first is not Outcome.RIGHT]
+    names = listed(f'"{f.name}"' if f.operator else f.name for f in wrong)
     return Phrase(
         "The first derivative is not that of forward. If you meant that (straight-through, "
         "gradient reversal, surrogate, a solver stopped early), gradcheck fails by "
@@ -467,9 +470,13 @@ def no_derivative_formula(e: Evidence) -> Filled:
     if not (spoilt or said):
         return None
     advice = next(a for name, a in OTHER_OPERATIONS.items() if any(name in t for t in said or [""]))
-    named = re.search(r"backward through (\w+)\.(\w+)\S* but", " ".join(said))
-    operator = named and Phrase("The operator {}", "::".join(named.groups()))
-    return {"what": operator or Phrase("An operation in the first derivative"), "advice": advice}
+    named = re.search(r"backward through (\w+)\.(\w+)\.(\w+) but", " ".join(said))
+    if not named:
+        return {"what": Phrase("An operation in the first derivative"), "advice": advice}
+    space, name, overload = named.groups()
+    if writes_in_place(attrgetter(f"{space}.{name}.{overload}")(torch.ops)):
+        advice = IN_FN["mutates",]  # torch refuses to register one
+    return {"what": Phrase("The operator {}", f"{space}::{name}"), "advice": advice}
 
 
 def third_order_not_tracked(e: Evidence) -> str | None:
