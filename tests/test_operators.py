@@ -863,6 +863,23 @@ def test_setup_context_does_not_make_what_the_operator_returns(on_ctx):
     assert "made" not in told.lower() and "marked non-differentiable" in told, told
 
 
+def test_setup_context_does_not_make_a_number_that_the_operator_returns():
+    def keeps_number(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.largest = output[1]
+
+    def by_number(ctx, g, _):
+        (x,) = ctx.saved_tensors
+        return g * ctx.largest + (g * x).sum() * (x == ctx.largest)
+
+    schema = "(Tensor x) -> (Tensor, float)"
+    body = lambda x: (x * x.max(), x.max().item())  # noqa: E731
+    op = operator("returns_number", body, by_number, keeps_number, schema)
+    told = diagnose(lambda x: op(x)[0], *ROWS["sinh"].given()).cause.message
+    assert "made itself" not in told and "keeps on ctx an output" in told, told
+    assert "return it as a tensor" in told, told
+
+
 def test_the_operator_without_a_backward_is_named():
     for fn in (ROWS["second_without_formula"].op, no_formula):
         told = diagnose(fn, *ROWS["sinh"].given()).cause.message

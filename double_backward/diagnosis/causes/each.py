@@ -339,6 +339,8 @@ def _used(kept, truth, with_graph, leaves_torch):
                 outside=bool(saved.used) and leaves_torch and saved.slot not in with_graph,
                 repeats=min(alike[0] & alike[1], default=None),  # an input comes first
             )
+        elif saved.kind is Kind.INTERMEDIATE and _is_in(value, here) and _is_in(other, there):
+            saved = replace(saved, repeats=Kind.OUTPUT)
         if saved.used or saved.slot in known:
             found.append(saved)
     return tuple(found)
@@ -351,6 +353,11 @@ def _is_used(slot, truth):
         part = truth.expected, truth.call.function, lambda where: where[0] == slot
         return moves(taken(*part))
     return None
+
+
+def _is_in(number, call):
+    """Whether a number is one that forward returns beside its tensors."""
+    return any(type(y) is type(number) and same(y, number) for y in call.numbers)
 
 
 def _repeats(value, tensors):
@@ -366,10 +373,12 @@ def _objects(ctx, known):
 
 
 class _Forward(NamedTuple):
-    """What a call of forward keeps, and the tensors that it is given and returns."""
+    """What a call of forward keeps, the tensors that it is given and returns, and what else it
+    returns."""
 
     ctx: Notepad
     tensors: dict[Kind, list[Tensor]]
+    numbers: list[object]
 
 
 def _forward(truth, h=0.0):
@@ -379,8 +388,9 @@ def _forward(truth, h=0.0):
         with unless_gone(), truth.line.subject.around(), torch.no_grad():
             ctx, outs = forward_again(truth.call, inputs)
             given = [*inputs.values(), *(noted(ctx).handed_over[place] for place in inputs)]
-            outs = [y for y in outs if isinstance(y, Tensor)]
-            return _Forward(ctx, {Kind.INPUT: given, Kind.OUTPUT: outs})
+            returned = [y for y in outs if isinstance(y, Tensor)]
+            numbers = [y for y in outs if not isinstance(y, Tensor)]
+            return _Forward(ctx, {Kind.INPUT: given, Kind.OUTPUT: returned}, numbers)
     raise Unknown("forward raises beside the point")
 
 

@@ -296,7 +296,8 @@ def _facts(e: Evidence, kept: list[Saved], made: str, marked: str, names: Any) -
     """What is said of what was made unrecorded, and of outputs that a mark makes constants."""
     if not kept:
         return None
-    each = (made, [s for s in kept if not s.marked]), (marked, [s for s in kept if s.marked])
+    returned = [s for s in kept if s.marked or (s.numeric and s.repeats is Kind.OUTPUT)]
+    each = (made, [s for s in kept if s not in returned]), (marked, returned)
     said = (Phrase(template, _maker(e), names(group)) for template, group in each if group)
     return {"facts": joined("{} {}", said), "cure": _cure(kept)}
 
@@ -344,7 +345,7 @@ def _cure_of(s: Saved, engine: bool) -> str:
         return Phrase(
             "It repeats an input: give save_for_backward the very tensor that apply gets."
         )
-    if s.repeats is Kind.OUTPUT:
+    if s.repeats is Kind.OUTPUT and not s.numeric:
         return Phrase("It repeats the output: save the very tensor that you return, not a copy.")
     if s.numeric:
         return Phrase(
