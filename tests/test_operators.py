@@ -988,6 +988,28 @@ def test_draw_names_it(name):
     assert each.name in str(draw(y=y[0] if isinstance(y, (tuple, list)) else y))
 
 
+def test_enable_grad_in_setup_context_is_no_cure():
+    """As lesson 4 says."""
+
+    def recorded(ctx, inputs, output):
+        with torch.enable_grad():
+            ctx.cosh = inputs[0].cosh()
+
+    op = operator("enables_grad", torch.sinh, from_ctx, recorded)
+    given = ROWS["kept"].given()
+    assert not is_right(second(op, given), ROWS["kept"])
+    cause = diagnose(op, *given).cause
+    assert (cause.code, cause.line) == ("intermediate_on_ctx", line_of(recorded))
+    with recompute_intermediates():
+        assert is_right(second(op, given), ROWS["kept"])
+
+
+def test_a_batch_needs_no_rule():
+    """As lesson 6 says: without register_vmap torch goes one by one."""
+    op, x = ROWS["sinh_by_numpy"].op, torch.rand(3, 2, dtype=torch.float64)
+    assert torch.allclose(torch.func.vmap(op)(x), x.sinh())
+
+
 def test_opcheck_passes_what_is_silently_wrong():
     """All four of its tests; none of them differentiates twice."""
     op = ROWS["kept"].op
@@ -1301,6 +1323,13 @@ def test_an_operator_whose_result_has_no_graph_is_told():
     for remedy in (detect_intermediates, recompute_intermediates):
         with pytest.warns(UncheckedFunctionWarning, match=f"{HERE}::no_graph"), remedy():
             second(fn, given)
+
+
+def test_a_numpy_kernel_below_no_autograd_raises_where_it_is_called():
+    """As docs/ERRORS.md says: torch hands it x with its graph."""
+    op = only_impl("numpy_kernel", lambda x: torch.from_numpy(np.sinh(x.numpy())), "CPU")
+    with pytest.raises(RuntimeError, match=r"Can't call numpy\(\)"):
+        op(*ROWS["kept"].given())
 
 
 def test_one_that_is_declared_constant_is_left_alone():
