@@ -30,12 +30,16 @@ def jupyter_folder(folder):
     return folder / ".jupyter"
 
 
-def copy_lessons(folder=MY_LESSONS):
-    """Copy the lessons that are not there yet and announce those that are newer than the copy."""
+def stop_without_lessons():
     if not lessons():
         there = ", ".join(path.name for path in (ROOT / "translations").iterdir())
         none = "There are no lessons in {}: try LANGUAGE={}, or none for English."
         sys.exit(spoken(none, LANGUAGE, there))
+
+
+def copy_lessons(folder=MY_LESSONS):
+    """Copy the lessons that are not there yet and announce those that are newer than the copy."""
+    stop_without_lessons()
     known = read_known(folder)
     for lesson in lessons():
         copy = folder / lesson.name
@@ -53,6 +57,7 @@ def copy_lessons(folder=MY_LESSONS):
 
 def fresh_copy(number, folder=MY_LESSONS):
     """Put a clean copy of one lesson beside the reader's, under a name that is free."""
+    stop_without_lessons()
     if not (found := lessons(number) if number else []):
         numbers = ", ".join(lesson.name.split("_")[0] for lesson in lessons())
         sys.exit(

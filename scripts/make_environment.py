@@ -73,16 +73,17 @@ def add_menus():
     """JupyterLab's menus in the reader's language, where there are such; without them it is used
     as it is."""
     package = "jupyterlab-language-pack-" + language().replace("_", "-")
-    asked = os.path.join(VENV, package)
-    if not language() or os.path.exists(asked):
+    there = os.path.join(VENV, package)
+    if not language() or os.path.exists(there):
         return
-    once = "--no-deps", "--retries", "0", "--timeout", "5"
-    failed = pip(spoken("JupyterLab's menus"), *once, "-c", "constraints.txt", package)
-    cause = what_went_wrong(failed) if failed else ""
-    if failed:
-        print(spoken("JupyterLab's menus stay English. {}", in_words(cause)), flush=True)
-    if cause != "no connection":  # which there may be the next time
-        write(asked, cause)
+    # One try more: without it pip does not say that there was no connection.
+    soon = "--no-deps", "--retries", "1", "--timeout", "5"
+    failed = pip(spoken("JupyterLab's menus"), *soon, "-c", "constraints.txt", package)
+    if failed:  # a broken mirror may be whole the next time
+        cause = in_words(what_went_wrong(failed))
+        print(spoken("JupyterLab's menus stay English. {}", cause), flush=True)
+    else:
+        write(there, "")
 
 
 def need_python():
@@ -339,8 +340,9 @@ def torch_from_pypi():
 def stop_for_torch(cause):
     if platform.system() != "Linux" or torch_from_pypi():
         said = spoken(
-            "PyTorch could not be fetched from the index that your pip asks: check the network "
-            "(pip says: {}).",
+            "PyTorch could not be fetched from the index that your pip asks: check the network, or "
+            "name another index, as in {} (pip says: {}).",
+            to_type("make lab PIP_INDEX_URL=https://..." + " TORCH_FROM_PYPI=1" * torch_from_pypi()),
             in_words(cause),
         )
     else:
@@ -361,12 +363,10 @@ def in_words(cause):
 
 
 def stop_for_packages(cause):
-    advice = spoken("see what pip says")
+    another = to_type("make lab PIP_INDEX_URL=https://...")
+    advice = spoken("see what pip says, or name another index, as in {}", another)
     if cause == "no connection":
-        advice = spoken(
-            "check the network, or name another index, as in {}",
-            to_type("make lab PIP_INDEX_URL=https://..."),
-        )
+        advice = spoken("check the network, or name another index, as in {}", another)
     elif "No space left" in cause:
         advice = spoken("make room on the disk")
     elif "different python" in cause:

@@ -131,14 +131,16 @@ def test_something_moves_while_jupyterlab_starts(capsys):
 
 
 def test_copies_are_in_the_language_asked_for(tmp_path, monkeypatch):
-    def copies_in(language):
+    def copies_in(language, how="copy_lessons", *lesson):
         monkeypatch.setenv("COURSE_LANGUAGE", language)
-        runpy.run_path(lesson_copies.__file__)["copy_lessons"](tmp_path / language)
+        runpy.run_path(lesson_copies.__file__)[how](*lesson, tmp_path / language)
 
     copies_in("zh_CN")
     assert source(tmp_path / "zh_CN" / NAME).startswith("# 1 · 保存输入")
     with pytest.raises(SystemExit, match="There are no lessons in xx: try LANGUAGE=zh_CN, or none"):
         copies_in("xx")
+    with pytest.raises(SystemExit, match="There are no lessons in zh_TW: try LANGUAGE=zh_CN"):
+        copies_in("zh_TW", "fresh_copy", "1")
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="no make")

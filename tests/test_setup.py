@@ -42,10 +42,12 @@ def sentence(function):
 
 
 @pytest.mark.parametrize(
-    "printed, once", [(None, True), ("ERROR: none is there", True), ("WARNING: Retrying", False)]
+    "printed, once", [(None, True), ("ERROR: none is there", False), ("WARNING: Retrying", False)]
 )
-def test_the_menus_of_jupyterlab_are_asked_for_once(printed, once, monkeypatch, tmp_path, capsys):
-    """Set-up goes on without them, and asks again where there was no connection."""
+def test_the_menus_of_jupyterlab_are_asked_for_until_they_are_there(
+    printed, once, monkeypatch, tmp_path, capsys
+):
+    """Set-up goes on without them; what a broken mirror has not, another one may have."""
     asked = []
     monkeypatch.setattr(setup, "VENV", str(tmp_path))
     monkeypatch.setattr(setup, "pip", lambda title, *line: asked.append(line[-1]) or printed)
@@ -145,6 +147,30 @@ def test_what_is_advised_is_in_the_language_asked_for_and_asks_for_it_again(monk
     monkeypatch.setattr(sys, "stdout", letters)
     told = sentence(lambda: setup.stop_for_torch("no connection"))
     assert told.isascii() and told.count(" LANGUAGE=zh_CN`") == 2
+
+
+def test_a_mirror_that_does_not_answer_is_told_as_no_connection(monkeypatch, tmp_path, capsys):
+    """By pip itself, which says so only where it tries again."""
+    monkeypatch.setattr(setup, "VENV", str(tmp_path))
+    monkeypatch.setattr(setup, "VENV_PYTHON", sys.executable)
+    monkeypatch.setattr(setup, "LOG", str(tmp_path / "none" / "setup.log"))
+    for name in ("PIP_CONSTRAINT", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://127.0.0.1:9/simple")
+    monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
+    setup.add_menus()
+    assert "JupyterLab 的菜单仍是英文。连接不上" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("from_pypi", ["", "1"])
+def test_where_the_mirror_lacks_it_another_one_can_be_named(from_pypi, monkeypatch):
+    monkeypatch.setattr(setup.platform, "system", lambda: "Linux" if from_pypi else "Darwin")
+    monkeypatch.setenv("TORCH_FROM_PYPI", from_pypi)
+    said = "make lab PIP_INDEX_URL=https://..."
+    assert said in sentence(lambda: setup.stop_for_torch("no connection"))
+    for printed in ("ERROR: No matching distribution found for x", "ERROR: ResolutionImpossible"):
+        assert said in sentence(lambda text=printed: setup.stop_for_packages(text))
 
 
 def test_missing_venv_module_is_named(monkeypatch):
