@@ -4,7 +4,7 @@ import re
 import textwrap
 from typing import Any
 
-from .phrases import translation
+from .phrases import Phrase, translation
 from .places import raised_in
 
 WIDTH = 88  # of all that is printed
@@ -51,8 +51,8 @@ def first_line(error: Any) -> str:
 
 def described(error: Exception) -> str:
     """The whole text of an error, with its type and its place."""
-    place = raised_in(error)
-    return f"{type(error).__name__}: {message_of(error)}{f' (in {place})' if place else ''}."
+    said, place = f"{type(error).__name__}: {message_of(error)}", raised_in(error)
+    return Phrase("{} (in {}).", said, place) if place else Phrase("{}.", said)
 
 
 def message_of(error: Any) -> str:

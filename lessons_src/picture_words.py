@@ -27,6 +27,8 @@ TEMPLATES = (
     "autograd adds up",
     "lacks",
     "{one} at x = {numbers}: {told}",
+    "{one} at x = {numbers}, cut: {names}",
+    "{one} at x = {numbers}, cut: nothing",
     "no path cut: {told}",
     "expx and expnegx cut: {told}",
     "{one}. Right: every path is there.",

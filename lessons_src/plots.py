@@ -6,6 +6,8 @@ from typing import Any
 
 from matplotlib import pyplot, rc_context
 
+from lessons_src.picture_words import in_words_of
+
 # Text stays text, and ids do not change from run to run. No point of a curve is left out: which one
 # would depend on the last digits.
 # Any, for some versions of matplotlib give the names of settings a type of their own.
@@ -49,8 +51,9 @@ def show(figure, description):
         description: str, what there is to see; it becomes the alternative text of the picture.
 
     Returns:
-        `Plot`, displayed as SVG with a title that a screen reader speaks.
+        `Plot`, displayed as SVG with a title that a screen reader speaks, in the reader's language.
     """
+    description = in_words_of(description)
     file = io.StringIO()
     with rc_context(SETTINGS):
         for line in _lines(figure):

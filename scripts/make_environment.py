@@ -342,7 +342,9 @@ def stop_for_torch(cause):
         said = spoken(
             "PyTorch could not be fetched from the index that your pip asks: check the network, or "
             "name another index, as in {} (pip says: {}).",
-            to_type("make lab PIP_INDEX_URL=https://..." + " TORCH_FROM_PYPI=1" * torch_from_pypi()),
+            to_type(
+                "make lab PIP_INDEX_URL=https://..." + " TORCH_FROM_PYPI=1" * torch_from_pypi()
+            ),
             in_words(cause),
         )
     else:

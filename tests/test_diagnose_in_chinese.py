@@ -79,10 +79,19 @@ def test_what_was_not_checked_is_told_in_chinese(monkeypatch):
     assert "没有检查" in both and "传入 x.double().requires_grad_()" in both
 
 
+def test_the_place_of_an_error_is_told_in_chinese(chinese):
+    told = str(diagnose(lambda x: x / (1 // 0), X))
+    assert "fn 自己报错 ZeroDivisionError: integer division or modulo by zero（<lambda>" in told
+    assert told.endswith("行）。")
+
+
 def test_the_error_of_detect_intermediates_is_told_in_chinese_too(chinese):
     told = "(?s)would be wrong.*二阶导数会是错的。"
-    with pytest.raises(SecondDerivativeError, match=told), detect_intermediates():
+    with pytest.raises(SecondDerivativeError, match=told) as raised, detect_intermediates():
         library.train()
+    lines = str(raised.value).splitlines()
+    full = [columns(line) > 80 for line in lines[1:-1] if HAN.search(line)]
+    assert full and all(full), "the Chinese begins at the beginning of a line"
 
 
 def test_a_step_is_told_in_chinese_below_its_table(chinese):

@@ -223,12 +223,12 @@ def test_any_name_can_be_drawn():
 NOT_TENSORS = {
     "no name": ((leaf(),), {}, "Call draw with names"),
     "nothing": ((), {}, "Call draw with names"),
-    "a float": ((), {"y": 3.0}, "y is a float: give draw a tensor or a list of tensors."),
+    "a float": ((), {"y": 3.0}, "y is of type float: give draw a tensor or a list of tensors."),
     "None": ((), {"y": None}, "y is None: give draw"),
     "a list with a hole": ((), {"y": [leaf(), None]}, "y[1] is None: give draw"),
     "no graph": ((), {"y": torch.ones(2)}, "Nothing to draw: no tensor given has a graph."),
     "an empty list": ((), {"y": []}, "Nothing to draw"),
-    "a dict": ((), {"y": {}}, "y is a dict: give draw"),
+    "a dict": ((), {"y": {}}, "y is of type dict: give draw"),
 }
 
 

@@ -1,5 +1,6 @@
 import xml.etree.ElementTree as xml
 
+from chinese import HAN, english_in
 from matplotlib import pyplot as plt
 
 from lessons_src.plots import show
@@ -18,6 +19,16 @@ def test_the_words_are_the_twin_of_the_picture():
     root = xml.fromstring(bundle["image/svg+xml"])
     assert bundle["text/plain"] == root.get("aria-label") == plot.description == repr(plot)
     assert root[0].tag.endswith("title") and root[0].text == plot.description
+
+
+def test_the_words_are_in_the_readers_language(monkeypatch):
+    monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
+    figure, _ = plt.subplots()
+    words = "u over x from 0 to 3, rising from 0 to 1. The trained curve lies on SciPy's."
+    bundle = show(figure, words)._repr_mimebundle_()
+    root = xml.fromstring(bundle["image/svg+xml"])
+    assert bundle["text/plain"] == root.get("aria-label") == root[0].text
+    assert HAN.search(root[0].text) and not english_in(root[0].text)
 
 
 def test_text_stays_text_and_nothing_changes_from_run_to_run():

@@ -18,6 +18,7 @@ from editions.slides import words
 
 from double_backward import draw, draw_backward
 from lessons_src import stepper
+from lessons_src.cut_paths import cut_a_path
 from lessons_src.exercises import check, exercises, hint, hints_given
 from lessons_src.exercises.language import in_language
 from lessons_src.picture_words import told_in
@@ -342,11 +343,11 @@ def test_what_a_live_graph_says_is_in_chinese(monkeypatch):
     drawings = [
         draw(grad_input=grad_input, input=input, out=out),
         draw_backward(out=out, input=input),
-        draw(out, x=None),
+        draw(out, x=None, y=3.0),
     ]
     monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
     names = {"input", "out", "expx", "expnegx", "grad_input", "autograd", "ctx", "x", "grad_x"}
-    names |= {"draw", "torch", "no_grad"}
+    names |= {"draw", "torch", "no_grad", "y", "float"}
     for drawing in drawings:
         bundle = drawing._repr_mimebundle_()
         told = repr(drawing)
@@ -361,6 +362,14 @@ def test_what_a_live_graph_says_is_in_chinese(monkeypatch):
     assert stepper_words.startswith("第一次反向传播\n"), stepper_words
     monkeypatch.setenv("COURSE_LANGUAGE", "")
     assert repr(drawings[0]) == drawings[0].outline
+
+
+@pytest.mark.parametrize("cut", [(), ("expx",), ("expx", "expnegx")])
+def test_a_figure_whose_paths_can_be_cut_has_a_title_in_chinese(cut, monkeypatch):
+    monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
+    html = cut_a_path("F(x)", 1.0, cut)._repr_mimebundle_()["text/html"]
+    title = re.search("<title>(.*?)</title>", html)[1]
+    assert set(re.findall(r"(?<!\w)[a-z]\w*", title)) <= {"x", *cut}, title
 
 
 def steps_of(output):

@@ -161,7 +161,7 @@ def _tensors(
             if isinstance(part, torch.Tensor):
                 tensors[part_name] = part
             else:
-                kind = "None" if part is None else f"a {type(part).__name__}"
+                kind = "None" if part is None else f"of type {type(part).__name__}"
                 notes.append(f"{part_name} is {kind}: give draw a tensor or a list of tensors.")
     if unnamed or not named:
         notes.append(HOW.format(verb))

@@ -95,6 +95,7 @@ TEMPLATES = [
     "that requires grad, outside torch.no_grad().",
     "Call {name} with names, as in {one}.",
     "{name} is {one}: give draw a tensor or a list of tensors.",
+    "{name} is of type {one}: give draw a tensor or a list of tensors.",
     "No picture: more than {numbers} operations are too many to read in one.",
     "No picture: dot wrote no SVG.",
     "No picture: the layout took more than {numbers} seconds.",

@@ -97,7 +97,8 @@ class SecondDerivativeError(RuntimeError):
         if " " in who:
             name = f"{type(self).__module__}.{type(self).__qualname__}:"
             return "\n".join(wrapped(f"{name} {super().__str__()}", ""))[len(name) + 1 :]
-        return "\n".join([f"{who}:", *wrapped(said, "")])
+        lines = [line for each in said.splitlines() for line in wrapped(each, "")]
+        return "\n".join([f"{who}:", *lines])
 
 
 class UncheckedFunctionWarning(UserWarning):
