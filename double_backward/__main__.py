@@ -26,6 +26,7 @@ import torch
 import double_backward
 from double_backward.diagnosis.training_steps.training_step import Met, StepDiagnosis
 from double_backward.failures import handed_over, own
+from double_backward.phrases import Phrase, both
 from double_backward.places import OURS
 
 TWICE = 2
@@ -168,9 +169,15 @@ def _remedy(options: argparse.Namespace) -> AbstractContextManager[None]:
 
 
 def _inside(options: argparse.Namespace) -> str:
-    ways = [f"{way}_intermediates()" for way in ("detect", "recompute") if vars(options)[way]]
-    about = "the table is about the Functions alone"
-    return "".join(f" (the script ran inside {way}; {about})" for way in ways)
+    said = " (the script ran inside {}; the table is about the Functions alone)"
+    for way in ("detect", "recompute"):
+        if vars(options)[way]:
+            return Phrase(said, f"{way}_intermediates()")
+    return ""
+
+
+def _print(said: str, rest: str = "") -> None:
+    print(f"\ndouble_backward: {both(said)}{rest}", file=sys.__stderr__)
 
 
 def _of_the_script(error: BaseException) -> BaseException:
@@ -195,18 +202,20 @@ def _without_ours(way: TracebackType | None) -> TracebackType | None:
 def _report(options: argparse.Namespace, result: StepDiagnosis) -> None:
     """Write the table. A Function that is differentiated once is in it only if it is wrong."""
     for name in result.unmet:
-        told = f"--ignore {name}: the script applies no custom Function of this name."
-        print(f"\ndouble_backward: {told}", file=sys.__stderr__)
+        _print(Phrase("--ignore {}: the script applies no custom Function of this name.", name))
     result = replace(result, rows=[r for r in result.rows if r.order >= TWICE or not r.ok])
-    said = (
-        f"no custom Function is differentiated {TWICE} times or more. What the script cuts off "
-        "outside of Functions is not looked at: diagnose_all tells of that."
-    )
     if result.rows:
-        once = ", or once and not rightly" * any(row.order < TWICE for row in result.rows)
-        said = f"differentiated {TWICE} times or more{once}{_inside(options)}:\n"
-        said += str(replace(result, error=None, unmet=()))
-    print(f"\ndouble_backward: {said}", file=sys.__stderr__)
+        said = "differentiated {} times or more{}:"
+        if any(row.order < TWICE for row in result.rows):
+            said = "differentiated {} times or more, or once and not rightly{}:"
+        table = str(replace(result, error=None, unmet=()))
+        _print(Phrase(said, TWICE, _inside(options)), f"\n{table}")
+    else:
+        said = (
+            "no custom Function is differentiated {} times or more. What the script cuts off "
+            "outside of Functions is not looked at: diagnose_all tells of that."
+        )
+        _print(Phrase(said, TWICE))
     if options.json:
         about = {"double_backward": double_backward.__version__, "torch": torch.__version__}
         data = {**about, "argv": sys.argv, **result.to_dict()}

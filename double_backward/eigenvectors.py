@@ -17,7 +17,7 @@ from .phrases import Phrase
 PHASES = Phrase(
     "The phases of its complex eigenvectors were left out: they are the solver's choice."
 )
-MAYBE = (
+MAYBE = Phrase(
     "its outputs are complex and of norm 1, column by column: right but for their phases, which "
     "are the solver's choice if these are eigenvectors"
 )

@@ -3,13 +3,15 @@
 from functools import cache
 from importlib import metadata
 
+from .phrases import Phrase
+
 LESSONS = {  # number -> its title, its page
-    1: ("Saving an input", "1_saving_inputs"),
-    2: ("Saving an output", "2_saving_outputs"),
-    3: ("Saving intermediate results", "3_saving_intermediates"),
-    4: ("What not to do", "4_what_not_to_do"),
-    5: ("A backward that autograd cannot track", "5_untracked_backward"),
-    6: ("Your own Function", "6_your_own_function"),
+    1: (Phrase("Saving an input"), "1_saving_inputs"),
+    2: (Phrase("Saving an output"), "2_saving_outputs"),
+    3: (Phrase("Saving intermediate results"), "3_saving_intermediates"),
+    4: (Phrase("What not to do"), "4_what_not_to_do"),
+    5: (Phrase("A backward that autograd cannot track"), "5_untracked_backward"),
+    6: (Phrase("Your own Function"), "6_your_own_function"),
 }
 
 
@@ -22,7 +24,7 @@ def lesson_mark(number: int) -> str:
 
 def lesson_named(number: int) -> str:
     """`lesson 1, "Saving an input"`."""
-    return f'lesson {number}, "{LESSONS[number][0]}"'
+    return Phrase('lesson {}, "{}"', number, LESSONS[number][0])
 
 
 @cache

@@ -39,8 +39,8 @@ from .failures import handed_over
 from .phrases import Phrase
 from .places import WRITTEN, Place, undecorated
 
-WRITES = "it writes into what it is given, and torch follows no operator that does"
-NO_TANGENT = (
+WRITES = Phrase("it writes into what it is given, and torch follows no operator that does")
+NO_TANGENT = Phrase(
     "forward mode goes through it, and torch drops the tangent of a registered operator without an "
     "error: differentiate it by backward"
 )

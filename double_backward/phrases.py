@@ -69,6 +69,12 @@ def in_language(text: Any, into: str | None = None, folders: Iterable[Path] = FO
     return (translation(text, into, folders) or text) if isinstance(text, str) else text
 
 
+def both(text: str) -> str:
+    """The text, and in a line below it what it says in the reader's language, if that is known."""
+    said = translation(text)
+    return f"{text}\n{said}" if said else text
+
+
 class _Unknown(gettext.NullTranslations):
     def gettext(self, message):
         return ""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import double_backward
+from double_backward.phrases import Phrase, both
 
 WAYS: dict[str, Callable[[pytest.Config], AbstractContextManager[None]]] = {
     "off": lambda config: nullcontext(),
@@ -28,7 +29,15 @@ WAYS: dict[str, Callable[[pytest.Config], AbstractContextManager[None]]] = {
     ),
 }
 # Outcomes of `noting` that leave a Function unchecked -> the words for them.
-BLIND = {"not checked": "could not be checked", "left alone": "was left alone"}
+BLIND = {
+    "not checked": Phrase("{} could not be checked, because {} (double_backward_strict)"),
+    "left alone": Phrase("{} was left alone, because {} (double_backward_strict)"),
+}
+OUTCOMES = (
+    Phrase("wrong"), Phrase("repaired"), Phrase("not repaired"), Phrase("not checked"),
+    Phrase("left alone"),
+)  # fmt: skip
+DESELECTED, SKIPPED = Phrase("tests were deselected"), Phrase("tests were skipped")
 Notes = dict[str, dict[str, str]]
 INSIDE = pytest.StashKey[ExitStack]()
 NOTES = pytest.StashKey[Notes]()  # the dict of `noting`, for one test and for all
@@ -106,7 +115,7 @@ def _fail_if_blind(item: pytest.Item) -> None:
     notes, config = item.stash.get(NOTES, {}), item.config
     strict = config.getoption("--double-backward-strict") or config.getini("double_backward_strict")
     said = [
-        f"{name} {words}, because {reason} (double_backward_strict)"
+        both(Phrase(words, name, reason))
         for outcome, words in BLIND.items()
         for name, reason in notes.get(outcome, {}).items()
     ]
@@ -159,21 +168,21 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
     for item in items[:1]:
-        _noted(item.config, "left out", "tests were deselected")
+        _noted(item.config, "left out", str(DESELECTED))
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     outcome: Any = yield
     if outcome.get_result().skipped:
-        _noted(collector.config, "left out", "tests were skipped")
+        _noted(collector.config, "left out", str(SKIPPED))
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome: Any = yield
     if outcome.get_result().skipped:
-        _noted(item.config, "left out", "tests were skipped")
+        _noted(item.config, "left out", str(SKIPPED))
 
 
 def _left_out(config: pytest.Config) -> str:
@@ -182,9 +191,9 @@ def _left_out(config: pytest.Config) -> str:
     for reason in run.get("left out", {}):
         return reason
     if any("::" in argument for argument in config.args) or config.getoption("lf", False):
-        return "tests were chosen"
+        return Phrase("tests were chosen")
     missing = next((file for file in _test_files(config) if file not in run["file"]), None)
-    return f"{Path(missing).name} was not run" if missing else ""
+    return Phrase("{} was not run", Path(missing).name) if missing else ""
 
 
 def _test_files(config: pytest.Config) -> Iterator[str]:
@@ -230,33 +239,37 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not ways:
         return
     terminalreporter.section("second derivatives through custom Functions")
-    for line in _summary(notes, ways):
-        terminalreporter.line(line)
+    for said in _summary(notes, ways):
+        terminalreporter.line(both(said))
     for name in _unknown(config):
         reason = _left_out(config)
-        end = f"No error, since {reason}." if reason else "An error: all tests have run."
-        said = f"double_backward_ignore names {name}: no custom Function of this name was applied, "
-        line = f"{said}and none is loaded. {end}"
+        all_run = Phrase("An error: all tests have run.")
+        end = Phrase("No error, since {}.", reason) if reason else all_run
+        unknown = (
+            "double_backward_ignore names {}: no custom Function of this name was applied, and "
+            "none is loaded. {}"
+        )
+        line = both(Phrase(unknown, name, end))
         terminalreporter.line(line, red=not reason, yellow=bool(reason))
 
 
-def _summary(notes: Notes, ways: set[str]) -> Iterator[str]:
+def _summary(notes: Notes, ways: set[str]) -> Iterator[Phrase]:
     def those(*outcomes: str) -> int:
         return len({name for outcome in outcomes for name in notes.get(outcome, {})})
 
     if "detect" in ways:
-        yield (
-            f"{those('right', 'wrong')} checked, {those('wrong')} of them wrong; "
-            f"{those('not checked')} not checked"
-        )
+        said = "{} checked, {} of them wrong; {} not checked"
+        yield Phrase(said, those("right", "wrong"), those("wrong"), those("not checked"))
     if "recompute" in ways:
-        yield (
-            f"{those('right already', 'repaired')} right, {those('repaired')} of them repaired; "
-            f"{those('not repaired')} not repaired, which raises; {those('left alone')} left alone"
-        )
+        said = "{} right, {} of them repaired; {} not repaired, which raises; {} left alone"
+        right = those("right already", "repaired")
+        yield Phrase(said, right, *map(those, ("repaired", "not repaired", "left alone")))
     if not notes:
-        yield "No test recorded the backward of a custom Function (create_graph=True)."
-        yield "What is cut off outside of Functions is not looked at: diagnose_all tells of that."
-    for outcome in ("wrong", "repaired", "not repaired", "not checked", "left alone"):
+        yield Phrase("No test recorded the backward of a custom Function (create_graph=True).")
+        yield Phrase(
+            "What is cut off outside of Functions is not looked at: diagnose_all tells of that."
+        )
+    for outcome in OUTCOMES:
         for name, reason in sorted(notes.get(outcome, {}).items()):
-            yield f"{outcome}: {name}" + (f", because {reason}" if reason else "")
+            said = Phrase("{}: {}, because {}", outcome, name, reason)
+            yield said if reason else Phrase("{}: {}", outcome, name)

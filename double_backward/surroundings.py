@@ -36,6 +36,7 @@ from ._torch import (
     version,
 )
 from .containers import BUFFERS, SIMPLE_CTYPES, slots_of
+from .phrases import Phrase
 
 MOST_LOOKED_AT = 20_000  # objects that are looked at
 # Packages whose objects hold what they have compiled; a kernel may not keep anything else.
@@ -452,14 +453,14 @@ def _cannot_be_put_back(thing):
     kind = type(thing).__name__
     if isinstance(thing, io.IOBase):
         known = isinstance(thing, BUFFERS) or thing in (sys.stdin, sys.stdout, sys.stderr)
-        return "" if known or thing.closed else f"it may use a file ({kind})"
+        return "" if known or thing.closed else Phrase("it may use a file ({})", kind)
     if isinstance(thing, mmap.mmap):
-        return f"it may write into a file ({kind})"
+        return Phrase("it may write into a file ({})", kind)
     if isinstance(thing, memoryview) and not (thing.readonly or thing.c_contiguous):
-        return f"it may write into a {kind} that has gaps"
+        return Phrase("it may write into a {} that has gaps", kind)
     goes_on = hasattr(type(thing), "__next__")
     if goes_on and not hasattr(thing, "__dict__") and not _slots(thing):
-        return f"it may go on with a {kind}, which cannot be put back"
+        return Phrase("it may go on with a {}, which cannot be put back", kind)
     return ""
 
 

@@ -69,6 +69,10 @@ ASIDE = 1e-3  # how far the inputs are moved from the point, relative to their s
 class Unknown(Exception):
     """Nothing can be said: the Function could not be called again, or not with the same result."""
 
+    @property
+    def why(self) -> str:
+        return self.args[0]  # which str() would make plain text
+
 
 class NotFinite(Unknown):
     """Nothing can be said at these values, of which no gradient is finite."""
@@ -78,20 +82,21 @@ class LeftAlone(Unknown):
     """To call the Function again could change something of the user's that is not put back."""
 
 
-NOT_FINITE = "its gradients are not finite where it was called"
+NOT_FINITE = Phrase("its gradients are not finite where it was called")
 LOST_IN_CAST = Phrase(
     "It is right in float64, and not in the precision in which it was called: forward or backward "
     "uses a copy that is made where autograd does not record (autocast, custom_fwd, .to, .float). "
     "Convert the input before apply, and save what apply gets."
 )
-IN_BATCH = (
+IN_BATCH = Phrase(
     "a backward applies it to a batch of gradients (is_grads_batched, vectorize=True), where torch "
     "forgets the graph of what a custom Function returns. Take the gradients one by one."
 )
-LITTLE_BUT_ROUNDING = "its gradients are little but what rounding leaves"
-TOO_LITTLE = "what its gradients change by is too little to be seen"
-ANOTHER_RESULT = "it gives another result when it is called again"
-DOES_ANOTHER = "it does something else when it is called again"
+LITTLE_BUT_ROUNDING = Phrase("its gradients are little but what rounding leaves")
+TOO_LITTLE = Phrase("what its gradients change by is too little to be seen")
+ANOTHER_RESULT = Phrase("it gives another result when it is called again")
+DOES_ANOTHER = Phrase("it does something else when it is called again")
+AGAIN_RAISES = "calling it again raises {}"
 
 
 def plainly(call, inputs, grad_outs):
@@ -139,7 +144,7 @@ def _refuse_unusual(tensors):
         what = unusual(tensor) if isinstance(tensor, torch.Tensor) else ""
         if what:
             alone = tensor.device.type == "meta"  # no number can be wrong
-            raise (LeftAlone if alone else Unknown)(f"it is handed {what}")
+            raise (LeftAlone if alone else Unknown)(Phrase("it is handed {}", what))
 
 
 class Trial:
@@ -185,7 +190,7 @@ class Trial:
                 raise_if_own(error)
                 reason = error
         else:
-            raise Unknown(f"calling it again raises {first_line(reason)}") from reason
+            raise Unknown(Phrase(AGAIN_RAISES, first_line(reason))) from reason
         self._refuse_another()
         lost = not self.depends() or self.expected.known < SHARE
         if dtype is None and lost and self._keeps_16_bits():
@@ -193,7 +198,7 @@ class Trial:
         if not self.expected.g.isfinite().any():
             raise NotFinite(NOT_FINITE)
         if self.expected.known < SHARE:
-            raise Unknown("its gradients jump where its inputs are moved a little")
+            raise Unknown(Phrase("its gradients jump where its inputs are moved a little"))
 
     def _refuse_another(self):
         """Raise `Unknown` where a Function that changes something does not do the same again: then
@@ -227,7 +232,7 @@ class Trial:
                 outs = self.call.again(self.call.inputs)
         except Exception as error:  # of the Function
             raise_if_own(error)
-            raise Unknown(f"calling it again raises {first_line(error)}") from error
+            raise Unknown(Phrase(AGAIN_RAISES, first_line(error))) from error
         draw, found = torch.Generator().manual_seed(4), []
         for number, y in enumerate(outs):
             known = isinstance(y, torch.Tensor) and is_continuous(y)
@@ -590,7 +595,7 @@ def of_jvp(call, tangents):
             return "wrong"
         return "depends" if truth.depends() else None
     except Unknown as reason:
-        return type(reason)(str(reason))  # the error itself would keep what its frames hold
+        return type(reason)(reason.why)  # the error itself would keep what its frames hold
 
 
 def has_wrong_jvp(call):

@@ -2,16 +2,19 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from chinese import HAN, columns, english_in
 from test_diagnosis_findings import SPEAKS, said
+from torch.autograd import Function, grad
 
 from double_backward import (
     SecondDerivativeError,
     detect_intermediates,
     diagnose,
     diagnose_all,
+    recompute_intermediates,
 )
 from double_backward.diagnosis import Verdict
 from double_backward.diagnosis.conclusions.findings import ROWS
@@ -20,7 +23,7 @@ from double_backward.lines import wrapped
 from double_backward.phrases import Phrase, joined, translation
 from lessons_src import library
 from lessons_src.saving_inputs import Square
-from lessons_src.untracked_backward import CubeNumPy
+from lessons_src.untracked_backward import CubeNumPy, in_numpy
 from lessons_src.what_not_to_do import SinhBad
 
 
@@ -94,10 +97,55 @@ def test_the_error_of_detect_intermediates_is_told_in_chinese_too(chinese):
     assert full and all(full), "the Chinese begins at the beginning of a line"
 
 
+class SinhNumPy(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return in_numpy(np.sinh, x)
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return grad_out * in_numpy(np.cosh, *ctx.saved_tensors)
+
+
+def test_the_error_of_recompute_intermediates_is_told_in_chinese_too(chinese):
+    told = (
+        "(?s)could not be had.*没法得到它的二阶导数，因为再算一遍，它仍然是错的：.*第 5 课“autograd"
+    )
+    with pytest.raises(SecondDerivativeError, match=told), recompute_intermediates():
+        y = SinhNumPy.apply(X)
+        grad(grad(y.sum(), X, create_graph=True)[0].sum() + y.sum(), X)
+
+
+@pytest.mark.parametrize("remedy", [detect_intermediates, recompute_intermediates])
+def test_what_a_remedy_warns_of_is_told_in_chinese_too(remedy, chinese):
+    numbers = (number for number in range(100))
+    around = type("Counting", (SinhBad,), {"numbers": numbers})
+    with (
+        remedy(),
+        pytest.warns(match="(?s)because.*因为它可能接着用一个 generator，而这没法还原。"),
+    ):
+        grad(around.apply(X).sum(), X, create_graph=True)
+    with pytest.warns(match="(?s)ignore names Nobody.*ignore 里写了 Nobody"), remedy(["Nobody"]):
+        pass
+
+
+def test_a_wrong_argument_is_told_in_chinese_too(chinese):
+    with pytest.raises(ValueError, match="(?s)takes 2 or 3, not 7.*应该是 2 或 3，不能是 7"):
+        diagnose(Square.apply, X, order=7)
+
+
 def test_a_step_is_told_in_chinese_below_its_table(chinese):
     told = str(diagnose_all(library.train))
     assert "forward keeps on ctx what it made itself" in told
     assert "forward 把它自己算出的东西留在了 ctx 上" in told
+    assert told.splitlines()[1] == "  3 个自定义 Function、2 个对、1 个不对"
+
+
+def test_a_step_without_a_table_is_told_in_chinese_too(chinese):
+    told = str(diagnose_all(lambda: 1 // 0, ignore=["Nobody"]))
+    english = [line for line in told.splitlines() if line and not HAN.search(line)]
+    assert len(english) == 4 and told.count("。") == 4 and "这一步报错 ZeroDivisionError" in told
 
 
 def test_the_data_stay_english(chinese):

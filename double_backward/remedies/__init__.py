@@ -56,9 +56,11 @@ from double_backward.operators import (
     operator_of,
     writes_in_place,
 )
+from double_backward.phrases import Phrase
 from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
 from double_backward.trial import (
+    AGAIN_RAISES,
     ANOTHER_RESULT,
     IN_BATCH,
     TOO_LITTLE,
@@ -82,8 +84,9 @@ __all__ = [
 ]
 
 
-STILL_LEAVES_TORCH = messages.STILL.format(
-    f"forward or backward leaves torch, or computes below autograd ({lesson_named(5)})"
+STILL_LEAVES_TORCH = Phrase(
+    messages.STILL,
+    Phrase("forward or backward leaves torch, or computes below autograd ({})", lesson_named(5)),
 )
 
 
@@ -93,12 +96,14 @@ class SecondDerivativeError(RuntimeError):
     def __str__(self) -> str:
         """The text in lines of a readable length, counting the name that Python prints before
         it."""
-        who, _, said = super().__str__().partition(": ")
+        text, *translated = super().__str__().splitlines() or [""]
+        who, _, said = text.partition(": ")
         if " " in who:
             name = f"{type(self).__module__}.{type(self).__qualname__}:"
-            return "\n".join(wrapped(f"{name} {super().__str__()}", ""))[len(name) + 1 :]
-        lines = [line for each in said.splitlines() for line in wrapped(each, "")]
-        return "\n".join([f"{who}:", *lines])
+            lines = ["\n".join(wrapped(f"{name} {text}", ""))[len(name) + 1 :]]
+        else:
+            lines = [f"{who}:", *wrapped(said, "")]
+        return "\n".join([*lines, *(line for each in translated for line in wrapped(each, ""))])
 
 
 class UncheckedFunctionWarning(UserWarning):
@@ -314,7 +319,7 @@ def _raise(text, places, count, numbers, ahead=()):
 
 class _Remedy(Listener):
     NAME = ""  # of the public function
-    UNCHECKED, SAID = "", ""  # its note, and its words, for a Function that it cannot check
+    UNCHECKED, SAID = "", ""  # its note, and its sentence, for a Function that it cannot check
     LOST = ""  # its note for a Function whose graph torch forgets
 
     def __init__(self):
@@ -332,7 +337,7 @@ class _Remedy(Listener):
         finally:
             self.ignored.remove(names)
         for name in [] if self.notes else unknown(names):
-            messages.warn(messages.UNKNOWN.format(name), UserWarning)
+            messages.warn(Phrase(messages.UNKNOWN, name), UserWarning)
 
     def ignores(self, function):
         ignored = [each for names in tuple(self.ignored) for each in names]
@@ -384,13 +389,13 @@ class _Remedy(Listener):
             messages.warn(text, UncheckedFunctionWarning)
 
     def could_not_check(self, function, call, reason):
-        self.note(self.UNCHECKED, function, call, str(reason))
-        said = f"{self.NAME}() {self.SAID.format(messages.name_of(function, call))}"
-        self.warn(messages.torchs_own(said, reason))
+        self.note(self.UNCHECKED, function, call, reason)
+        name = messages.name_of(function, call)
+        self.warn(Phrase(self.SAID, name, reason, messages.TORCHS_OWN))
 
     def note(self, outcome, function, call, reason=""):
         for notes in self.notes:
-            notes.setdefault(outcome, {})[messages.name_of(function, call, full=True)] = reason
+            notes.setdefault(outcome, {})[messages.name_of(function, call, full=True)] = str(reason)
 
     def after_jvp(self, call, tangents, outs):
         """Raise where a derivative of the jvp by the inputs, in either mode, would be wrong: at
@@ -420,7 +425,7 @@ class _Remedy(Listener):
                 if memory.is_due():
                     memory.outcome = of_jvp(own, given)
         if isinstance(memory.outcome, Unknown):
-            self.could_not_check(call.function, call, memory.outcome)
+            self.could_not_check(call.function, call, memory.outcome.why)
             return None
         return memory.outcome
 
@@ -435,7 +440,7 @@ class _Remedy(Listener):
 
 class _Detect(_Remedy):
     NAME = "detect_intermediates"
-    UNCHECKED, SAID, LOST = "not checked", "could not check {}", "wrong"
+    UNCHECKED, SAID, LOST = "not checked", messages.COULD_NOT_CHECK, "wrong"
 
     def after_backward(self, node, call, grad_outs, grads):
         function = custom_of(node) if call is None else call.function
@@ -443,10 +448,10 @@ class _Detect(_Remedy):
             return grads
         try:
             if call is None:
-                raise Unknown("its forward ran before detect_intermediates() began")
+                raise Unknown(Phrase(messages.RAN_BEFORE, "detect_intermediates()"))
             asked = _found(_problem, call, grad_outs, partial(self.too_many_kinds, call))
         except Unknown as reason:
-            self.could_not_check(function, call, reason)
+            self.could_not_check(function, call, reason.why)
             return grads
         self.note("wrong" if asked.outcome else "right", function, call)
         if asked.outcome is None:
@@ -487,7 +492,7 @@ def unknown(names: Iterable[type | str]) -> list[str]:
 
 class _Recompute(_Remedy):
     NAME = "recompute_intermediates"
-    UNCHECKED, SAID, LOST = "left alone", "left {} alone", "not repaired"
+    UNCHECKED, SAID, LOST = "left alone", messages.LEFT_ALONE, "not repaired"
 
     def begins(self):
         super().begins()
@@ -505,7 +510,7 @@ class _Recompute(_Remedy):
         name = messages.name_of(function, call)
         try:
             if call is None:
-                raise Unknown("its forward ran before recompute_intermediates() began")
+                raise Unknown(Phrase(messages.RAN_BEFORE, "recompute_intermediates()"))
             asked = _found(_objections, call, grad_outs)
             if asked.outcome is None:
                 self.note("right already", function, call)
@@ -517,15 +522,14 @@ class _Recompute(_Remedy):
             self.note("repaired", function, call)
             return again
         except LeftAlone as reason:
-            self.could_not_check(function, call, reason)
+            self.could_not_check(function, call, reason.why)
             return grads
         except Unknown as reason:
             if isinstance(reason, NotFinite) and _is_right_where_finite(call, grad_outs):
                 self.note("right already", function, call)
                 return grads
-            why = str(reason).rstrip(".")
-            self.note("not repaired", function, call, why)
-            text = f"{name}: its second derivative could not be had, because {why}."
+            self.note("not repaired", function, call, str(reason).rstrip("."))
+            text = messages.not_had(name, reason.why)
             if call is None and any(n is not None and not hasattr(n, "variable")
                                     for n, _ in node.next_functions):  # fmt: skip
                 raise SecondDerivativeError(text) from None  # no node can raise it later
@@ -567,7 +571,7 @@ def _found(find, call, grad_outs, doubt=None):
                     asked.grad_outs = [_with_graph(plain(g)) for g in grad_outs]
                 asked.again(find)
     if isinstance(asked.outcome, Unknown):
-        raise type(asked.outcome)(str(asked.outcome))
+        raise type(asked.outcome)(asked.outcome.why)
     return asked
 
 
@@ -584,7 +588,7 @@ def _try(find, call, grad_outs, memory):
             memory.next_trial = 0  # this was of the values of one call
         elif not isinstance(reason, LeftAlone):
             memory.next_trial = SOON * memory.calls
-        return type(reason)(str(reason))  # the error itself would keep what its frames hold
+        return type(reason)(reason.why)  # the error itself would keep what its frames hold
     memory.was_wrong |= found is not None
     if not truth.tells():
         memory.next_trial = 0 if memory.was_wrong else SOON * memory.calls
@@ -604,7 +608,7 @@ def _said(asked, places, by_inputs, by_grad_out):
     if not asked.here or asked.memory.said is None:
         asked.again(partial(_told, asked.memory))
     if isinstance(asked.outcome, Unknown):
-        _DETECT.could_not_check(asked.call.function, asked.call, asked.outcome)
+        _DETECT.could_not_check(asked.call.function, asked.call, asked.outcome.why)
         return None
     problem = asked.outcome
     wrong = problem is not None and (problem.places is None or places & problem.places)
@@ -665,7 +669,7 @@ def _told(memory, truth):
 def _judged(truth):
     found = truth.judge()
     if not (found.wrong or found.error) and truth.is_handed_its_gradient():
-        raise Unknown("its gradient is computed outside and handed to apply")
+        raise Unknown(Phrase("its gradient is computed outside and handed to apply"))
     return found
 
 
@@ -678,9 +682,9 @@ def _objections(truth):
     if truth.call.region is not None:
         if found.error:
             return None  # torch's own refusal
-        raise Unknown("it was compiled: compile it, or call it once, before the block")
+        raise Unknown(Phrase("it was compiled: compile it, or call it once, before the block"))
     if truth.first() is Outcome.WRONG:
-        raise Unknown("its first derivative is not that of its forward")
+        raise Unknown(Phrase("its first derivative is not that of its forward"))
     objections = {way: _objection(truth, way) for way in ways_of(truth.call.function)}
     reasons = objections.values()
     if operator_of(truth.call.function) and STILL_LEAVES_TORCH in reasons and None not in reasons:
@@ -712,9 +716,9 @@ def _objection(truth, way):
     try:
         found = truth.judge(way)
     except Unknown as reason:
-        return str(reason)
+        return reason.why
     if found.error is not None:
-        return f"autograd says: {first_line(found.error)}"
+        return Phrase("autograd says: {}", first_line(found.error))
     if found.wrong:
         return STILL_LEAVES_TORCH
     return TOO_LITTLE if found.unresolved else None
@@ -723,9 +727,9 @@ def _objection(truth, way):
 def _again(call, grad_outs, grads, objections, memory):
     """The gradients, computed again in the first way to which there is no objection."""
     if call.inputs_changed:
-        raise Unknown("its inputs have been changed in place since")
+        raise Unknown(Phrase("its inputs have been changed in place since"))
     if in_forward_mode() and not call.transformed:
-        raise Unknown("it is differentiated by forward mode outside torch.func")
+        raise Unknown(Phrase("it is differentiated by forward mode outside torch.func"))
     grad_outs = [None if g is None else g.clone() for g in grad_outs]
     reasons = [reason for reason in objections.values() if reason is not None]
     for way, objection in objections.items():
@@ -734,12 +738,12 @@ def _again(call, grad_outs, grads, objections, memory):
                 with _as_then(call, memory), in_backward():
                     return _put_in(way(call, call.inputs, grad_outs), grads, call)
             except NoNumbers:
-                reasons.append("its gradients come in a batch of another kind than its inputs")
+                reasons.append(messages.ANOTHER_BATCH)
             except Unknown as reason:
-                reasons.append(str(reason))
+                reasons.append(reason.why)
             except Exception as error:  # of the Function
                 raise_if_own(error)
-                reasons.append(f"calling it again raises {first_line(error)}")
+                reasons.append(Phrase(AGAIN_RAISES, first_line(error)))
     raise Unknown(reasons[-1] if None in objections.values() else reasons[0])
 
 

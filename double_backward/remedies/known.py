@@ -35,6 +35,7 @@ from double_backward.calls import Call
 from double_backward.kinds import PLAIN, inside, kind_of, own_classes, sizes_of, without
 from double_backward.names import argument_names
 from double_backward.operations import Did
+from double_backward.phrases import Phrase, joined
 from double_backward.surroundings import EMPTY
 
 NEXT_TRIAL = 4  # the next trial comes after this many times as many calls
@@ -230,6 +231,7 @@ def _what_differs(call: Call, kinds: _Kinds) -> str:
     ]
     told += [name for name, here in keywords if any((name, here) not in o[1] for o in others)]
     if told:
-        return "values of " + ", ".join(told)
+        return Phrase("values of {}", joined("{}, {}", told))
     elsewhere = any(other[2] != held for other in others)
-    return "values of what it reads besides its arguments" if elsewhere else "kinds of calls"
+    beside = Phrase("values of what it reads besides its arguments")
+    return beside if elsewhere else Phrase("kinds of calls")

@@ -8,7 +8,7 @@ from double_backward.compiled import KEEPS, NOT_COMPILED, is_region
 from double_backward.lessons import lesson_named
 from double_backward.methods import full_name
 from double_backward.operators import NO_KERNEL, operator_of
-from double_backward.phrases import Phrase, translation
+from double_backward.phrases import Phrase, both, translation
 from double_backward.trial import IN_BATCH, LOST_IN_CAST
 
 from .known import FURTHER_KINDS
@@ -40,49 +40,53 @@ def _also_translated(text, *sentences):
 
 def compiled(region):
     """The error for a compiled region through which a second derivative would be wrong."""
-    return (
-        f"A second derivative through {region} would be wrong, where torch does not refuse it. "
-        f"The region {KEEPS}. {NOT_COMPILED}"
+    said = (
+        "A second derivative through {} would be wrong, where torch does not refuse it. "
+        "The region {}. {}"
     )
+    return both(Phrase(said, Phrase("the compiled region of {}", region.of), KEEPS, NOT_COMPILED))
 
 
 def forward_mode(function, jvp_is_wrong, nested):
     """The error for a Function whose jvp is wrong, or has a derivative that autograd does not
     see."""
-    if jvp_is_wrong:
-        how, why = "with its jvp", WRONG_JVP
-    elif nested:
-        how, why = "by forward mode once more", NESTED_JVP
-    else:
-        how, why = "of its jvp", LOST_IN_JVP
-    return f"{function.__name__}: a second derivative {how} would be wrong: {why}"
+    said = WRONG_JVP if jvp_is_wrong else NESTED_JVP if nested else LOST_IN_JVP
+    return both(Phrase(said, function.__name__))
 
 
-WRONG_JVP = (
-    "what jvp returns is not the change of the outputs along the tangents. Return the sum, over "
-    "all inputs, of the derivative by this input times its tangent."
+WRONG_JVP = Phrase(
+    "{}: a second derivative with its jvp would be wrong: what jvp returns is not the change of "
+    "the outputs along the tangents. Return the sum, over all inputs, of the derivative by this "
+    "input times its tangent."
 )
-NESTED_JVP = (
-    "torch takes what a jvp computes from saved tensors for a constant there. Take one of the two "
-    "by reverse mode (torch.func.hessian does)."
+NESTED_JVP = Phrase(
+    "{}: a second derivative by forward mode once more would be wrong: torch takes what a jvp "
+    "computes from saved tensors for a constant there. Take one of the two by reverse mode "
+    "(torch.func.hessian does)."
 )
-LOST_IN_JVP = (
-    "jvp uses something that forward made where nothing is recorded, or leaves autograd. Compute "
-    "it in jvp, from saved inputs."
+LOST_IN_JVP = Phrase(
+    "{}: a second derivative of its jvp would be wrong: jvp uses something that forward made where "
+    "nothing is recorded, or leaves autograd. Compute it in jvp, from saved inputs."
 )
 
 
 def without_kernel(function):
     """The error for an operator that has no kernel for an Autograd key."""
-    return (
-        f"{function.__name__}: a second derivative through it would be wrong, as the first one is: "
-        f"{NO_KERNEL} ({lesson_named(6)})."
-    )
+    said = "{}: a second derivative through it would be wrong, as the first one is: {} ({})."
+    return both(Phrase(said, function.__name__, NO_KERNEL, lesson_named(6)))
 
 
 def in_batch(function):
     """The error for a Function that a backward applies for a batch of gradients."""
-    return f"{function.__name__}: a second derivative through it would be wrong: {IN_BATCH}"
+    said = "{}: a second derivative through it would be wrong: {}"
+    return both(Phrase(said, function.__name__, IN_BATCH))
+
+
+def not_had(name, why):
+    """The error of `recompute_intermediates` for a call that cannot be made right."""
+    if why.endswith("."):  # of an error of torch, or a sentence that follows the reason
+        return both(Phrase("{}: its second derivative could not be had, because {}", name, why))
+    return both(Phrase("{}: its second derivative could not be had, because {}.", name, why))
 
 
 def name_of(function, call, full=False):
@@ -95,23 +99,19 @@ def name_of(function, call, full=False):
     return full_name(function) if full else function.__name__
 
 
-def torchs_own(said, reason):
-    """The warning of a remedy that can do nothing."""
-    number = "A second derivative through it is torch's own number, right or wrong."
-    return f"{said}, because {reason}. {number}"
-
-
 def too_many_values(name, what):
     """The warning of `detect_intermediates` where it cannot try each kind of call."""
-    return (
-        f"detect_intermediates() has met {name} with more than {FURTHER_KINDS} {what}. "
-        "From here on, it is not tried with each: only where it does other operations than it has "
-        "done, and now and then. recompute_intermediates() checks each call"
+    said = (
+        "detect_intermediates() has met {} with more than {} {}. From here on, it is not tried "
+        "with each: only where it does other operations than it has done, and now and then. "
+        "recompute_intermediates() checks each call"
     )
+    return Phrase(said, name, FURTHER_KINDS, what)
 
 
 def warn(text, category):
     """Warn at the line, outside torch and this package, that asked for the gradient."""
+    text = both(text)
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith(OURS_OR_TORCHS):
         frame = frame.f_back
@@ -122,9 +122,17 @@ def warn(text, category):
     warnings.warn_explicit(text, category, *place)
 
 
+# What a remedy warns of that can do nothing, why, and what follows.
+COULD_NOT_CHECK = Phrase("detect_intermediates() could not check {}, because {}. {}")
+LEFT_ALONE = Phrase("recompute_intermediates() left {} alone, because {}. {}")
+TORCHS_OWN = Phrase("A second derivative through it is torch's own number, right or wrong.")
+RAN_BEFORE = Phrase("its forward ran before {} began")
+ANOTHER_BATCH = Phrase("its gradients come in a batch of another kind than its inputs")
 STILL = "computed once more it is still wrong: {}"
 OURS_OR_TORCHS = ("torch.", "double_backward.", "contextlib")
-UNKNOWN = "ignore names {}: no custom Function of this name was applied here, and none is loaded."
+UNKNOWN = Phrase(
+    "ignore names {}: no custom Function of this name was applied here, and none is loaded."
+)
 
 
 def still_wrong(truth):
@@ -133,7 +141,7 @@ def still_wrong(truth):
     why, lesson, where = _cause(truth)
     fact = why.partition(". ")[0].rstrip(".")
     fact = fact[:1].lower() + fact[1:]
-    return STILL.format(f"{fact} ({where}; {lesson_named(lesson)})") if where else ""
+    return Phrase(STILL, f"{fact} ({where}; {lesson_named(lesson)})") if where else ""
 
 
 def _cause(truth):

@@ -3,7 +3,7 @@
 from double_backward.compiled import Region
 from double_backward.lessons import lesson_mark
 from double_backward.lines import message_of, translated, wrapped
-from double_backward.phrases import Phrase
+from double_backward.phrases import Phrase, joined
 
 from ..conclusions.verdict import Verdict
 from ..conclusions.words import advice
@@ -18,23 +18,27 @@ NOTHING_SEEN = Phrase(
     "numbers is not followed."
 )
 ITSELF = Phrase("In the step itself: {} {} That may be meant, and is not judged.")
-UNMET = "ignore names {}: the step applies no custom Function of this name."
+UNMET = Phrase("ignore names {}: the step applies no custom Function of this name.")
 
 
 def text_of(step):
-    table = [*wrapped(_headline(step.rows), "  "), "", *_table(step.rows)] if step.rows else []
+    table = [*_both(_headline(step.rows)), "", *_table(step.rows)] if step.rows else []
     said = [table or _nothing(step)]
     said.append([line for cut in step.itself or () for line in _itself(cut)])
     said.append([line for row in step.rows for line in _told(row)])
-    said.append([line for name in step.unmet for line in wrapped(UNMET.format(name), "  ")])
+    said.append([line for name in step.unmet for line in _both(Phrase(UNMET, name))])
     if step.error is not None:
-        said.append(wrapped(f"The step raised {error_line(step.error)}", "  "))
+        said.append(_both(Phrase("The step raised {}", error_line(step.error))))
     return "\n\n".join("\n".join(part) for part in said if part)
 
 
 def _nothing(step):
     known = NOT_LOOKED_AT if step.itself is None else NOTHING_SEEN
-    return wrapped(NO_FUNCTION if step.itself else f"{NO_FUNCTION} {known}", "")
+    return _both(NO_FUNCTION if step.itself else joined("{} {}", [NO_FUNCTION, known]), "")
+
+
+def _both(text, indent="  "):
+    return [*wrapped(text, indent), *translated(text, indent)]
 
 
 def _itself(cut):
@@ -53,14 +57,16 @@ def _headline(rows):
     unknown = sum(row.verdict is Verdict.NOT_CHECKED for row in wrong)
     regions = sum(isinstance(row.function, Region) for row in rows)
     functions = len(rows) - regions
-    said = [f"{functions} custom Function{'s' * (functions > 1)}"] if functions else []
-    said += [f"{regions} compiled region{'s' * (regions > 1)}"] if regions else []
-    said += [f"{right} right"]
+    one, several = Phrase("{} custom Function"), Phrase("{} custom Functions")
+    said = [Phrase(several if functions > 1 else one, functions)] if functions else []
+    one, several = Phrase("{} compiled region"), Phrase("{} compiled regions")
+    said += [Phrase(several if regions > 1 else one, regions)] if regions else []
+    said += [Phrase("{} right", right)]
     enough = [row.said for row in rows if row.ok and not (row.order and row.diagnosis.ok)]
-    said += [f"{enough.count(each)} {each}" for each in dict.fromkeys(enough)]
-    said += [f"{len(wrong) - unknown} not"]
-    said += [f"{unknown} not checked"] if unknown else []
-    return ", ".join(said)
+    said += [Phrase("{0} {1}", enough.count(each), each) for each in dict.fromkeys(enough)]
+    said += [Phrase("{} not", len(wrong) - unknown)]
+    said += [Phrase("{} not checked", unknown)] if unknown else []
+    return joined("{}, {}", said)
 
 
 def _table(rows):
@@ -83,4 +89,5 @@ def _told(row):
             texts.insert(0, f"{row.cause.message} {lesson_mark(row.cause.lesson)}")
     said = [f"{name}: {text}" for text in texts]
     lines = [line for text in said for line in wrapped(text, "  ")]
-    return lines + (translated(row.cause.message, "  ") if row.cause and not row.ok else [])
+    told = [row.cause.message] if row.cause and not row.ok else []
+    return lines + [line for text in [*told, *row.notes] for line in translated(text, "  ")]

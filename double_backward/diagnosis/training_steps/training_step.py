@@ -80,25 +80,30 @@ ROOM = 4 * TOO_LARGE  # elements that are kept for all kinds of calls of one Fun
 SEEDS = 20  # seeds that are tried for a Function that draws
 PATIENCE = 2.0  # seconds before a notebook shows progress, which stays in its outputs
 
-NO_TIME = "the script was stopped, and there was no time for it."
-NEVER, ONCE = "not differentiated", "differentiated once"
-AT_FIRST = "right at first order"
-UP_TO_SECOND = "right up to second order"  # order of the step, if a backward applies it
+NO_TIME = Phrase("the script was stopped, and there was no time for it.")
+NEVER, ONCE = Phrase("not differentiated"), Phrase("differentiated once")
+AT_FIRST = Phrase("right at first order")
+UP_TO_SECOND = Phrase("right up to second order")  # order of the step, if a backward applies it
 
-BY_BACKWARD = "its jvp is wrong, and this step does not come to that: see wrong_in_forward_mode."
+BY_BACKWARD = Phrase(
+    "its jvp is wrong, and this step does not come to that: see wrong_in_forward_mode."
+)
+IN_BACKWARD = Phrase("applied in backward only. Its second derivative is a third one of the step.")
 BY_JVP = "its backward is wrong, and this step differentiates its jvp alone: see {}."
-BY_INPUTS = (
+BY_INPUTS = Phrase(
     "its backward cuts grad_out, and this step does not come to that, since each grad_out is a "
     "constant here: see grad_out_path_cut."
 )
 
-LEFT_OUT = "{} of {} elements of its gradient are not finite with these inputs, and were left out."
+LEFT_OUT = Phrase(
+    "{} of {} elements of its gradient are not finite with these inputs, and were left out."
+)
 NOT_USED = "The step differentiates its gradient for {} fewer than {} times: not judged there."
 LESS_THAN_ALL = (
     "not_finite_here",
     "not_used",
 )  # codes of findings that become notes in the table, where all else is right
-UNMOVED = "{} of {} elements of its inputs are not finite, and were not moved."
+UNMOVED = Phrase("{} of {} elements of its inputs are not finite, and were not moved.")
 WORST_FIRST = sorted(Verdict, key=lambda v: v is not Verdict.SILENTLY_WRONG)  # nobody sees it
 
 
@@ -526,7 +531,7 @@ class Met(Listener):
         if call.is_lost:  # a second differentiation cannot be seen
             uses.is_lost(IN_BATCH, 2)
         if writes_in_place(call.function) and not self._ignores(call.function):
-            uses.is_lost(f"{WRITES}.", 1)
+            uses.is_lost(Phrase("{}.", WRITES), 1)
         if _can_be_asked(call):
             self._count(call, call)
 
@@ -534,7 +539,7 @@ class Met(Listener):
         uses = self._met(function, is_in_backward())
         uses.calls += 1
         if not self._ignores(function):
-            uses.is_lost(f"{why}.", max(1, sum(levels())))
+            uses.is_lost(Phrase("{}.", why), max(1, sum(levels())))
 
     def without_kernel(self, call: Call, node: Any) -> None:
         uses = self._met(call.function, False)
@@ -769,13 +774,13 @@ def _row(
     order = uses.order
     region = isinstance(function, Region)
     if diagnosis.verdict is Verdict.NOT_CHECKED and order > region:
-        notes += tuple(f"not checked: {f.message}" for f in diagnosis.findings[:1])
+        notes += tuple(Phrase("not checked: {}", f.message) for f in diagnosis.findings[:1])
     if diagnosis.ok:
         notes += tuple(f.message for f in diagnosis.findings if f.code in LESS_THAN_ALL)
     if uses.in_backward and not diagnosis.ok:
-        notes += ("applied in backward only. Its second derivative is a third one of the step.",)
+        notes += (IN_BACKWARD,)
     if order > HIGHEST:
-        notes += (f"the step differentiates it {order} times; checked up to {HIGHEST}.",)
+        notes += (Phrase("the step differentiates it {} times; checked up to {}.", order, HIGHEST),)
     if isinstance(function, Region):
         place = Place(function.file or "", function.line, function.module)
     else:
@@ -791,20 +796,24 @@ def _worst(
     """The diagnosis of the worst kind of call, each judged to the order of the step, and its
     notes."""
     if not isinstance(function, Region) and is_left_alone(function):
-        return _not_checked(function, "it is part of torch's own machinery, and only counted."), ()
+        return _not_checked(
+            function, Phrase("it is part of torch's own machinery, and only counted.")
+        ), ()
     if uses.lost:
         return _not_checked(function, uses.lost), ()
     no_notes: tuple[str, ...] = ()
     kinds = [kind for kind in uses.kinds.values() if kind.order or not uses.order]
     kinds = [part for kind in kinds for part in kind.by_outputs()]
     if not kinds:
-        return _not_checked(function, "none of its inputs requires grad here and has elements."), ()
+        return _not_checked(
+            function, Phrase("none of its inputs requires grad here and has elements.")
+        ), ()
     if end is not None and time.monotonic() > end:
         return _not_checked(function, NO_TIME), ()
     if isinstance(function, Region):
         kinds = [kind for kind in kinds if kind.order > 1]
         if not kinds:
-            return _not_checked(function, "the step takes no second derivative of it."), ()
+            return _not_checked(function, Phrase("the step takes no second derivative of it.")), ()
         diagnosed = [(_in_time(function, kind, end), no_notes) for kind in kinds]
     else:
 
@@ -821,16 +830,16 @@ def _worst(
         diagnosed += each(suspects[:SUSPECTS])
         kinds = [*kinds[:KINDS], *suspects[:SUSPECTS]]
         if all(d.ok and not d.meant and _is_still(d) for d, _ in diagnosed):
-            text = (
+            text = Phrase(
                 "its output does not change with the tensors that it was handed, at these values; "
                 "perhaps it takes a module's own parameters: hand `diagnose` a function of these."
             )
             return _not_checked(function, text), ()
         left = len(suspects[SUSPECTS:]) + uses.others
         if left:
-            text = f"{left} more calls, with other numbers or operations, were not judged."
+            text = Phrase("{} more calls, with other numbers or operations, were not judged.", left)
             if all(_is_right(d, k.order) for (d, _), k in zip(diagnosed, kinds, strict=True)):
-                return _not_checked(function, f"{text} Those that were are right."), ()
+                return _not_checked(function, Phrase("{} Those that were are right.", text)), ()
             diagnosed = [(d, (*notes, text)) for d, notes in diagnosed]
 
     def goodness(number):
@@ -904,7 +913,7 @@ def _as_the_step_goes(
     if not found.ok and by_jvp and _is_right(found, 1) and _has_right_jvp(kind):
         code = next((f.code for f in found.findings if f.cause), found.verdict.value)
         found = _with(found, Verdict.SUPPORTED, code, "warning")
-        return found, (*notes, BY_JVP.format(code))
+        return found, (*notes, Phrase(BY_JVP, code))
     rows = {**found.forward_mode, **found.torch_func}
     wrong = {name for name, row in rows.items() if row.outcome in WRONG} & forward
     if found.ok and wrong:
@@ -952,7 +961,7 @@ def _of_region(region: Region, kind: _Kind) -> Diagnosis:
     """Diagnose one region, called as it was compiled: its second derivative by what is no
     parameter, and then by all, as in training."""
     if not kind.args:
-        text = f"its inputs have {kind.elements:,} elements, too many to keep a copy."
+        text = Phrase("its inputs have {:,} elements, too many to keep a copy.", kind.elements)
         return _not_checked(region, text)
     given = [x.detach() if p in kind.parameters else x for p, x in enumerate(kind.args)]
     for args in (given, kind.args) if kind.parameters else (given,):
@@ -963,15 +972,17 @@ def _of_region(region: Region, kind: _Kind) -> Diagnosis:
         try:
             found = Trial(call, None).judge()
         except Unknown as reason:
-            return _not_checked(region, f"{reason}.")
+            return _not_checked(region, Phrase("{}.", reason.why))
         if found.wrong:
-            verdict = Verdict.SILENTLY_WRONG
-            what = f"can be wrong without an error: it {KEEPS}"
+            verdict, why = Verdict.SILENTLY_WRONG, KEEPS
+            said = "A second derivative through {} can be wrong without an error: it {}. {}"
         elif found.error:
-            verdict, what = Verdict.RAISES, f"raises: {first_line(found.error)}"
+            verdict, why = Verdict.RAISES, first_line(found.error)
+            said = "A second derivative through {} raises: {}. {}"
         else:
             continue
-        text = f"A second derivative through {region} {what}. {NOT_COMPILED}"
+        compiled = Phrase("the compiled region of {}", region.of)
+        text = Phrase(said, compiled, why, NOT_COMPILED)
         about = region.name, region.file or "", region.line
         finding = Finding("compiled_region", text, 4, True, "error", *about)
         return Diagnosis(region.name, verdict, [finding])
@@ -1032,7 +1043,7 @@ def _diagnose(
     with unheard(), around.unchanged(), as_now(kind.changed), kind.state.drawn_again():
         seed = _seed(fn, args, kind)
         if seed == SEEDS:
-            return _not_checked(function, f"{DOES_ANOTHER}."), ()
+            return _not_checked(function, Phrase("{}.", DOES_ANOTHER)), ()
         for smaller, change in kind.smaller:
             if runs(fn, smaller):
                 found = _as_given(fn, smaller, kind, outputs, options)
@@ -1046,13 +1057,14 @@ def _diagnose(
         if kind.args:
             found = _as_given(fn, args, kind, outputs, options)
             if found.verdict is Verdict.NOT_CHECKED and around.beyond:
-                return _not_checked(function, f"{around.beyond}."), ()
+                return _not_checked(function, Phrase("{}.", around.beyond)), ()
             return found, _not_moved(args)
         runs_smaller = any(runs(fn, smaller) for smaller, _ in kind.smaller)
-    why = (
-        ", and with less it does something else." if runs_smaller else " and could not be cut down."
-    )
-    return _not_checked(function, f"its inputs have {kind.elements:,} elements{why}"), ()
+    elements = Phrase("its inputs have {:,} elements and could not be cut down.", kind.elements)
+    if runs_smaller:
+        said = "its inputs have {:,} elements, and with less it does something else."
+        elements = Phrase(said, kind.elements)
+    return _not_checked(function, elements), ()
 
 
 def _exchange(around: weakref.ref, others: dict, *grad_outs: object) -> bool | None:
@@ -1120,7 +1132,7 @@ def _done(fn: Any, args: list, backward: bool = False) -> list[Did]:
 def _not_moved(args):
     numbers = [a for a in args if isinstance(a, Tensor) and a.requires_grad and not unusual(a)]
     still = sum(int((~x.detach().isfinite()).sum()) for x in numbers)
-    return (UNMOVED.format(still, sum(x.numel() for x in numbers)),) if still else ()
+    return (Phrase(UNMOVED, still, sum(x.numel() for x in numbers)),) if still else ()
 
 
 def _as_given(
@@ -1174,7 +1186,7 @@ def _up_to_phases(found: Diagnosis, fn: Callable, args: list, options: dict[str,
             note = Finding("not_used", PHASES, 1, severity="note")
             return replace(again, findings=[*again.findings, note])
         if again.ok:
-            return _not_checked(fn, f"{MAYBE}.")
+            return _not_checked(fn, Phrase("{}.", MAYBE))
     return found
 
 
@@ -1217,7 +1229,7 @@ def _as_far_as_it_is_finite(
         return found
     if truth.first() is not Outcome.RIGHT:
         return found
-    note = Finding("not_finite_here", LEFT_OUT.format(*truth.left_out()), 1, severity="note")
+    note = Finding("not_finite_here", Phrase(LEFT_OUT, *truth.left_out()), 1, severity="note")
     return replace(found, verdict=Verdict.SUPPORTED, findings=[note])
 
 
