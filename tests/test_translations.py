@@ -16,7 +16,16 @@ import torch
 from editions import seen, translated
 from editions.slides import words
 
-from double_backward import draw, draw_backward
+from double_backward import diagnose, draw, draw_backward
+from double_backward.check import Outcome
+from double_backward.diagnosis import Verdict
+from double_backward.diagnosis.preparation.formulas import Setting
+from double_backward.diagnosis.training_steps.training_step import (
+    AT_FIRST,
+    NEVER,
+    ONCE,
+    UP_TO_SECOND,
+)
 from lessons_src import stepper
 from lessons_src.cut_paths import cut_a_path
 from lessons_src.exercises import check, exercises, hint, hints_given
@@ -189,6 +198,38 @@ def test_a_page_has_each_paragraph_of_its_english_one(name):
         assert numbers == others, f"{one}\n{other}"
 
 
+def test_the_page_for_teachers_has_each_section_and_row_of_its_english_one():
+    """But for two sections on how to set machines up, which are there in English."""
+    name = "docs/TEACHING.zh-CN.md"
+    english, chinese = map(seen.text_of, seen.both(name))
+    for head in ("## What to prepare\n", "## A hub for the room\n"):
+        english = re.sub(rf"(?ms)^{head}.*?(?=^## )", "", english)
+    for one, other in zip_longest(*map(sections_and_rows, (english, chinese)), fillvalue=""):
+        told = f"{name}: {one}\n{other}"
+        assert one[:1] == other[:1], told
+        assert NUMBER.findall(CODE.sub("", one)) == NUMBER.findall(CODE.sub("", other)), told
+        assert negations(one) <= negations(other), told
+
+
+def sections_and_rows(text):
+    return [part for part in seen.parts(text) if part[0] in "#|"]
+
+
+def test_what_is_stored_as_seen_is_named(tmp_path, monkeypatch, capsys):
+    """A paragraph that was lost is not stored without a word."""
+    name = "docs/GLOSSARY.zh-CN.md"
+    store = tmp_path / "seen.txt"
+    row = next(line for line in seen.SEEN.read_text("utf-8").splitlines() if "| leaf |" in line)
+    store.write_text(
+        seen.SEEN.read_text("utf-8").replace(f"{row}\n", f"{row[::-1]} ## A section\n"), "utf-8"
+    )
+    monkeypatch.setattr(seen, "SEEN", store)
+    seen.main([name])
+    told = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("new: | leaf |") for line in told), told
+    assert any(line.startswith("gone: ") and "## A section" in line for line in told), told
+
+
 def negations_lost(english, chinese):
     """The sentences that have more of them in English, if both texts have as many sentences.
 
@@ -300,6 +341,20 @@ def test_the_chinese_glossary_has_the_words_of_the_english_one():
     )
     assert "intermediate" in english
     assert [word for word in english[1:] if word not in chinese] == []
+
+
+def test_the_chinese_glossary_has_the_words_of_a_report():
+    """All that stands in a report without a translation below it."""
+    page = (ROOT / "docs" / "GLOSSARY.zh-CN.md").read_text("utf-8")
+    table = page.split("## 报告里的词")[1].split("\n## ")[0]
+    explained = " ".join(re.findall(r"^\| (.+?) \|", table, re.M)).lower()
+    told = [word for verdict in Verdict for word in (verdict.value, verdict.headline)]
+    told += [*Outcome, *Setting, AT_FIRST, UP_TO_SECOND, NEVER, ONCE, "verdict", "Function"]
+    lines = [*str(diagnose(SinhBad.apply, torch.ones(1, requires_grad=True))).splitlines()]
+    told += [line[:20].strip() for line in lines if line[:20].strip() and line[18:20] == "  "]
+    told += ["written in", "calls", "order", "cause", "differentiated by", "lost", "meant"]
+    assert "second derivative" in told and "missing" in told
+    assert [word for word in told if str(word).lower() not in explained] == []
 
 
 def test_the_chinese_glossary_has_the_words_in_pictures():

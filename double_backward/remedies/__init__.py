@@ -492,7 +492,7 @@ def unknown(names: Iterable[type | str]) -> list[str]:
 
 class _Recompute(_Remedy):
     NAME = "recompute_intermediates"
-    UNCHECKED, SAID, LOST = "left alone", messages.LEFT_ALONE, "not repaired"
+    UNCHECKED, SAID, LOST = "left alone", messages.LET_BE, "not repaired"
 
     def begins(self):
         super().begins()

@@ -124,7 +124,7 @@ def warn(text, category):
 
 # What a remedy warns of that can do nothing, why, and what follows.
 COULD_NOT_CHECK = Phrase("detect_intermediates() could not check {}, because {}. {}")
-LEFT_ALONE = Phrase("recompute_intermediates() left {} alone, because {}. {}")
+LET_BE = Phrase("recompute_intermediates() left {} alone, because {}. {}")
 TORCHS_OWN = Phrase("A second derivative through it is torch's own number, right or wrong.")
 RAN_BEFORE = Phrase("its forward ran before {} began")
 ANOTHER_BATCH = Phrase("its gradients come in a batch of another kind than its inputs")

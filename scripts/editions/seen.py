@@ -30,6 +30,9 @@ def main(names):
     for name in names:
         if name not in known:
             sys.exit(f"PAGE= is one of {', '.join(known)}, or several in quotes.")
+        for what, texts in zip(("new", "gone"), changed(name), strict=True):
+            for first_words in texts:
+                print(f"{what}: {first_words}")
         stored |= {file: paragraphs(text_of(file)) for file in both(name)}
     files = [file for name in known for file in both(name)]
     SEEN.write_text("\n".join(written(file, stored[file]) for file in files), encoding="utf-8")

@@ -973,8 +973,9 @@ def _of_region(region: Region, kind: _Kind) -> Diagnosis:
             found = Trial(call, None).judge()
         except Unknown as reason:
             return _not_checked(region, Phrase("{}.", reason.why))
+        why: str = KEEPS
         if found.wrong:
-            verdict, why = Verdict.SILENTLY_WRONG, KEEPS
+            verdict = Verdict.SILENTLY_WRONG
             said = "A second derivative through {} can be wrong without an error: it {}. {}"
         elif found.error:
             verdict, why = Verdict.RAISES, first_line(found.error)
