@@ -104,7 +104,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("args", metavar="ARGS", nargs=argparse.REMAINDER, help="what it is given")
     options = parser.parse_args()
     if not options.m and not os.path.exists(options.script):
-        parser.error(f"there is no file {options.script}")
+        parser.error(both(Phrase("there is no file {}", options.script)))
     if options.json:
         options.json = os.path.abspath(options.json)  # the script may change its folder
         try:

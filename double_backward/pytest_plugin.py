@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import double_backward
-from double_backward.phrases import Phrase, both
+from double_backward.phrases import Phrase, both, translation
 
 WAYS: dict[str, Callable[[pytest.Config], AbstractContextManager[None]]] = {
     "off": lambda config: nullcontext(),
@@ -115,7 +115,7 @@ def _fail_if_blind(item: pytest.Item) -> None:
     notes, config = item.stash.get(NOTES, {}), item.config
     strict = config.getoption("--double-backward-strict") or config.getini("double_backward_strict")
     said = [
-        both(Phrase(words, name, reason))
+        _both(words, name, reason=reason)
         for outcome, words in BLIND.items()
         for name, reason in notes.get(outcome, {}).items()
     ]
@@ -240,7 +240,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     terminalreporter.section("second derivatives through custom Functions")
     for said in _summary(notes, ways):
-        terminalreporter.line(both(said))
+        terminalreporter.line(said)
     for name in _unknown(config):
         reason = _left_out(config)
         all_run = Phrase("An error: all tests have run.")
@@ -253,23 +253,33 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.line(line, red=not reason, yellow=bool(reason))
 
 
-def _summary(notes: Notes, ways: set[str]) -> Iterator[Phrase]:
+def _summary(notes: Notes, ways: set[str]) -> Iterator[str]:
     def those(*outcomes: str) -> int:
         return len({name for outcome in outcomes for name in notes.get(outcome, {})})
 
     if "detect" in ways:
         said = "{} checked, {} of them wrong; {} not checked"
-        yield Phrase(said, those("right", "wrong"), those("wrong"), those("not checked"))
+        counts = those("right", "wrong"), those("wrong"), those("not checked")
+        yield both(Phrase(said, *counts))
     if "recompute" in ways:
         said = "{} right, {} of them repaired; {} not repaired, which raises; {} left alone"
         right = those("right already", "repaired")
-        yield Phrase(said, right, *map(those, ("repaired", "not repaired", "left alone")))
+        yield both(Phrase(said, right, *map(those, ("repaired", "not repaired", "left alone"))))
     if not notes:
-        yield Phrase("No test recorded the backward of a custom Function (create_graph=True).")
-        yield Phrase(
+        none = Phrase("No test recorded the backward of a custom Function (create_graph=True).")
+        outside = Phrase(
             "What is cut off outside of Functions is not looked at: diagnose_all tells of that."
         )
+        yield from (both(none), both(outside))
     for outcome in OUTCOMES:
         for name, reason in sorted(notes.get(outcome, {}).items()):
-            said = Phrase("{}: {}, because {}", outcome, name, reason)
-            yield said if reason else Phrase("{}: {}", outcome, name)
+            because = Phrase("{}: {}, because {}")
+            told = both(Phrase("{}: {}", outcome, name))
+            yield _both(because, outcome, name, reason=reason) if reason else told
+
+
+def _both(template: str, *values: str, reason: str) -> str:
+    """In English, and below it in the reader's language, in which the reason is noted, too."""
+    english, _, own = reason.partition("\n")
+    said = translation(Phrase(template, *values, own or english))
+    return "\n".join(filter(None, [Phrase(template, *values, english), said]))

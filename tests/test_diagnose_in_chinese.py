@@ -21,6 +21,8 @@ from double_backward.diagnosis.conclusions.findings import ROWS
 from double_backward.diagnosis.preparation.prepare import NOT_CHECKED
 from double_backward.lines import wrapped
 from double_backward.phrases import Phrase, joined, translation
+from double_backward.pytest_plugin import _summary
+from double_backward.remedies import noting
 from lessons_src import library
 from lessons_src.saving_inputs import Square
 from lessons_src.untracked_backward import CubeNumPy, in_numpy
@@ -128,6 +130,20 @@ def test_what_a_remedy_warns_of_is_told_in_chinese_too(remedy, chinese):
         grad(around.apply(X).sum(), X, create_graph=True)
     with pytest.warns(match="(?s)ignore names Nobody.*ignore 里写了 Nobody"), remedy(["Nobody"]):
         pass
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_summary_of_the_plugin_is_told_in_chinese_too(chinese):
+    notes = {}
+    around = type("Counting", (SinhBad,), {"numbers": (number for number in range(100))})
+    with noting(notes), recompute_intermediates(), detect_intermediates():
+        for function in (around, SinhBad, SinhNumPy):
+            grad(function.apply(X).sum(), X, create_graph=True)
+    lines = [*_summary(notes, {"detect", "recompute"}), *_summary({}, {"detect"})]
+    assert len(lines) == 8
+    for english, told in (line.split("\n") for line in lines):
+        assert HAN.search(told) and not HAN.search(english)
+        assert not english_in(told.replace("test_diagnose_in_chinese", "")), told
 
 
 def test_a_wrong_argument_is_told_in_chinese_too(chinese):

@@ -11,6 +11,7 @@ import weakref
 
 import pytest
 import torch
+from chinese import HAN
 
 import double_backward
 from double_backward import __main__ as command
@@ -207,6 +208,17 @@ def test_sigterm(run, monkeypatch):
     out, _, code = run(text + own + "os.kill(os.getpid(), signal.SIGTERM)", "train.py")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     assert (out, code) == ("own\n", 0)
+
+
+@pytest.mark.parametrize("text", [SWISH + "penalty(x)", ""])
+def test_what_it_says_has_its_chinese_below(run, monkeypatch, text):
+    monkeypatch.setenv("COURSE_LANGUAGE", "zh_CN")
+    _, err, _ = run(text, "--ignore", "Nobody", "train.py")
+    lines = err.splitlines()
+    said = [place for place, line in enumerate(lines) if line.startswith("double_backward: ")]
+    assert len(said) == 2 and all(HAN.search(lines[place + 1]) for place in said)
+    _, err, _ = run(text, "nowhere.py")
+    assert err.endswith("there is no file nowhere.py\n没有文件 nowhere.py\n")
 
 
 def test_json(run, tmp_path):

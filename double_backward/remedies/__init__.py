@@ -56,7 +56,7 @@ from double_backward.operators import (
     operator_of,
     writes_in_place,
 )
-from double_backward.phrases import Phrase
+from double_backward.phrases import Phrase, both
 from double_backward.rehearsal import rehearsed, right_number, second_derivative
 from double_backward.surroundings import Surroundings
 from double_backward.trial import (
@@ -395,7 +395,8 @@ class _Remedy(Listener):
 
     def note(self, outcome, function, call, reason=""):
         for notes in self.notes:
-            notes.setdefault(outcome, {})[messages.name_of(function, call, full=True)] = str(reason)
+            name = messages.name_of(function, call, full=True)
+            notes.setdefault(outcome, {})[name] = str(both(reason))
 
     def after_jvp(self, call, tangents, outs):
         """Raise where a derivative of the jvp by the inputs, in either mode, would be wrong: at
@@ -469,7 +470,8 @@ class _Detect(_Remedy):
 
 @contextmanager
 def noting(notes: dict[str, dict[str, str]]) -> Iterator[None]:
-    """Inside, the outcome for each Function is noted: outcome -> "module.Name" -> reason, or "".
+    """Inside, the outcome for each Function is noted: outcome -> "module.Name" -> reason, or "";
+    where the reader's language is not English, the reason in it stands in a line below.
 
     An outcome of detect_intermediates is "right", "wrong" or "not checked"; of
     recompute_intermediates it is "right already", "repaired", "not repaired" (a second derivative
@@ -528,7 +530,7 @@ class _Recompute(_Remedy):
             if isinstance(reason, NotFinite) and _is_right_where_finite(call, grad_outs):
                 self.note("right already", function, call)
                 return grads
-            self.note("not repaired", function, call, str(reason).rstrip("."))
+            self.note("not repaired", function, call, reason.why)
             text = messages.not_had(name, reason.why)
             if call is None and any(n is not None and not hasattr(n, "variable")
                                     for n, _ in node.next_functions):  # fmt: skip
