@@ -618,6 +618,25 @@ def test_of_a_text_is_asked_again_what_it_asks_or_how_it_ends():
 
 
 @every_lesson
+def test_no_slide_shows_code_without_a_word(lesson):
+    made, _ = placed(*core(lesson))
+    wordless = [slide for slide in made if {piece.kind for piece in slide.pieces} <= {*room.MORE}]
+    assert wordless == [], "what is said before it, in a sentence of its own, would stand above it"
+
+
+def test_what_was_said_last_stands_above_code_alone_and_above_a_list_what_announces_it():
+    long = "one\n" * 18
+    _, kinds = placed(text("## It\n\nLook. Expect 1."), code(long, "1\n"))
+    assert kinds == ["heading text", "again code output"]
+    made, kinds = placed(text("## It\n\nLook. Expect 1."), code(long), code(long), text("So."))
+    assert [slide.pieces[0].words for slide in made[1:]] == ["Expect 1."] * 2 + ["So."]
+    items = "\n".join(f"{number}. {'word ' * 25}" for number in (1, 2, 3))
+    announced = f"Here they {'are ' * 12}:"
+    made, kinds = placed(text(f"## Three\n\n{'word ' * 60}.\n\n{announced}\n\n{items}"))
+    assert kinds[-1] == "again text" and made[-1].pieces[0].words == announced
+
+
+@every_lesson
 def test_the_word_answers_is_not_without_them(lesson):
     made, _ = placed(*core(lesson))
     words = [piece.words for slide in made for piece in slide.pieces if piece.kind == "answer"]
@@ -691,6 +710,15 @@ def test_a_sentence_in_brackets_is_for_the_speaker(words):
     assert re.sub("`.*?`|[^(（]", "", made[0].pieces[1].words) in ("(", "（")
     notes.write_notes(made, {"It": (1, "")}, words_of(""))
     assert words in made[0].notes
+
+
+def test_notes_tell_apart_what_a_later_slide_says():
+    said = f"It is, {'word ' * 40}."
+    made, kinds = placed(text("## It\n\nIs it 1?"), code("one\n" * 18, "1\n"), text(said))
+    assert kinds == ["heading text", "again code output", "again text"]
+    notes.write_notes(made, {"It": (1, "")}, words_of(""))
+    assert made[1].notes[-2:] == ["**On a later slide:**", said]
+    assert len(made[2].notes) == 1, "only its time"
 
 
 def test_a_long_list_goes_on_on_another_slide_and_a_last_line_does_not():

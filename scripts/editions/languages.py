@@ -24,6 +24,7 @@ ENGLISH = {
     "wrong": "**{}**: {}",
     "code": "Code",
     "next key": "On the next key:",
+    "later": "On a later slide:",
     "a graph": "A graph; the text below it says what it shows.",
     "part": "part {} of {}",
     "part of": "{} of the graph before: {}",

@@ -37,10 +37,10 @@ def write_notes(slides: "list[Slide]", told, say):
 def write_step(step: "list[tuple[Slide, Piece]]", say):
     pieces = [piece for _, piece in step]
     before = [said(piece) for piece in pieces if leads(piece)][-2:]  # a text and its question
-    after = [said(piece) for piece in pieces if piece.kind == "answer" or piece.comment]
     names = [piece.words for piece in pieces if piece.kind == "solution"]
-    after += [f"```python\n{solution_code(exercises()[name])}\n```" for name in names]
-    for slide in {id(slide): slide for slide, _ in step}.values():
+    solutions = [f"```python\n{solution_code(exercises()[name])}\n```" for name in names]
+    slides = list({id(slide): slide for slide, _ in step}.values())
+    for number, slide in enumerate(slides, 1):
         own = [piece for each, piece in step if each is slide]
         if not names and not any(piece.kind in (*SHOWN, "question") for piece in own):
             slide.notes += dict.fromkeys(piece.whole for piece in own if piece.whole)
@@ -50,9 +50,18 @@ def write_step(step: "list[tuple[Slide, Piece]]", say):
             hidden = [f"**{say['next key']}**", *(f"```text\n{words}\n```" for words in hidden)]
         ways = [words for piece in own for graph in piece.graphs for words in graph["said"]]
         pictures = [seen_in(graph) for piece in own for graph in piece.graphs if not graph["said"]]
-        comes = [*hidden, *ways, *pictures, *after]
+        later = said_of_it(step, slides[number:])
+        if later:
+            later = [f"**{say['later']}**", *later]
+        comes = [*hidden, *ways, *pictures, *said_of_it(step, slides[:number]), *solutions, *later]
         seen = [piece.words for piece in own] if comes else []
         slide.notes += dict.fromkeys([*(words for words in before if words not in seen), *comes])
+
+
+def said_of_it(step: "list[tuple[Slide, Piece]]", slides: "list[Slide]") -> list[str]:
+    """What these slides answer, or say of what was seen."""
+    told = [(slide, piece) for slide, piece in step if piece.kind == "answer" or piece.comment]
+    return [said(piece) for slide, piece in told if any(slide is each for each in slides)]
 
 
 def seen_in(graph):

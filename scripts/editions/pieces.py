@@ -62,6 +62,7 @@ class Piece:
     notes: list[str] = field(default_factory=list)  # Markdown, for the speaker
     whole: str = ""  # the words before some of them were left to the speaker
     asked: str = ""  # what was asked of it, for a slide that begins with it
+    said: str = ""  # what was said before it, for a slide that has no words otherwise
 
 
 def leads(piece: Piece) -> bool:
@@ -259,6 +260,7 @@ def with_questions(pieces: Iterable[Piece]) -> Iterator[Piece]:
             asked = said if said[-1:] in "?？:：" else ""
         elif piece.kind != "heading":
             seen = True
+            piece.said = said
             if not piece.comment:
                 piece.asked = said if piece.kind == "picture" else asked
             elif before in ("output", "picture") and asked[-1:] in ("?", "？"):

@@ -63,8 +63,14 @@ def room(pieces: list[Piece], height=HEIGHT) -> bool:
 
 
 def again(pieces: list[Piece]) -> list[Piece]:
-    """What was asked, where a slide begins with what shows or answers it: [] or one piece."""
-    asked = ASIDE.sub("", pieces[0].asked).strip() if pieces else ""
+    """What was asked, where a slide begins with what shows or answers it: [] or one piece.
+
+    Where nothing is asked and a slide has no words, what was said last.
+    """
+    asked = pieces[0].asked if pieces else ""
+    if pieces and all(piece.kind in MORE for piece in pieces):
+        asked = asked or pieces[0].said
+    asked = ASIDE.sub("", asked).strip()
     if not asked:
         return []
     shorter = sentences(asked)[-1]  # where all of it has no room
@@ -199,6 +205,9 @@ def parted(piece: Piece) -> Iterator[Piece]:
         last.insert(0, before.pop())  # an item alone is a list no more
     for number, taken in enumerate(slides):
         asked = "" if number and piece.kind == "text" else piece.asked  # its first part answers
+        announced = sentences(slides[number - 1][-1])[-1] if number else ""
+        if IS_ITEM.match(taken[0]) and announced.endswith((":", "：")):
+            asked = announced
         yield replace(piece, words=joined(taken), asked=asked)
 
 
