@@ -1,6 +1,7 @@
 """What the pages' tests ask in the browser, and what they should find there."""
 
 import io
+import itertools
 import re
 import unicodedata
 
@@ -65,9 +66,18 @@ def printed(page, paper="A4"):
 
 def lost(page, sheets, least=50):
     """The pieces of the page's folds that are on no sheet; `least` as many it has in all."""
-    paper, pieces = squeezed(*sheets), page.evaluate(FOLDED)
+    paper, pieces = [squeezed(sheet) for sheet in sheets], page.evaluate(FOLDED)
     assert len(pieces) >= least
-    return [piece for piece in pieces if squeezed(piece) not in paper]
+    return [piece for piece in pieces if not is_on(paper, squeezed(piece))]
+
+
+def is_on(paper, piece):
+    """On one sheet, or the end of it on the sheet after the beginning."""
+    return piece in "".join(paper) or any(
+        piece[:cut] in sheet and piece[cut:] in after
+        for sheet, after in itertools.pairwise(paper)
+        for cut in range(1, len(piece))
+    )
 
 
 def squeezed(*texts):

@@ -22,6 +22,7 @@ LESSONS = sorted((ROOT / "notebooks").glob("[0-9]_*.ipynb"))
 PAGES = ["index", "reference", *(f"notebooks/{lesson.stem}" for lesson in LESSONS)]
 PAGES += [path.relative_to(ROOT).with_suffix("").as_posix() for path in build_site.texts()]
 PAGES += [name.removesuffix(".md") for name in build_site.TOOL]
+OF_SPHINX = ["search", "genindex", "py-modindex", "zh_CN/search"]
 BY_COMMAND = {"docs/MATRIX", "survey/RESULTS", "survey/COMPILED"}
 CHINESE = pages_in_languages.pages_in("zh_CN")
 PAGES += [f"zh_CN/{name}" for name in CHINESE]
@@ -31,8 +32,8 @@ every_lesson = pytest.mark.parametrize(
 )
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 # A Chinese character says as much as two letters.
-WITHOUT_WORDS = """[...document.images].filter(
-    i => i.alt.length + (i.alt.match(/[\\u4e00-\\u9fff]/g) || []).length < 20).map(i => i.src)"""
+WITHOUT_WORDS = """[...document.images].filter(i => !i.matches(".toggler")
+    && i.alt.length + (i.alt.match(/[\\u4e00-\\u9fff]/g) || []).length < 20).map(i => i.src)"""
 ADDRESSES = """[...document.querySelectorAll("[href], [src]")].map(e => e.href || e.src)"""
 # What scrolls and cannot have the focus.
 UNREACHED = """[...document.querySelectorAll("pre, table")].filter(
@@ -103,15 +104,14 @@ def opened(browser):
 
 def test_no_page_is_forgotten(site):
     built = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")}
-    of_sphinx = {"search", "genindex", "py-modindex", "zh_CN/search"}
-    assert {name for name in built if "_static" not in name} - of_sphinx == set(PAGES)
+    assert {name for name in built if "_static" not in name} == {*PAGES, *OF_SPHINX}
 
 
 # What is opened fades in: half of the way, a colour is not yet what it will be.
 FADED_IN = "document.getAnimations().forEach(animation => animation.finish())"
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, *OF_SPHINX])
 def test_page(name, served, opened):
     for scheme, width in (("light", 1280), ("dark", 360)):
         page = opened(f"{served}{name}.html", width, scheme)
@@ -125,7 +125,7 @@ def test_page(name, served, opened):
         page.evaluate("dispatchEvent(new Event('resize'))")
         page.evaluate(FADED_IN)
         assert page.evaluate(UNREACHED) == 0
-        assert page.evaluate(UNSAID) == 0
+        assert (page.evaluate(UNSAID), page.evaluate(UNSHADED)) == (0, 0)
         assert violations(page, "region") == [], "all of a page is in a landmark"
         assert page.evaluate(SIDEWAYS) <= 0
         assert page.troubles == []
@@ -143,6 +143,18 @@ UNSAID = f"""[...document.querySelectorAll("{BOXES}")].filter(
         !== getComputedStyle(box, "::before").content.includes("→")).length"""
 
 
+# Code that goes on beside its box has a shadow there, and no other.
+UNSHADED = """[...document.querySelectorAll("article pre")].filter(code =>
+    (code.scrollWidth > code.clientWidth)
+        !== getComputedStyle(code).backgroundImage.includes("gradient")).length"""
+# Formulas that are drawn much smaller than they are, so as to be whole.
+TINY = """[...document.querySelectorAll("mjx-container > svg")].filter(formula => {
+    const shown = formula.getBoundingClientRect().width;
+    formula.style.maxWidth = "none";
+    return shown < 0.75 * formula.getBoundingClientRect().width;
+}).length"""
+
+
 CUT = """[...document.querySelectorAll("mjx-container > svg")].filter(
     formula => formula.getBoundingClientRect().right > innerWidth).length"""
 
@@ -154,7 +166,7 @@ def test_on_a_phone_a_wide_picture_scrolls_and_says_so(lesson, served, opened):
     page.evaluate("dispatchEvent(new Event('resize'))")
     assert page.evaluate("document.querySelectorAll('.sideways').length") > 1
     assert (page.evaluate(SHRUNK), page.evaluate(UNSAID)) == ([], 0)
-    assert page.evaluate(CUT) == 0
+    assert (page.evaluate(CUT), page.evaluate(TINY)) == (0, 0)
     assert page.evaluate(SIDEWAYS) <= 0
 
 
@@ -236,6 +248,13 @@ def test_no_output_of_a_prediction_is_seen_before_it_is_opened(lesson, served, o
 def test_on_paper_nothing_folded_is_lost(lesson, served, opened):
     page = opened(served + address(lesson))
     assert lost(page, printed(page), 0 if lesson.name.startswith("0_") else 50) == []
+
+
+def test_on_paper_a_picture_has_the_sheet_of_its_question(served, opened):
+    """No frame goes on around nothing, to the end of a sheet, because a picture stands overleaf."""
+    sheets = printed(opened(f"{served}notebooks/{LESSONS[5].stem}.html"))
+    (asked,) = [sheet for sheet in sheets if "which two numbers does" in sheet]
+    assert "To grad_out: h" in asked
 
 
 def test_on_paper_nothing_of_the_survey_is_lost(served, opened):
@@ -462,6 +481,11 @@ def test_from_disk_without_a_network(site, opened):
     assert page.troubles == []
 
 
+# Whether it is seen where the focus is.
+RINGED = """(({outlineStyle, boxShadow}) => outlineStyle !== "none" || boxShadow !== "none")(
+    getComputedStyle(document.activeElement))"""
+
+
 def test_keyboard_alone(served, opened):
     """From the top: to the text without the menu, to a fold and open it; copy, search by keys."""
     page = opened(f"{served}notebooks/{LESSONS[1].stem}.html")
@@ -470,6 +494,8 @@ def test_keyboard_alone(served, opened):
     page.keyboard.press("Enter")
     for _ in range(80):
         page.keyboard.press("Tab")
+        page.evaluate(FADED_IN)
+        assert page.evaluate(RINGED), page.evaluate("document.activeElement.outerHTML")
         if page.evaluate("document.activeElement.tagName") == "SUMMARY":
             break
     page.keyboard.press("Enter")
@@ -495,13 +521,16 @@ def test_light_and_dark_by_choice(served, opened):
     assert {"light", "dark"} <= set(seen)
 
 
-def test_on_paper_the_folds_are_open(served, opened):
-    page = opened(f"{served}notebooks/{LESSONS[1].stem}.html")
+def test_on_paper_the_folds_are_open_and_nothing_is_dark(served, opened):
+    page = opened(f"{served}notebooks/{LESSONS[1].stem}.html", scheme="dark")
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     assert page.evaluate("document.querySelectorAll('details:not([open])').length") > 0
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.querySelectorAll('details:not([open])').length") == 0
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.querySelectorAll('details[open]').length") == 0
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
 def test_with_the_addresses(tmp_path):

@@ -816,6 +816,8 @@ def test_a_formula_is_drawn_once_and_one_that_is_none_is_named():
     (page,) = formulas.with_formulas([f"<p>{written}</p><code>\\(x\\)</code>"])
     assert page.count("<svg") == page.count("<math") == 2 and page.count('display="true"') == 1
     assert page.endswith("<code>\\(x\\)</code>") and ' id="' not in page
+    (page,) = formulas.with_formulas([formulas.marked(r"a = b \qquad\qquad c = d", displayed=True)])
+    assert page.count("<svg") == 2 and page.count("<math") == 1, "a line may end between the two"
     inline = formulas.marked("y", displayed=False)
     (page,) = formulas.with_formulas([f"{inline}，{inline} x"])
     assert page.count('<span class="unbroken">') == 1 and "</span>，</span>" in page

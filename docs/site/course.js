@@ -36,12 +36,15 @@ addEventListener("load", () => {
 addEventListener("click", ({ target }) => target.closest?.(".copybtn")?.focus());
 addEventListener("resize", reachWhatScrolls);
 addEventListener("toggle", reachWhatScrolls, true); // what a fold held
-// On paper everything is open; afterwards the reader's folds are as they were.
-let closed = [];
+// On paper everything is open, and dark on light; afterwards all is as the reader had it.
+let closed = [], theme;
 addEventListener("beforeprint", () => {
   closed = [...document.querySelectorAll("details:not([open])")];
   for (const fold of closed) fold.open = true;
+  theme = document.documentElement.dataset.theme;
+  document.documentElement.dataset.theme = "light";
 });
 addEventListener("afterprint", () => {
   for (const fold of closed) fold.open = false;
+  document.documentElement.dataset.theme = theme;
 });
