@@ -116,6 +116,7 @@ def test_page(name, served, opened):
     for scheme, width in (("light", 1280), ("dark", 360)):
         page = opened(f"{served}{name}.html", width, scheme)
         assert page.evaluate(SIDEWAYS) <= 0
+        assert width < 1280 or page.evaluate(BEYOND) == []
         # The theme's script may come after what is opened is loaded, on a busy machine.
         page.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
         assert page.evaluate(WITHOUT_WORDS) == []
@@ -134,6 +135,12 @@ def test_page(name, served, opened):
             assert page.evaluate(WRAPPED) == []
 
 
+# Lines of the menu, and of the contents, that end beside the window.
+BEYOND = """[...document.querySelectorAll("[class*=bd-sidebar] a")].filter(link => {
+    const words = document.createRange();
+    words.selectNodeContents(link);
+    return words.getBoundingClientRect().right > innerWidth;
+}).map(link => link.innerText)"""
 # On a phone: pictures with letters below 11 px, and boxes that scroll and do not say so.
 SHRUNK = """[...document.querySelectorAll(".cell_output img")].filter(
     i => i.width < 0.74 * i.naturalWidth).map(i => i.src)"""

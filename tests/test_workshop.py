@@ -545,6 +545,12 @@ def test_what_is_no_slide_and_what_is_whole(lesson):
             assert sum(code in page for page in pages) == 1, cell.source
 
 
+def test_the_teachers_page_says_how_many_slides_a_lesson_has():
+    made = [len(placed(*core(lesson))[0]) for lesson in [*LESSONS, *CHINESE]]
+    assert f"a lesson has at most {max(made)}." in TEACHING
+    assert f"一课最多 {max(made)} 张" in CHINESE_TEACHING
+
+
 ABOVE = re.compile(r"\b[Aa]bove\b|上面")
 # But not below a number, or below what is named.
 BELOW = re.compile(r"\b[Bb]elow\b(?! (?:it|an?|three)\b)|(?<![表行图])下面")
