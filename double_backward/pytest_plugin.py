@@ -239,7 +239,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not ways:
         return
     terminalreporter.section("second derivatives through custom Functions")
-    for said in _summary(notes, ways):
+    for said in summary(notes, ways):
         terminalreporter.line(said)
     for name in _unknown(config):
         reason = _left_out(config)
@@ -253,7 +253,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.line(line, red=not reason, yellow=bool(reason))
 
 
-def _summary(notes: Notes, ways: set[str]) -> Iterator[str]:
+def summary(notes: Notes, ways: set[str]) -> Iterator[str]:
     def those(*outcomes: str) -> int:
         return len({name for outcome in outcomes for name in notes.get(outcome, {})})
 

@@ -37,7 +37,7 @@ TOOL = (
     "advice calls check compiled decision_table diagnos* draw_backward failures graph* "
     "handed_again ignore main new_process operators orders pytest_plugin remedies* shares "
     "smaller_inputs step_itself symmetric_inputs tangents tensor_kinds tolerances torch_hooks "
-    "transforms untracked_steps"
+    "training_steps transforms untracked_steps"
 )
 OF_THE_TOOL = sorted(
     path.relative_to(ROOT).as_posix()

@@ -21,7 +21,7 @@ from double_backward.diagnosis.conclusions.findings import ROWS
 from double_backward.diagnosis.preparation.prepare import NOT_CHECKED
 from double_backward.lines import wrapped
 from double_backward.phrases import Phrase, joined, translation
-from double_backward.pytest_plugin import _summary
+from double_backward.pytest_plugin import summary
 from double_backward.remedies import noting
 from lessons_src import library
 from lessons_src.saving_inputs import Square
@@ -139,7 +139,7 @@ def test_the_summary_of_the_plugin_is_told_in_chinese_too(chinese):
     with noting(notes), recompute_intermediates(), detect_intermediates():
         for function in (around, SinhBad, SinhNumPy):
             grad(function.apply(X).sum(), X, create_graph=True)
-    lines = [*_summary(notes, {"detect", "recompute"}), *_summary({}, {"detect"})]
+    lines = [*summary(notes, {"detect", "recompute"}), *summary({}, {"detect"})]
     assert len(lines) == 8
     for english, told in (line.split("\n") for line in lines):
         assert HAN.search(told) and not HAN.search(english)

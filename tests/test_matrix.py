@@ -93,12 +93,13 @@ def test_every_other_torch_runs_all_tests_of_the_tool():
 
 
 def names_it(path):
-    """Whether a test imports one of the tool's own rooms, and is none of a lesson."""
+    """Whether a test imports one of the tool's own rooms, and is none of a lesson or of a
+    catalogue."""
     text = path.read_text(encoding="utf-8")
     rooms = "check calls change compiled diagnosis graphs remedies trial untracked_steps _torch"
     rooms = rf"double_backward(\.\w+)*\.({'|'.join(rooms.split())})\b"
     tool = re.search(rf"^from {rooms}", text, re.M)
-    return bool(tool) and "lesson" not in path.name
+    return bool(tool) and not re.search("lesson|translations", path.name)
 
 
 @pytest.fixture

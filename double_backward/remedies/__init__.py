@@ -650,12 +650,9 @@ def _problem(truth):
         if found.unresolved and not found.error:
             raise Unknown(TOO_LITTLE)
         return None
-    right = {
-        part: row.outcome is Outcome.RIGHT and not found.recorded.bad and not found.error
-        for part, row in (("input", found.by_input), ("grad_out", found.by_grad_out))
-    }
-    by_inputs_alone = right["grad_out"]
-    by_grad_out_alone = right["input"] and not right["grad_out"]
+    sure = not found.recorded.bad and not found.error
+    by_inputs_alone = sure and found.by_grad_out.outcome is Outcome.RIGHT
+    by_grad_out_alone = sure and found.by_input.outcome is Outcome.RIGHT and found.by_grad_out.bad
     places = set(found.wrong) or None
     return _Problem(places, found.recorded.bad, by_inputs_alone, by_grad_out_alone)
 
