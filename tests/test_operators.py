@@ -1408,6 +1408,7 @@ class Kernel:
         return np.cosh(x)
 
 
+@pytest.mark.slow  # 30,000 lists are walked at each call
 @pytest.mark.filterwarnings("error")
 def test_what_a_kernel_has_compiled_is_not_looked_at():
     """It is no state: a call that was compiled is the same call."""
