@@ -102,6 +102,12 @@ class Evidence:
         return few and not self.measured.drowned
 
     @property
+    def too_little(self) -> bool:
+        """Whether what looks right was compared too roughly, or in too few elements, to be called
+        right."""
+        return self.too_rough or self.mostly_unknown
+
+    @property
     def meant(self) -> tuple[str, ...]:
         """The names of Functions whose gradient is not forward's derivative, as the caller means
         it; () if there are none, or if another Function's is wrong by itself."""

@@ -642,8 +642,7 @@ def not_finite(e: Evidence) -> str:
 
 def differences_disagree(e: Evidence) -> str | None:
     """Why nothing is said of it, where nobody else knows why."""
-    rough = e.too_rough or e.mostly_unknown
-    known = rough or e.raises_beside or e.inexact or e.not_apart or e.unasked
+    known = e.too_little or e.raises_beside or e.inexact or e.not_apart or e.unasked
     if e.verdict is not Verdict.NOT_CHECKED or known or e.measured.drowned:
         return None
     unclear = (row.text for row in e.rows if row.outcome is Outcome.UNCLEAR and row.text)
