@@ -50,6 +50,7 @@ def verdict_of(e: Evidence, convicted: Iterable[Verdict]) -> Verdict:
     against = [*convicted, *of_numbers(e)]
     if against:
         return min(against, key=list(Verdict).index)
-    doubted = e.inexact or e.unasked or unclear or e.not_apart or e.too_little
-    known = e.measured.telling and not doubted
+    known = e.measured.telling and not (
+        e.inexact or e.unasked or unclear or e.not_apart or e.too_little
+    )
     return Verdict.SUPPORTED if known else Verdict.NOT_CHECKED
