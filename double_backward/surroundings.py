@@ -46,7 +46,7 @@ LEFT_AS_IT_IS = "_pytest", "pluggy", "unittest", "logging", *COMPILERS
 OF_OPERATORS = "torch._ops", "torch.library"  # modules whose objects note how they were dispatched
 OF_MODULES = "_modules", "_parameters", "_buffers"  # attributes of a module that hold its parts
 # Packages whose functions are not followed, besides the standard library.
-NOT_THE_USERS = "torch", "numpy", "scipy", "sympy", "mpmath", "double_backward", *COMPILERS
+NOT_THE_USERS = "torch", "numpy", "scipy", "sympy", "mpmath", "double_backward", *LEFT_AS_IT_IS
 EMPTY = types.CellType()  # equal to the cell of a variable that is not bound yet
 
 
