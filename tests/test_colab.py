@@ -70,8 +70,10 @@ def test_a_copy_has_the_modules_of_today(lesson):
             assert (b"\nSOLUTION = " in content) == bool(wrong_answers)
 
 
+@functools.cache  # the same modules for every lesson
 def imported(module, source):
     """Of the names that a module, or a cell, imports those of our two packages, as paths."""
+    paths = set()
     lines = ["" if line.startswith(("%", "!")) else line for line in source.splitlines()]
     for node in ast.walk(ast.parse("\n".join(lines))):
         if isinstance(node, ast.Import):
@@ -82,9 +84,9 @@ def imported(module, source):
             found = [package, *(f"{package}.{alias.name}" for alias in node.names)]
         else:
             continue
-        for name in found:
-            if name.split(".")[0] in ("double_backward", "lessons_src"):
-                yield name.replace(".", "/")
+        ours = [name for name in found if name.split(".")[0] in ("double_backward", "lessons_src")]
+        paths.update(name.replace(".", "/") for name in ours)
+    return paths
 
 
 @every_lesson

@@ -735,6 +735,7 @@ def eigenvectors(kept):
     return function(forward, backward, "Eigenvectors")
 
 
+@pytest.mark.slow
 def test_the_phase_of_complex_eigenvectors_is_left_out():
     torch.manual_seed(0)
     start = torch.randn(3, 3, dtype=torch.complex128)

@@ -185,6 +185,7 @@ def planted():
     return benchmark, page.partition(begin)[2].partition(end)[0].strip().splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["float64", "float32 only", "NumPy"])
 def test_the_page_says_the_smallest_error_that_is_found(kind):
     benchmark, lines = planted()

@@ -1,5 +1,6 @@
 """The workshop's editions: complete, without answers for students, sound in a browser offline."""
 
+import functools
 import inspect
 import itertools
 import json
@@ -505,6 +506,12 @@ def placed(*cells):
     return made, [" ".join(piece.kind for piece in slide.pieces) for slide in made]
 
 
+@functools.cache
+def deck_of(lesson):
+    """The slides of a lesson, for tests that only read them."""
+    return placed(*core(lesson))[0]
+
+
 def text(source):
     return nbformat.v4.new_markdown_cell(source)
 
@@ -519,10 +526,10 @@ ANSWER = "> <details><summary>Answer</summary>\n>\n> {}\n>\n> </details>"
 
 @every_lesson
 def test_what_is_no_slide_and_what_is_whole(lesson):
-    cells = core(lesson)
-    made, kinds = placed(*cells)
+    cells, made = core(lesson), deck_of(lesson)
     minutes = sum(row[0] for row in teaching.sections(int(lesson.name[0])).values())
     assert 0.6 * minutes < len(made) <= minutes
+    kinds = [" ".join(piece.kind for piece in slide.pieces) for slide in made]
     assert not {"heading", "solution"} & set(kinds)
     assert [slide for slide in made if not room.few_words(slide.pieces, room.PROSE)] == []
     all_pieces = [piece for slide in made for piece in slide.pieces]
@@ -546,7 +553,7 @@ def test_what_is_no_slide_and_what_is_whole(lesson):
 
 
 def test_the_teachers_page_says_how_many_slides_a_lesson_has():
-    made = [len(placed(*core(lesson))[0]) for lesson in [*LESSONS, *CHINESE]]
+    made = [len(deck_of(lesson)) for lesson in [*LESSONS, *CHINESE]]
     assert f"a lesson has at most {max(made)}." in TEACHING
     assert f"一课最多 {max(made)} 张" in CHINESE_TEACHING
 
@@ -559,7 +566,7 @@ BELOW = re.compile(r"\b[Bb]elow\b(?! (?:it|an?|three)\b)|(?<![表行图])下面"
 @every_lesson
 def test_a_slide_points_at_nothing_that_is_not_on_it(lesson):
     """Until the exercises, which are in the notebook that a room has open then."""
-    made, _ = placed(*core(lesson))
+    made = deck_of(lesson)
     turn = words_of(language_of(lesson))["turn"]
     for slide in itertools.takewhile(lambda slide: turn not in slide.heading, made):
         for number, piece in enumerate(slide.pieces):
@@ -589,7 +596,7 @@ def test_a_prediction_is_asked_before_its_code_and_answered_after_it():
 
 @every_lesson
 def test_what_was_asked_stands_above_what_shows_it(lesson):
-    made, _ = placed(*core(lesson))
+    made = deck_of(lesson)
     asked = ""
     for slide in made:
         for piece in slide.pieces:
@@ -625,7 +632,7 @@ def test_of_a_text_is_asked_again_what_it_asks_or_how_it_ends():
 
 @every_lesson
 def test_no_slide_shows_code_without_a_word(lesson):
-    made, _ = placed(*core(lesson))
+    made = deck_of(lesson)
     wordless = [slide for slide in made if {piece.kind for piece in slide.pieces} <= {*room.MORE}]
     assert wordless == [], "what is said before it, in a sentence of its own, would stand above it"
 
@@ -644,7 +651,7 @@ def test_what_was_said_last_stands_above_code_alone_and_above_a_list_what_announ
 
 @every_lesson
 def test_the_word_answers_is_not_without_them(lesson):
-    made, _ = placed(*core(lesson))
+    made = deck_of(lesson)
     words = [piece.words for slide in made for piece in slide.pieces if piece.kind == "answer"]
     assert [each for each in words if room.LABEL.fullmatch(each)] == []
 
