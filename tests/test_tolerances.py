@@ -15,10 +15,11 @@ from double_backward import (
     diagnose,
     recompute_intermediates,
 )
-from double_backward.check import Outcome, by_element, check
+from double_backward.check import Outcome, by_element, check, is_symmetric, size
 from double_backward.diagnosis.conclusions.report import shares_text
 from double_backward.diagnosis.preparation.formulas import Row
 from double_backward.differences import Slope
+from double_backward.eigenvectors import turn_of
 
 X = torch.tensor([0.5, 1.0, -1.3], dtype=torch.float64, requires_grad=True)
 SINGLE = X.detach().float().requires_grad_()
@@ -118,6 +119,21 @@ def tells(bend):
     return measured(lambda x: x + bend * x**2).tells
 
 
+def halves_apart(by):
+    return is_symmetric(torch.tensor([[1.0, 0.5], [0.5 + by, 0.2]]))
+
+
+def a_zero_beside(element):
+    """Whether a zero is moved in proportion to this element too, beside 1."""
+    return bool(size(torch.tensor([1.0, element, 0.0]))[2] > 0.1)
+
+
+def nearly_one(by):
+    """Whether the axes are taken for eigenvectors of diag(1, 1 + by), and not of any matrix."""
+    axes = torch.eye(2, dtype=torch.complex128)
+    return turn_of([axes * torch.tensor([1, 1 + by])], [axes]) is not None
+
+
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 SUPPORTED, SILENT, FIRST, SURROGATE, NOT_CHECKED = (
     "supported", "silently_wrong", "first_derivative_wrong", "surrogate_gradient", "not_checked",
@@ -144,6 +160,9 @@ ROWS = {  # what is asked; just below, just above; the two answers
     "BY_OTHERS, of 0": (lambda k: by_another_way(0.0, k), 5e-7, 3e-6, RIGHT, WRONG),
     "LEFT": (shares, 5e-5, 3e-4, "all", "elsewhere"),
     "TELLS": (tells, 1e-7, 5e-7, False, True),
+    "HALVES": (halves_apart, 5e-6, 3e-5, True, False),
+    "MASK": (a_zero_beside, 5e3, 2e4, True, False),
+    "TIMES_ONE": (nearly_one, 5e-4, 3e-3, False, True),
 }  # fmt: skip
 
 
