@@ -6,6 +6,8 @@ one of them the other answer.
 
 import pytest
 import torch
+from made_evidence import measured as made
+from made_evidence import rows, seen
 from made_functions import codes, cubic, message, of_inputs, saving
 from test_check import measured
 
@@ -16,6 +18,7 @@ from double_backward import (
     recompute_intermediates,
 )
 from double_backward.check import Outcome, by_element, check, is_symmetric, size
+from double_backward.diagnosis.conclusions.findings import concluded
 from double_backward.diagnosis.conclusions.report import shares_text
 from double_backward.diagnosis.preparation.formulas import Row
 from double_backward.differences import Slope
@@ -128,6 +131,12 @@ def a_zero_beside(element):
     return bool(size(torch.tensor([1.0, element, 0.0]))[2] > 0.1)
 
 
+def judged_to(resolution):
+    """Whether it is said how large an error would not have been seen."""
+    _, found = concluded(seen(made(second=rows(resolution=resolution, resolution_of_one=0.01))))
+    return "judged_roughly" in [finding.code for finding in found]
+
+
 def nearly_one(by):
     """Whether the axes are taken for eigenvectors of diag(1, 1 + by), and not of any matrix."""
     axes = torch.eye(2, dtype=torch.complex128)
@@ -161,6 +170,7 @@ ROWS = {  # what is asked; just below, just above; the two answers
     "LEFT": (shares, 5e-5, 3e-4, "all", "elsewhere"),
     "TELLS": (tells, 1e-7, 5e-7, False, True),
     "HALVES": (halves_apart, 5e-6, 3e-5, True, False),
+    "TOLD": (judged_to, 5e-4, 3e-3, False, True),
     "MASK": (a_zero_beside, 5e3, 2e4, True, False),
     "TIMES_ONE": (nearly_one, 5e-4, 3e-3, False, True),
 }  # fmt: skip
