@@ -700,6 +700,14 @@ product: Make a new tensor, as in grad_out * 3. For b: everywhere, yours has one
         - return grad_out * torch.exp(x - out)
         + return grad_out * torch.exp(x) / torch.exp(x).mean()
     """,
+    "a softmax along the last dimension": """logsumexp: In one dimension it is right. Does a sum,
+        - return grad_out * torch.exp(x - out)
+        + return grad_out * torch.softmax(x, -1)
+    """,
+    "a mean along the last dimension": """standardise: In one dimension it is right. Does a sum,
+        - along_out = out * (grad_out * out).mean()
+        + along_out = out * (grad_out * out).mean(-1, keepdim=True)
+    """,
     "a copy of what SciPy made": """solve: If it is the result, save the very tensor that you return
         - ctx.save_for_backward(A, u)
         + ctx.save_for_backward(A, u.clone())

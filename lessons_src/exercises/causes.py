@@ -97,6 +97,17 @@ def of_first_derivative(
     return sentences(of_conduct(diagnosed(task, fn, setting)), related)
 
 
+def of_dimensions(groups: list[list[Pair]]) -> str:
+    """What to say of the last gradients if those before are right, and in one dimension."""
+    *before, last = [max(pair.yours.dim() for pair in group) for group in groups]
+    if max(before) > 1 or last < 2:
+        return ""
+    return Phrase(
+        "In one dimension it is right. Does a sum, a mean or a softmax of yours go over one "
+        "dimension only?"
+    )
+
+
 def _ignores_grad_out(name, ones, uneven):
     """Is the gradient the same for two values of grad_out, wherever it was tried?"""
     both = [(a.yours, b.yours) for a, b in zip(ones, uneven, strict=True) if a.what == name]

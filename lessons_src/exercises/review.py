@@ -257,7 +257,10 @@ def check_first_derivative(task, fn):
         _check_memory(task, fn, setting)
     for setting in [*task.more, *task.single]:
         check_value(task, fn, setting)
-        _compare_first(fn, setting, first_pairs(task, fn, setting))
+        group = first_pairs(task, fn, setting)
+        _compare_first(
+            fn, setting, group, lambda _, group=group: causes.of_dimensions([*ones, group])
+        )
 
 
 def _compare_first(fn, setting, group, advise=lambda name: ""):
