@@ -129,7 +129,7 @@ def relu(x):
 NOTED = {  # -> what is noted
     "a net of ReLU": (relu, "0 throughout", x(0.7, 1.2)),
     "an input that is not used": (lambda a, b: a**2 + 0 * a, "does not change with b", x(), x()),
-    "a product with ones": (lambda x: x.logsumexp(0), "not its diagonal", x()),
+    "a product with ones": (lambda x: x.logsumexp(0), "each row of the Hessian", x()),
 }
 NOT = {
     "plain": (torch.sin, x()),

@@ -27,8 +27,9 @@ from .verdict import Verdict
 # What to write where a derivative is a call of something that is not torch.
 BY_ANOTHER_CALL = Phrase(
     "What torch cannot compute (a simulator, a solver) needs a second Function, which backward "
-    "applies to the saved input. Its own backward calls the simulator twice more, at x + h v and "
-    "x - h v with a small step h: their difference over 2 h is the Hessian times a vector v."
+    "applies to the saved input. Its own backward computes the gradient twice more, at x + h v "
+    "and x - h v with a small step h: the difference of these two gradients, over 2 h, is the "
+    "Hessian times a vector v."
 )
 AGAIN = Phrase(
     "Compute it in backward from a saved input, in torch, or return this very tensor, too, and add "
@@ -678,9 +679,9 @@ def nothing_but_zero(e: Evidence) -> str | None:
     elif e.adds_up_to_0:
         said.append(
             Phrase(
-                "With ones for weights, as in grad(y.sum(), x) and then grad(g.sum(), x), 0 comes "
-                "here, and the second derivative is another one: that is the Hessian times ones, "
-                "the sum of each row, and not its diagonal."
+                "With ones for weights, as in grad(y.sum(), x) and then grad(g.sum(), x), 0 is "
+                "right here: ones add up the outputs, and each row of the Hessian. With other "
+                "weights the second derivative is not 0."
             )
         )
     return joined("{} {}", said) or None
