@@ -610,7 +610,7 @@ ADVICE = [
     ),
     P(
         "state_between_calls",
-        "Use save_for_backward",
+        "Keep inputs and outputs by save_for_backward",
         (
             keeping(
                 kept_where_all_calls_share,
@@ -618,6 +618,13 @@ ADVICE = [
             ),
         ),
         (keeping(save_x, lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2),),
+    ),
+    P(
+        "state_between_calls",
+        "compute the rest in backward",
+        (keeping(slope_elsewhere, lambda ctx, g: g * slope_elsewhere.slope),),
+        (cubic(lambda g, x: g * 3 * x**2),),
+        behind="state_outside_ctx",
     ),
     P(
         "leaf_without_gradient",

@@ -168,7 +168,8 @@ OF_THE_FIRST = {
         (4, "on ctx"),
         lambda e: e.habits.second_call,
         "If fn is called again before backward: {}. Something is kept outside ctx, and the second "
-        "call overwrites it. Use save_for_backward.",
+        "call overwrites it. Keep inputs and outputs by save_for_backward, and arguments that are "
+        "no tensors on ctx; compute the rest in backward.",
         verdict=_where_numbers_are_right,
     ),
     "leaf_without_gradient": Rule(
