@@ -438,6 +438,10 @@ class Trial:
             found = self._in_its_own_precision(expected, vjp, found)
         return found
 
+    def is_right_by(self, place):
+        """Whether the derivative of its gradients by this input alone is right."""
+        return self.check(place=place).by_input.outcome is Outcome.RIGHT
+
     def _is_raised(self):
         """Whether it computes in another precision than it was called in."""
         pairs = zip(self.line.subject.x, self.call.inputs.values(), strict=True)

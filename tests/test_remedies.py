@@ -781,6 +781,41 @@ def test_hessian_vector_products_of_functional():
         torch.testing.assert_close(product, torch.sinh(x().detach()))
 
 
+class Weighted(Function):
+    """x w², which keeps w²: the derivatives of its gradients by x are right, those by w wrong."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        square = w * w
+        ctx.save_for_backward(x, w, square)
+        return x * square
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        x, w, square = ctx.saved_tensors
+        return grad_out * square, 2 * grad_out * x * w
+
+
+@pytest.mark.parametrize("by", ["x", "w", "both", "w of x", "x, with a graph"])
+def test_an_error_is_raised_for_those_inputs_alone_by_which_it_is_wrong(by):
+    """As in a Hessian by the positions, of a network whose parameters require grad. With a graph,
+    what comes next may go to the others."""
+    point, weight = x(), (0.5 * x().detach()).requires_grad_()
+    w = torch.exp(point) * weight if by == "w of x" else weight
+    asked = {"w": [weight], "both": [point, weight]}.get(by, [point])
+
+    def second(f):
+        (g,) = grad(f(point, w).sin().sum(), point, create_graph=True)
+        return grad(g.square().sum(), asked, create_graph="graph" in by)
+
+    with detect_intermediates():
+        if by == "x":
+            near(second(Weighted.apply), second(lambda x, w: x * w * w))
+        else:
+            with pytest.raises(SecondDerivativeError, match="Weighted"):
+                second(Weighted.apply)
+
+
 def test_third_order():
     with recompute_intermediates():
         point = x()

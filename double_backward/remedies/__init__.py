@@ -118,11 +118,13 @@ def detect_intermediates(ignore: Iterable[Ignored] = ()) -> Iterator[None]:
     both run inside. Where a first derivative is recorded (`create_graph=True`), the custom
     Functions in it are called again near their inputs, and what autograd says of their backward is
     compared with finite differences. Where the two disagree, an error is put on the path from the
-    gradient to the Function's inputs; it is raised when a second derivative takes this path. A
-    Function that is right is left as it is. First derivatives stay as they are, and are not
-    checked: use `diagnose` for one that may be wrong, or not linear in grad_out. What is cut off
-    outside custom Functions (`detach`, `autograd.grad` without `create_graph`, a hook) is not
-    looked at: `diagnose_all` reports that. A registered operator that has no kernel for an Autograd
+    gradient to the Function's inputs; it is raised when a second derivative takes this path, to an
+    input by which it is wrong. A Function that is right is left as it is. First derivatives stay as
+    they are, and are not checked: use `diagnose` for one that may be wrong, or not linear in
+    grad_out. What is cut off outside custom Functions (`detach`, `autograd.grad` without
+    `create_graph`, a hook) is not looked at: `diagnose_all` reports that, and also a Function that
+    is right to second order and not to third: here a third derivative is judged as the second one
+    of a Function that backward applies. A registered operator that has no kernel for an Autograd
     key, and changes with its inputs, raises as soon as a recorded derivative comes to it.
 
     A Function is tried at the first call of each kind: same code, dtypes, sizes, layouts, inputs
@@ -278,8 +280,8 @@ def _wait(text, call, grad_outs, grads, node=None):
 
     Args:
         text: the text of the error, or a callable that returns it, or None if nothing is wrong. The
-            callable is given the places of the gradients that are differentiated, whether this may
-            be by inputs, and whether by grad_out.
+            callable is given the places of the gradients that are differentiated, the numbers of
+            the inputs by which this may be, None for all, and whether it may be by grad_out.
     """
     places = [p for p, g in enumerate(grads) if isinstance(g, torch.Tensor)]
     if call is None:
@@ -311,8 +313,9 @@ def _raise(text, places, count, numbers, ahead=()):
     if not numbers:
         return
     seen = count and len(ahead) >= count and not torch.is_grad_enabled()  # else maybe later
-    asked = (not seen or any(ahead[:count]), not seen or any(ahead[count:]))
-    said = text({places[n] for n in numbers}, *asked) if callable(text) else text
+    by = {number for number in range(count) if ahead[number]} if seen else None
+    asked = {places[n] for n in numbers}, by, not seen or any(ahead[count:])
+    said = text(*asked) if callable(text) else text
     if said is not None:
         raise SecondDerivativeError(said)
 
@@ -601,9 +604,9 @@ def _try(find, call, grad_outs, memory):
     return found
 
 
-def _said(asked, places, by_inputs, by_grad_out):
-    """The text of the error for a second derivative of the gradients in these places, by inputs, by
-    grad_out, or by both; None if it is right.
+def _said(asked, places, by, by_grad_out):
+    """The text of the error for a second derivative of the gradients in these places, by the inputs
+    of these numbers (None: by all), and by grad_out or not; None if it is right.
 
     A kind may be wrong at some values only, so that a call which was not tried is tried now.
     """
@@ -613,10 +616,10 @@ def _said(asked, places, by_inputs, by_grad_out):
         _DETECT.could_not_check(asked.call.function, asked.call, asked.outcome.why)
         return None
     problem = asked.outcome
-    wrong = problem is not None and (problem.places is None or places & problem.places)
-    wrong = wrong and (by_inputs or not problem.by_inputs_alone)
-    wrong = wrong and (by_grad_out or not problem.by_grad_out_alone)
-    return asked.memory.said if wrong else None
+    if problem is None or (problem.places is not None and not places & problem.places):
+        return None
+    by_input = problem.by if by is None else by & problem.by
+    return asked.memory.said if by_input or (by_grad_out and problem.by_grad_out) else None
 
 
 def _with_graph(grad_out):
@@ -631,8 +634,8 @@ class _Problem(NamedTuple):
 
     places: set[int] | None  # of the gradients whose derivative is wrong; None for all
     recorded_otherwise: bool
-    by_inputs_alone: bool  # by grad_out it is right: two backwards for J v need no more
-    by_grad_out_alone: bool  # by inputs it is right: a Hessian of what comes last needs no more
+    by: set[int]  # numbers of the inputs by which it is wrong: a Hessian of one needs no other
+    by_grad_out: bool  # two backwards for J v need no more
 
 
 def _is_no_constant(call):
@@ -651,10 +654,14 @@ def _problem(truth):
             raise Unknown(TOO_LITTLE)
         return None
     sure = not found.recorded.bad and not found.error
-    by_inputs_alone = sure and found.by_grad_out.outcome is Outcome.RIGHT
-    by_grad_out_alone = sure and found.by_input.outcome is Outcome.RIGHT and found.by_grad_out.bad
-    places = set(found.wrong) or None
-    return _Problem(places, found.recorded.bad, by_inputs_alone, by_grad_out_alone)
+    by, by_grad_out = set(range(len(truth.call.inputs))), True
+    if sure and found.by_grad_out.outcome is Outcome.RIGHT:
+        by_grad_out = False
+    if sure and found.by_input.outcome is Outcome.RIGHT and found.by_grad_out.bad:
+        by = set()
+    elif sure and found.by_input.bad and len(by) > 1:
+        by -= {number for number in by if truth.is_right_by(number)}
+    return _Problem(set(found.wrong) or None, found.recorded.bad, by, by_grad_out)
 
 
 def _told(memory, truth):
