@@ -112,6 +112,13 @@ def by_another_way(of, off):
     return by_element(Slope(change, none, none), change + off, 1e-4, 1.0)[0]
 
 
+def known_by_element(of, error, share=1.0):
+    """What is said of elements of this size that are off, where such a share is known so well."""
+    change = torch.full((10,), of, dtype=torch.float64)
+    errors = torch.where(torch.arange(10) < 10 * share, error, 1e9).double()
+    return by_element(Slope(change, errors, torch.zeros_like(change)), change + 10, 1e-4, 1.0)[0]
+
+
 def shares(rest):
     row = Row(Outcome.WRONG, expected=3.086, got=2.543)
     found = {"F": {"a": 0.3258 / (1 + rest), "b": 0.2172 / (1 + rest)}}
@@ -143,7 +150,7 @@ def nearly_one(by):
     return turn_of([axes * torch.tensor([1, 1 + by])], [axes]) is not None
 
 
-RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
+RIGHT, WRONG, UNCLEAR = Outcome.RIGHT, Outcome.WRONG, Outcome.UNCLEAR
 SUPPORTED, SILENT, FIRST, SURROGATE, NOT_CHECKED = (
     "supported", "silently_wrong", "first_derivative_wrong", "surrogate_gradient", "not_checked",
 )  # fmt: skip
@@ -167,6 +174,9 @@ ROWS = {  # what is asked; just below, just above; the two answers
     "SCATTER": (lambda k: rounded(0.0, k), 1e-2, 3e-2, WRONG, RIGHT),
     "BY_OTHERS": (lambda k: by_another_way(1.0, k), 1e-3, 4e-3, RIGHT, WRONG),
     "BY_OTHERS, of 0": (lambda k: by_another_way(0.0, k), 5e-7, 3e-6, RIGHT, WRONG),
+    "COUNTS": (lambda k: known_by_element(1.0, k), 0.06, 0.2, WRONG, UNCLEAR),
+    "UNCHANGED": (lambda k: known_by_element(0.0, k), 5e-9, 3e-8, WRONG, UNCLEAR),
+    "SHARE": (lambda k: known_by_element(1.0, 0.0, k), 0.4, 0.6, UNCLEAR, WRONG),
     "LEFT": (shares, 5e-5, 3e-4, "all", "elsewhere"),
     "TELLS": (tells, 1e-7, 5e-7, False, True),
     "HALVES": (halves_apart, 5e-6, 3e-5, True, False),
