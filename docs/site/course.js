@@ -8,6 +8,15 @@ function fitPictures() {
     Object.assign(image.style, { minWidth: `${0.75 * image.naturalWidth}px`, maxWidth: "100%" });
 }
 
+// What is printed wraps; but columns that are wrapped are columns no more, so there a phone scrolls.
+function keepColumns() {
+  for (const printed of document.querySelectorAll(".cell_output pre, .highlight-none pre")) {
+    const lines = printed.textContent.split("\n");
+    const columns = lines.some(line => /\S {2,}\S/.test(line));
+    printed.classList.toggle("columns", columns && lines.every(line => line.length <= 88));
+  }
+}
+
 function reachWhatScrolls() {
   // A box that scrolls sideways is scrolled with the arrow keys, once it can have the focus.
   for (const box of document.querySelectorAll(`pre, mjx-container[display], div.math, ${SAY_SO}`)) {
@@ -30,6 +39,7 @@ addEventListener("load", () => {
     link.parentElement.setAttribute("aria-label", link.textContent.trim());
   }
   fitPictures();
+  keepColumns();
   reachWhatScrolls();
 });
 // What is copied goes through a box at the end of the page, which takes the focus along.

@@ -11,7 +11,7 @@ from .carry import ROOT
 from .languages import LANGUAGES, words_of
 
 PLACE = re.compile(r"(<!-- lesson 6 -->\n).*?(<!-- /lesson 6 -->)", re.DOTALL)
-TABLE = re.compile(r"^\| \|.*\n(?:\|.*\n)+", re.MULTILINE)
+TABLE = re.compile(r"^\|.*\n(?:\|.*\n)+", re.MULTILINE)
 
 
 def main():

@@ -5,6 +5,7 @@ exercise, a fold for somebody who is stuck, links from lesson to lesson, and "Go
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -189,6 +190,8 @@ def for_a_room(source):
     statements = ast.parse(source).body
     if all(is_set_up(statement) for statement in statements):
         return ""
+    source = without_set_up(source, statements)
+    statements = ast.parse(source).body
     for number, statement in enumerate(statements):
         if "plt." in ast.unparse(statement):
             before = source.splitlines()[: statement.lineno - 1]
@@ -197,8 +200,23 @@ def for_a_room(source):
 
 
 def is_set_up(statement):
-    is_import = isinstance(statement, ast.Import | ast.ImportFrom)
-    return is_import or ast.unparse(statement).startswith(("get_ipython()", "os.environ["))
+    return isinstance(statement, ast.Import | ast.ImportFrom) or is_setting(statement)
+
+
+def is_setting(statement):
+    """A line that sets up the notebook, or brings what such a line needs."""
+    setting = ("get_ipython()", "os.environ[")
+    return ast.unparse(statement) == "import os" or ast.unparse(statement).startswith(setting)
+
+
+def without_set_up(source, statements):
+    """Without the lines before what a room looks at that set up the notebook, such as its language."""
+    lines = source.splitlines()
+    for statement in itertools.takewhile(is_setting, statements):
+        lines[statement.lineno - 1 : statement.end_lineno] = [""] * (
+            statement.end_lineno - statement.lineno + 1
+        )
+    return "\n".join(lines).strip()
 
 
 def printed(output):
