@@ -127,7 +127,8 @@ def test_page(name, served, opened):
         page.evaluate(FADED_IN)
         assert page.evaluate(UNREACHED) == 0
         assert (page.evaluate(UNSAID), page.evaluate(UNSHADED)) == (0, 0)
-        assert violations(page, "region") == [], "all of a page is in a landmark"
+        more = ("region", "empty-table-header")
+        assert violations(page, *more) == [], "all of a page is in a landmark"
         assert page.evaluate(SIDEWAYS) <= 0
         assert page.troubles == []
         for wider in (1024, 1280) if width == 1280 else ():
@@ -166,6 +167,15 @@ CUT = """[...document.querySelectorAll("mjx-container > svg")].filter(
     formula => formula.getBoundingClientRect().right > innerWidth).length"""
 
 
+# Reports whose columns are broken into more lines than were printed.
+SPLIT = """[...document.querySelectorAll(".cell_output pre, .highlight-none pre")].filter(e => {
+    const lines = e.textContent.trimEnd().split("\\n"), wide = Math.max(...lines.map(l => l.length));
+    if (wide > 88 || !lines.some(line => /\\S {2,}\\S/.test(line))) return false;
+    const style = getComputedStyle(e), high = e.clientHeight - 2 * parseFloat(style.paddingTop);
+    return high > (lines.length + 1.5) * parseFloat(style.lineHeight);
+}).map(e => e.textContent.slice(0, 80))"""
+
+
 @pytest.mark.parametrize("lesson", EVERY_LESSON[3::7], ids=["English", "Chinese"])
 def test_on_a_phone_a_wide_picture_scrolls_and_says_so(lesson, served, opened):
     page = opened(served + address(lesson), width=390)
@@ -173,6 +183,7 @@ def test_on_a_phone_a_wide_picture_scrolls_and_says_so(lesson, served, opened):
     page.evaluate("dispatchEvent(new Event('resize'))")
     assert page.evaluate("document.querySelectorAll('.sideways').length") > 1
     assert (page.evaluate(SHRUNK), page.evaluate(UNSAID)) == ([], 0)
+    assert page.evaluate(SPLIT) == []
     assert (page.evaluate(CUT), page.evaluate(TINY)) == (0, 0)
     assert page.evaluate(SIDEWAYS) <= 0
 
@@ -257,11 +268,24 @@ def test_on_paper_nothing_folded_is_lost(lesson, served, opened):
     assert lost(page, printed(page), 0 if lesson.name.startswith("0_") else 50) == []
 
 
-def test_on_paper_a_picture_has_the_sheet_of_its_question(served, opened):
-    """No frame goes on around nothing, to the end of a sheet, because a picture stands overleaf."""
-    sheets = printed(opened(f"{served}notebooks/{LESSONS[5].stem}.html"))
-    (asked,) = [sheet for sheet in sheets if "which two numbers does" in sheet]
-    assert "To grad_out: h" in asked
+def test_on_paper_no_frame_goes_on_around_nothing(served, opened):
+    """To the end of a sheet, because a picture stands overleaf: each part has a bar of its own."""
+    page = opened(f"{served}notebooks/{LESSONS[5].stem}.html")
+    page.emulate_media(media="print")
+    assert page.evaluate(BARS) == [[0], [8]]
+
+
+BARS = """[".prediction", ".prediction > *"].map(parts => [...new Set(
+    [...document.querySelectorAll(parts)].map(e => parseFloat(getComputedStyle(e).borderLeftWidth))
+)])"""
+
+
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+@pytest.mark.parametrize("name", ["CONTRIBUTING", "docs/GLOSSARY", "docs/MATRIX", "docs/TEACHING"])
+def test_on_paper_a_table_leaves_no_sheet_white(name, paper, served, opened):
+    """It goes on overleaf, where a table that is kept whole would begin."""
+    *sheets, _ = printed(opened(f"{served}{name}.html"), paper)
+    assert min(map(len, sheets)) > 1000, "signs"
 
 
 def test_on_paper_nothing_of_the_survey_is_lost(served, opened):
@@ -352,10 +376,11 @@ def test_a_front_page_leads_to_english_where_a_language_has_no_page(monkeypatch)
     assert pages_in_languages.front_of("zh_CN").name == "front.zh-CN.md"
 
 
+@pytest.mark.parametrize("width", [1024, 1280])
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
-def test_no_line_is_cut(lesson, served, opened):
+def test_no_line_is_cut(lesson, width, served, opened):
     """By a box that would have to be scrolled sideways: on a laptop's screen and on paper."""
-    page = opened(f"{served}notebooks/{lesson.stem}.html", width=1280)
+    page = opened(f"{served}notebooks/{lesson.stem}.html", width)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     cut = """[...document.querySelectorAll("pre")].filter(
         e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText.slice(0, 80))"""

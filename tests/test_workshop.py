@@ -631,6 +631,21 @@ def test_of_a_text_is_asked_again_what_it_asks_or_how_it_ends():
 
 
 @every_lesson
+def test_no_slide_shows_how_a_notebook_is_set_up(lesson):
+    made, _ = placed(*core(lesson))
+    code = [piece.words for slide in made for piece in slide.pieces if piece.kind == "code"]
+    assert [words for words in code if "os.environ" in words or "get_ipython()" in words] == []
+
+
+@every_lesson
+def test_no_slide_has_one_sentence_alone(lesson):
+    """What is said of code stands with it, where it is no more than a line or two."""
+    made, _ = placed(*core(lesson))
+    alone = [slide.pieces for slide in made if [piece.kind for piece in slide.pieces] == ["text"]]
+    assert [each[0].words for each in alone if room.prose(each[0]) < 18] == []
+
+
+@every_lesson
 def test_no_slide_shows_code_without_a_word(lesson):
     made = deck_of(lesson)
     wordless = [slide for slide in made if {piece.kind for piece in slide.pieces} <= {*room.MORE}]
