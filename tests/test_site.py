@@ -478,6 +478,8 @@ def test_no_english_sentence_is_left_in_the_frame_of_a_chinese_page(served, open
     for part in (".bd-sidebar-primary", ".bd-sidebar-secondary", ".bd-footer-content, footer"):
         for line in page.inner_text(part).splitlines():
             assert not re.fullmatch(r"[A-Z][a-z]+( [a-z]+)+", line.strip()), line
+    fields = page.evaluate("[...document.querySelectorAll('[placeholder]')].map(e => e.placeholder)")
+    assert set(fields) == {"搜索"}
 
 
 @pytest.mark.parametrize("place", ["served", "from disk"])

@@ -74,6 +74,7 @@ html_theme_options = {
     "use_fullscreen_button": False,
     "footer_content_items": ["extra-footer.html"],
     "extra_footer": f"{words['title']} {release} · {words['license']}",
+    "search_bar_text": words["search"],
     "navbar_persistent": [],  # the search is in the menu and beside the title
     "show_toc_level": 2,
     "secondary_sidebar_items": {

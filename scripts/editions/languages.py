@@ -43,6 +43,7 @@ ENGLISH = {
     "whose second derivative is right, and how to find those that are silently wrong.",
     "headline": "Double backward: second derivatives that are silently wrong",
     "license": "MIT License",
+    "search": "Search",
     "name": "English",
     "front": "Front page in English",
 }
