@@ -8,9 +8,11 @@ function fitPictures() {
     Object.assign(image.style, { minWidth: `${0.75 * image.naturalWidth}px`, maxWidth: "100%" });
 }
 
+const PRINTED = ".cell_output pre, :is(.highlight-none, .highlight-text, .highlight-console) pre";
+
 // What is printed wraps; but columns that are wrapped are columns no more, so there a phone scrolls.
 function keepColumns() {
-  for (const printed of document.querySelectorAll(".cell_output pre, .highlight-none pre")) {
+  for (const printed of document.querySelectorAll(PRINTED)) {
     const lines = printed.textContent.split("\n");
     const columns = lines.some(line => /\S {2,}\S/.test(line));
     printed.classList.toggle("columns", columns && lines.every(line => line.length <= 88));

@@ -210,13 +210,10 @@ def is_setting(statement):
 
 
 def without_set_up(source, statements):
-    """Without the lines before what a room looks at that set up the notebook, such as its language."""
-    lines = source.splitlines()
-    for statement in itertools.takewhile(is_setting, statements):
-        lines[statement.lineno - 1 : statement.end_lineno] = [""] * (
-            statement.end_lineno - statement.lineno + 1
-        )
-    return "\n".join(lines).strip()
+    """From the first line that does more than set up the notebook, such as its language."""
+    first = [*itertools.takewhile(is_setting, statements)]
+    end = first[-1].end_lineno if first else 0
+    return "\n".join(source.splitlines()[end:]).strip()
 
 
 def printed(output):
